@@ -35,7 +35,7 @@ from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.methods.base import ClientSum, Theta
-from gdpfed.methods.gdpfed_star import GDPFedStar
+from gdpfed.methods.shared_noise import GDPFedStar
 from gdpfed.report.console import Table
 from gdpfed.simulation import batched
 from gdpfed.simulation.batched import contributions_steps

@@ -14,7 +14,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import REFUSAL_RECORD, STAGES, one_line
-from gdpfed.federation.server.transport import PATIENCE_SECONDS, NodeReply, Records
+from gdpfed.federation.server.questions import PATIENCE_SECONDS, NodeReply, Records
 
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
 PART_OF_THE_WAIT = 0.05

@@ -27,9 +27,14 @@ from gdpfed.federation.server.budgets import (
 from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined, join_clients
 from gdpfed.federation.server.joined_nodes import carry_model, sides_wait_for_nodes, with_answers
-from gdpfed.federation.server.questions import Bounds, Questions, consortium_roster, keys_of_clients
+from gdpfed.federation.server.questions import (
+    Bounds,
+    Questions,
+    Transport,
+    consortium_roster,
+    keys_of_clients,
+)
 from gdpfed.federation.server.server_sides import told_at_join
-from gdpfed.federation.server.transport import Transport
 from gdpfed.privacy.events import Unit
 from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.loop import Announce

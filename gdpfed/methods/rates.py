@@ -8,7 +8,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods.vote import planned_vote
 from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.after_release import AfterRelease
+from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta

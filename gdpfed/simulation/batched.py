@@ -14,8 +14,8 @@ from torch import nn
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
-from gdpfed.clients.own_noise import with_own_noise
 from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
+from gdpfed.clients.update import with_own_noise
 from gdpfed.clients.vote import Trial, vote_update
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator

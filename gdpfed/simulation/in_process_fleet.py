@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, SecAggConfig
-from gdpfed.clients.own_noise import noised_counts
 from gdpfed.clients.record_work import secret_bits
+from gdpfed.clients.update import noised_counts
 from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum

@@ -6,6 +6,8 @@ that were told different things derive different keys and their masks do not can
 
 import hashlib
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -14,6 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.crypto.prg import KEY_BYTES
+from secagg.sum_errors import DecodeError
 
 SECRET_BYTES = 32
 CONTEXT_BYTES = 32
@@ -182,3 +185,37 @@ class Sealing:
 def aead(suite: str, key: bytes) -> AESGCM | ChaCha20Poly1305:
     """The authenticated cipher of a suite: AES-GCM (SP 800-38D) or ChaCha20-Poly1305 (RFC 8439)."""
     return ChaCha20Poly1305(key) if suite == "chacha20" else AESGCM(key)
+
+
+PUBLIC_KEYS_BYTES = 3 * SECRET_BYTES + 1
+
+
+@dataclass(frozen=True)
+class PublicKeys:
+    """The public keys of a client: two X25519 keys and the SHA-256 of its self-mask seed.
+
+    Attributes:
+        corrects: whether it brings no update and no noise, and only takes back noise of earlier sums. It is
+            said here so that it is signed and hashed with the keys: who does not add noise counts for none.
+    """
+
+    mask_key: bytes
+    seal_key: bytes
+    seed_commitment: bytes
+    corrects: bool = False
+
+    def to_bytes(self) -> bytes:
+        return self.mask_key + self.seal_key + self.seed_commitment + bytes((self.corrects,))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "PublicKeys":
+        """Read `to_bytes`; DecodeError where it does not say what the member brings."""
+        first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
+        if data[third:] not in (b"\0", b"\1"):
+            raise DecodeError(f"a member brings {data[third:].hex()}, which is neither an update nor none")
+        return cls(data[:first], data[first:second], data[second:third], data[third:] == b"\1")
+
+
+def correctors_among(members: Mapping[int, bytes]) -> tuple[int, ...]:
+    """The members without an update, ascending, of number -> `PublicKeys.to_bytes`."""
+    return tuple(sorted(member for member, keys in members.items() if PublicKeys.from_bytes(keys).corrects))

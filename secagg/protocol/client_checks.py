@@ -1,10 +1,9 @@
 """Checks of the server's requests, which a client makes before it answers."""
 
-from secagg.crypto.keys import is_canonical_public_key
+from secagg.crypto.keys import PublicKeys, correctors_among, is_canonical_public_key
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.client_state import ClientState
-from secagg.protocol.public_keys import PublicKeys, correctors_among
 from secagg.protocol.sum_messages import (
     AdvertiseRequest,
     CheckRequest,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from secagg.crypto.keys import (
     NONCE_BYTES,
     PrivateKey,
+    PublicKeys,
     Sealing,
     commitment,
     noise_commitment,
@@ -23,7 +24,6 @@ from secagg.crypto.keys import (
 )
 from secagg.crypto.shamir import split
 from secagg.protocol.client_state import ClientState
-from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import (
     SHARE_BYTES,
     MaskRequest,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secagg.arithmetic.encoding import Encoding
 from secagg.arithmetic.packing import pack
-from secagg.crypto.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, session_id
+from secagg.crypto.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, correctors_among, session_id
 from secagg.crypto.prg import add_masks
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.crypto.signatures import Identity, keys_statement, survivors_statement
@@ -39,7 +39,6 @@ from secagg.protocol.client_keys import (
 from secagg.protocol.client_state import ClientState
 from secagg.protocol.parameters import CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
-from secagg.protocol.public_keys import correctors_among
 from secagg.protocol.sum_messages import (
     AdvertiseReply,
     AdvertiseRequest,

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from secagg.arithmetic.encoding import Encoding
+from secagg.crypto.keys import PUBLIC_KEYS_BYTES
 from secagg.crypto.prg import KEY_BYTES
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.public_keys import PUBLIC_KEYS_BYTES
 from secagg.protocol.sum_messages import held_bytes
 from secagg.protocol.transitions import ClientStage
 from secagg.protocol.wire import Reader, Writer, read_ids, read_table, write_ids, write_table

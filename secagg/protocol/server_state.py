@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.arithmetic.packing import add_packed
-from secagg.crypto.keys import NO_CONTEXT, is_sound_public_key, session_id, share_commitment
+from secagg.crypto.keys import NO_CONTEXT, PublicKeys, is_sound_public_key, session_id, share_commitment
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import is_signed, keys_statement, survivors_statement
 from secagg.protocol.graph import Graph, graph_of
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.public_keys import PublicKeys
 from secagg.protocol.sum_messages import (
     KEY_BYTES,
     AdvertiseReply,

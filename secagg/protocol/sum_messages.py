@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.arithmetic.packing import check_packed, packed_bytes, unpack
-from secagg.crypto.keys import CONTEXT_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES
+from secagg.crypto.keys import CONTEXT_BYTES, PUBLIC_KEYS_BYTES, SEAL_OVERHEAD_BYTES, SECRET_BYTES, PublicKeys
 from secagg.crypto.prg import KEY_BYTES as MASK_KEY_BYTES
 from secagg.crypto.shamir import share_bytes
 from secagg.crypto.signatures import SIGNATURE_BYTES
 from secagg.protocol.parameters import SumParameters
-from secagg.protocol.public_keys import PUBLIC_KEYS_BYTES, PublicKeys
 from secagg.protocol.wire import Buffer, Reader, Writer, read_ids, read_table, write_ids, write_table
 from secagg.sum_errors import DecodeError
 

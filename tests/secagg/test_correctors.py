@@ -16,7 +16,7 @@ from secagg import (
     threshold_for,
 )
 from secagg.arithmetic.noise_levels import Contributors, Corrections
-from secagg.protocol.public_keys import PublicKeys
+from secagg.crypto.keys import PublicKeys
 from secagg.protocol.sum_messages import CheckRequest, ShareRequest, UnmaskRequest
 from testing.secagg_sums import ACTIVE, IDS, Joined, make_parameters
 

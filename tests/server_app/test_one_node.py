@@ -15,8 +15,7 @@ from gdpfed.clients.messages import JOIN, MOST_CHARACTERS, one_line
 from gdpfed.clients.versions import differences, versions_here
 from gdpfed.errors import RunError
 from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
-from gdpfed.federation.server.questions import Bounds, Questions
-from gdpfed.federation.server.transport import NodeReply
+from gdpfed.federation.server.questions import Bounds, NodeReply, Questions
 from server_app.exchange import GridTransport, pulled
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, ask, make_context
 from testing.small_runs import grid_of_owners, ledger_of, run

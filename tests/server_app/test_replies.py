@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gdpfed.federation.server.transport import PATIENCE_SECONDS
+from gdpfed.federation.server.questions import PATIENCE_SECONDS
 from server_app import exchange as replies_module
 from server_app.exchange import (
     LONGEST_PAUSE,

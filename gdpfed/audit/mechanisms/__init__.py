@@ -17,8 +17,8 @@ AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
         "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:ScheduledSumsRule",
         "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
         "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "subnet_sums": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfClients",
-        "subnet_steps": "gdpfed.systems.h2fdp.audit.subnet_checks:SubnetsOfRecords",
+        "subnet_sums": "gdpfed.systems.h2fdp.audit:SubnetsOfClients",
+        "subnet_steps": "gdpfed.systems.h2fdp.audit:SubnetsOfRecords",
     },
     error=AuditError,
 )
@@ -29,7 +29,7 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     "gdpfed.node_entries",
     built_in={
         "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SumEntry",
-        "scheduled_sums": "gdpfed.audit.mechanisms.turn_entries:TurnEntry",
+        "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:TurnEntry",
         "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:PathEntry",

@@ -1,7 +1,9 @@
 """The shares of noise that a node has added to sums and may take back: each part of one is given out once.
 
 They lie in the session file, on the node's disk, and so outlast its process; without such a file, as in
-simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md).
+simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md). Nothing
+is charged for what is taken back: the sum must have all the new noise of the terms, so whoever sees it learns
+no more than the turns have paid for.
 """
 
 import json
@@ -14,7 +16,10 @@ from typing import Any
 
 from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise, NoiseShare
 from gdpfed.clients.messages import CONTEXT, DATA, TURNS, RoundOfRun
+from gdpfed.federation.node.budget import BudgetRefusedError, check_terms_of_sum, places_of
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node
+from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.federation.node.sessions import session_file_of
 from secagg import RemoteProtocolError, Stage, SumParameters
 from secagg.crypto.keys import CONTEXT_BYTES
@@ -129,3 +134,36 @@ def _shares(node: Node) -> Iterator[list[NoiseShare]]:
 def _in_state(node: Node) -> list[NoiseShare]:
     record = node.state.get(SHARES)
     return [NoiseShare.from_dict(each) for each in json.loads(record[DATA])] if record else []
+
+
+def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
+    """Refuse a sum in which this client has nothing to take back, or that breaks the terms of its run."""
+    with locked_ledger(*places_of(budgets)) as file:
+        run = file.ledger.run(round_of_run.run)
+        if not run.turns_to_take_back(round_of_run.index):
+            raise BudgetRefusedError(
+                f"this client has no noise to take back in round {round_of_run.index} of {round_of_run.run}"
+            )
+        check_terms_of_sum(run.terms, round_of_run.index, parameters)
+
+
+def take_back(
+    budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, turns: Sequence[int]
+) -> None:
+    """Write down that noise of these turns is about to be taken back, on the disk before this returns.
+
+    The ledger is where it is noted that each part is sent once: an old copy of the session file, in which
+    the share still lies, does not undo it.
+
+    Raises:
+        BudgetRefusedError, PrivacyError: it must not be.
+        LedgerError: the ledger cannot be relied on or written.
+    """
+    if not turns:
+        return
+    with locked_ledger(*places_of(budgets)) as file:
+        run = file.ledger.run(round_of_run.run)
+        check_terms_of_sum(run.terms, round_of_run.index, parameters)
+        for turn in turns:
+            run.take_back(turn, round_of_run.index)
+        file.save()

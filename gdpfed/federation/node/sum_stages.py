@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
-from gdpfed.federation.node import budget, correction_budget
+from gdpfed.federation.node import budget
 from gdpfed.federation.node.contribution import (
     Contributor,
     checked_order,
@@ -18,7 +18,14 @@ from gdpfed.federation.node.contribution import (
 )
 from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import Node
-from gdpfed.federation.node.noise_shares import Correction, forget_shares, new_share, taken_back
+from gdpfed.federation.node.noise_shares import (
+    Correction,
+    check_correction,
+    forget_shares,
+    new_share,
+    take_back,
+    taken_back,
+)
 from gdpfed.federation.node.sessions import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from gdpfed.federation.node.signing import accept_roster
 from secagg import LocalProtocolError, RemoteProtocolError, SumParameters
@@ -59,7 +66,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     answer = session.advertise(request.data)
     own = node.settings.budgets
     if own:
-        check = correction_budget.check_correction if session.corrects else budget.check_sum
+        check = check_correction if session.corrects else budget.check_sum
         check(own, request.round_of_run, session.parameters)
     forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
@@ -84,7 +91,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
         own, turns = node.settings.budgets, correction.turns
         if session.corrects:
             if own and turns:
-                correction_budget.take_back(own, request.round_of_run, parameters, turns)
+                take_back(own, request.round_of_run, parameters, turns)
             parts = taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
                 raise LocalProtocolError(f"no noise of the rounds {turns} is kept: this sum goes without")
@@ -93,7 +100,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
         order.check_part(parameters)
         if own:
             budget.charge(own, request.round_of_run, parameters, order)
-            correction_budget.take_back(own, request.round_of_run, parameters, turns)
+            take_back(own, request.round_of_run, parameters, turns)
         parts = taken_back(node, request.round_of_run, turns, parameters)
         share = new_share(node, request.round_of_run, parameters, num_contributors, order.taps)
         who = _contributor(request, node)

@@ -10,8 +10,7 @@ from gdpfed.federation import log
 from gdpfed.federation.server.budgets import Offer, begin_terms, offer_terms
 from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined, NodeAnswer, ask_which_clients
-from gdpfed.federation.server.questions import NodeRefusedError, Questions
-from gdpfed.federation.server.transport import Transport, refusals
+from gdpfed.federation.server.questions import NodeRefusedError, Questions, Transport, refusals
 
 POLL_SECONDS = 1.0
 MOST_FAREWELL_SECONDS = 30.0

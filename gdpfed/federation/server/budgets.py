@@ -15,8 +15,8 @@ from gdpfed.clients.messages import (
 from gdpfed.federation import log
 from gdpfed.federation.server.client_history import ClientHistory
 from gdpfed.federation.server.join import Joined
+from gdpfed.federation.server.questions import Records, Transport, refusals
 from gdpfed.federation.server.server_sides import told_with_terms
-from gdpfed.federation.server.transport import Records, Transport, refusals
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.rounds.run import PreparedRun

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from gdpfed.clients.messages import HISTORY_RECORD, MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS
 from gdpfed.errors import RunError
-from gdpfed.federation.server.transport import Records
+from gdpfed.federation.server.questions import Records
 from gdpfed.files import PRIVATE_MODE, read_regular, save_whole
 
 HISTORY_FILE = "client_history.json"

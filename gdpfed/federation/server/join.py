@@ -13,8 +13,13 @@ from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, VERSIONS, one_
 from gdpfed.clients.versions import differences, foreign_wire
 from gdpfed.errors import RunError
 from gdpfed.federation import log
-from gdpfed.federation.server.questions import NodeRefusedError, Questions
-from gdpfed.federation.server.transport import PATIENCE_SECONDS, NodeReply, Transport
+from gdpfed.federation.server.questions import (
+    PATIENCE_SECONDS,
+    NodeRefusedError,
+    NodeReply,
+    Questions,
+    Transport,
+)
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2

@@ -8,8 +8,8 @@ import numpy as np
 from conf.schema import Config
 from gdpfed.clients.messages import ASK, CARRY, LARGE_BYTES, THETA_RECORD
 from gdpfed.federation.server.join import Joined
+from gdpfed.federation.server.questions import NodeReply, Transport, refusals
 from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
-from gdpfed.federation.server.transport import NodeReply, Transport, refusals
 
 
 @dataclass(frozen=True)

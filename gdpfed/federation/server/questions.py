@@ -1,11 +1,11 @@
-"""Questions to nodes that join, and the check that their answers prove their keys."""
+"""Questions to nodes, what carries them, and the check that answers of those that join prove their keys."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from conf.schema import Config
 from gdpfed.clients.messages import (
@@ -25,13 +25,77 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.clients.versions import said_here
 from gdpfed.errors import ConfigError, RunError
-from gdpfed.federation.server.transport import Records
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
 from secagg import Roster
 from secagg.crypto.signatures import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
+
+PATIENCE_SECONDS = 60.0
+"""Who waits for longer wants to know for whom."""
+
+Records = Mapping[str, Mapping[str, Any]]
+"""What a message holds: records of plain values, or of arrays, by name."""
+
+
+@dataclass(frozen=True)
+class NodeReply:
+    """What one node answers.
+
+    `records`: in the answer. `failure`: why it is none, in one printable line; None where it is one.
+    `reached`: whether the node itself has answered; what has not reached it is a failure of the transport.
+    """
+
+    records: Records = field(default_factory=dict)
+    failure: str | None = None
+    reached: bool = True
+
+
+class Transport(Protocol):
+    """Carries questions to nodes.
+
+    Attributes:
+        timeout_seconds: how long a question waits for its answers.
+    """
+
+    timeout_seconds: float
+
+    def node_ids(self) -> set[int]:
+        """The nodes that are online."""
+        ...
+
+    def ask(
+        self,
+        question: str,
+        contents: Mapping[int, Records],
+        *,
+        timeout_seconds: float | None = None,
+        tell_silent: Callable[[Collection[int]], None] | None = None,
+    ) -> dict[int, NodeReply]:
+        """Ask nodes a question, by node id; who has not answered in time is missing.
+
+        `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
+        another one than the transport's. `tell_silent`: is told once, after `PATIENCE_SECONDS`, which nodes
+        have not answered yet.
+        """
+        ...
+
+
+def refusals(
+    transport: Transport,
+    nodes: Mapping[int, int],
+    contents: Mapping[int, Records],
+    question: str,
+    timeout_seconds: float | None = None,
+) -> dict[int, str]:
+    """Ask clients a question, by client id; why not, of those who refuse or stay silent."""
+    by_node = {nodes[client]: content for client, content in contents.items()}
+    replies = transport.ask(question, by_node, timeout_seconds=timeout_seconds) if by_node else {}
+    seconds = transport.timeout_seconds if timeout_seconds is None else timeout_seconds
+    silence = NodeReply(failure=f"it did not answer within {seconds:g} seconds")
+    answers = {client: replies.get(nodes[client], silence).failure for client in contents}
+    return {client: failure for client, failure in answers.items() if failure is not None}
 
 
 class NodeRefusedError(RunError):

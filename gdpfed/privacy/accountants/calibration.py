@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
-from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.calibrated import keep_noise, known_noise
+from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.accountants.estimate import estimate_by
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import pld_epsilon

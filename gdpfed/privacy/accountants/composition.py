@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
+from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.discrete import (
     DELTA_RESERVE,
     GAUSSIAN_SHARE,
     MOST_EPSILON,
     effective_delta,
 )
-from gdpfed.privacy.accountants.gaussian import zcdp_epsilon
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from gdpfed.privacy.accountants.inference_bound import (
     NO_BOUND,
     NOTHING_TOLD,
@@ -236,3 +236,39 @@ def _charged(event: Event) -> Event:
 def _bounded(epsilon: float, discrete: int) -> float:
     """inf beyond what the proof for discrete noise reaches."""
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
+
+
+@dataclass(frozen=True)
+class AfterRelease:
+    """Accounts by `accountant`, and adds to every figure what `paid` charges, a Gaussian release.
+
+    So whoever calibrates by it, be it noise, rates or numbers of steps, keeps the whole within the budget.
+    """
+
+    accountant: Accountant
+    paid: Charge
+
+    @property
+    def name(self) -> AccountantName:
+        """The name it is configured by."""
+        return self.accountant.name
+
+    @property
+    def renyi_orders(self) -> RenyiOrders:
+        """Which orders the rdp accountant minimises over."""
+        return self.accountant.renyi_orders
+
+    def epsilon(self, event: Event, count: int, delta: float) -> float:
+        """Return epsilon at delta of the release and `count` releases of an event, as `compose` has it."""
+        charges = [self.paid]
+        if count:
+            charges.append(Charge(event=event, count=count, unit=self.paid.unit))
+        return compose(charges, delta, schedule="fixed", accountant=self.accountant).epsilon
+
+
+def with_release(paid: Gaussian, epsilon: float, delta: float) -> float:
+    """Return about what a cost of `epsilon` is together with a Gaussian release, for searches only."""
+    if epsilon <= 0:
+        return gaussian_epsilon(paid.noise_multiplier, delta)
+    mu = math.hypot(1 / gaussian_sigma(epsilon, delta), 1 / paid.noise_multiplier)
+    return gaussian_epsilon(1 / mu, delta)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.accountant import Accountant
-from gdpfed.privacy.accountants.after_release import AfterRelease, with_release
+from gdpfed.privacy.accountants.composition import AfterRelease, with_release
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import Step, is_known, pld_epsilon, releases_of
 from gdpfed.privacy.events import Adjacency, Event, Gaussian, GaussianMixture

@@ -20,11 +20,12 @@ from gdpfed.privacy.ledgers.charged import (
     R,
     plain_requests,
 )
-from gdpfed.privacy.ledgers.participations import RESTS, Participations
-from gdpfed.privacy.ledgers.saved_ledger import (
+from gdpfed.privacy.ledgers.participations import (
     CHARGED_ONCE,
     COUNTS,
     FORMAT_VERSION,
+    RESTS,
+    Participations,
     charged_once_in,
     checked_fields,
     counts_in,

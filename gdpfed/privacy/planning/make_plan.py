@@ -7,9 +7,8 @@ from typing import Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, accountant_for
-from gdpfed.privacy.accountants.after_release import AfterRelease
 from gdpfed.privacy.accountants.calibration import calibrate_noise_multiplier, calibrate_scale
-from gdpfed.privacy.accountants.composition import compose, compose_against_server
+from gdpfed.privacy.accountants.composition import AfterRelease, compose, compose_against_server
 from gdpfed.privacy.accountants.discrete import refuse_unaccountable
 from gdpfed.privacy.accountants.gaussian import participations_quantile, server_epsilon
 from gdpfed.privacy.charges import Charge

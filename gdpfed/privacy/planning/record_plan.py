@@ -12,7 +12,7 @@ from typing import Unpack
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_accountant
-from gdpfed.privacy.accountants.after_release import AfterRelease
+from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.accountants.gaussian import participations_quantile
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanism import RecordGroup

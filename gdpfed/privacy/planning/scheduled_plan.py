@@ -19,6 +19,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.correlated_noise import (
     MOST_TAPS,
+    best_taps,
     densest_turns,
     prefix_noise,
     sensitivities,
@@ -26,7 +27,6 @@ from gdpfed.privacy.correlated_noise import (
 )
 from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.planning.stream_taps import best_taps
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
     require_count,

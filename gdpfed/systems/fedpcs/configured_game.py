@@ -11,8 +11,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
-from gdpfed.systems.fedpcs.game.adaptive import play_under_caps
-from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame, play
+from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame, play, play_under_caps
 from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost, play_best_rewards
 from gdpfed.systems.fedpcs.released_draws import RULES

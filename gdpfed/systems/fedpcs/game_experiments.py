@@ -17,8 +17,7 @@ from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.plots import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
-from gdpfed.systems.fedpcs.game.adaptive import spent_in_round
-from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame, spent_in_round
 from gdpfed.systems.fedpcs.game.posted_price import round_welfare
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost
 

@@ -15,10 +15,16 @@ from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.budget import BudgetRefusedError
-from gdpfed.federation.node.correction_budget import check_correction, take_back
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
-from gdpfed.federation.node.noise_shares import Correction, forget_shares, new_share, taken_back
+from gdpfed.federation.node.noise_shares import (
+    Correction,
+    check_correction,
+    forget_shares,
+    new_share,
+    take_back,
+    taken_back,
+)
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from gdpfed.systems.fedpcs.game.adaptive import cohort_of_cap, play_under_caps
 from gdpfed.systems.fedpcs.game.best_response import best_responses
-from gdpfed.systems.fedpcs.game.mean_field import play
+from gdpfed.systems.fedpcs.game.mean_field import cohort_of_cap, play, play_under_caps
 from gdpfed.systems.fedpcs.game.payoffs import Game, GameError
 from gdpfed.systems.fedpcs.game.posted_price import posted_price_budgets, round_welfare, welfare
 from gdpfed.systems.fedpcs.game.server_cost import (

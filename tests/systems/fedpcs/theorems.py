@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdpfed.systems.fedpcs.game.adaptive import spent_in_round
+from gdpfed.systems.fedpcs.game.mean_field import spent_in_round
 from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError, participation
 from gdpfed.systems.fedpcs.game.server_cost import Reaction, ServerCost, marginals
 
