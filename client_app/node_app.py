@@ -142,7 +142,7 @@ def _terms(message: Message, context: Context) -> Terms:
     terms = terms_in(message.content)
     if not terms.task:
         raise NodeConfigError("the terms do not say what is trained: the server runs another version")
-    if terms.unit == "record" and not terms.sums_hidden and settings_of(context).mode != OFF:
+    if terms.unit == "record" and not (terms.sums_hidden or settings_of(context).sends_in_clear):
         raise NodeConfigError(
             f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
         )

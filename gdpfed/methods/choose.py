@@ -86,7 +86,7 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     few rounds allowed.
     """
     method = METHODS.get(config.method.name)
-    proposed = method.proposals(config) if config.privacy.unit == method.unit == "record" else None
+    proposed = method.proposals(config) if config.privacy.about_records else None
     if proposed is not None:
         resolved, proposals = proposed
         return Choice((), resolved.run.num_rounds, tuple(proposals))

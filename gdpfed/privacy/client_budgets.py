@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,8 @@ class ClientBudgets:
         counts_rho: zCDP at which every client releases its class counts before the first round, whether it
             is ever drawn or not; 0 where none does.
     """
+
+    spent_in: ClassVar[str] = "zCDP"
 
     budgets: Floats
     draw_probabilities: Floats
@@ -115,6 +117,32 @@ class ClientBudgets:
         """Epsilon of each client that is asked as often as it may be, shape (n,)."""
         totals = self.worst_totals(self.num_rounds).tolist()
         return np.array([epsilon_of_total(rho, delta) for rho in totals])
+
+    @property
+    def made_of(self) -> str:
+        """Say what a client's epsilon is that of."""
+        return "that of one Gaussian mechanism of its total zCDP"
+
+    def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
+        """What is spent at most at a quantile of the clients, in `spent_in`, and its epsilon."""
+        rho = float(np.quantile(self.worst_totals(self.num_rounds), quantile))
+        return f"{rho:.5g}", epsilon_of_total(rho, delta)
+
+    def totals(self, delta: float) -> dict[str, Any]:
+        """Every client's total cost, in the form of a plan's JSON."""
+        expected, inclusions = self.expected_totals().tolist(), self.inclusions()
+        totals = {
+            "most_epsilon": self.most_epsilons(delta).tolist(),
+            "expected_zcdp": expected,
+            "expected_epsilon": [epsilon_of_total(rho, delta) for rho in expected],
+            "most_zcdp": self.worst_totals(self.num_rounds).tolist(),
+        }
+        if self.draws == "poisson" and self.rule is None:
+            totals["epsilon_secret_samples"] = [
+                epsilon_of_secret_samples(budgets, chances, delta)
+                for budgets, chances in zip(self.budgets.T, inclusions.T, strict=True)
+            ]
+        return totals
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
         """Epsilon after so many rounds of the client that may have spent most."""

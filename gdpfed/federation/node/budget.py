@@ -183,7 +183,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
     A node that is started anew by another command than before would have its usual budget again.
     """
-    before = [each for each in ledger.runs if each.terms.unit == terms.unit]
+    before = ledger.runs_of(terms.unit)
     if not before or any(each.terms.run == terms.run for each in before):
         return ""
     last, now = min(before[-1].epsilons), budget.epsilon
@@ -211,10 +211,9 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
         except PrivacyError as error:
             return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
         if not epsilon <= limit:
-            subject = "this client" if terms.unit == "client" else f"group {group} of this client's records"
             offered = terms.in_words(budget.max_participations)
             return (
-                f"{offered} would take {subject} from epsilon {alone:.4g} to "
+                f"{offered} would take {terms.payer(group)} from epsilon {alone:.4g} to "
                 f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
                 f"(the plan's delta is {terms.delta:.3g})"
             )

@@ -94,6 +94,16 @@ class NodeSettings:
         return OFF if self.simulated else CURIOUS
 
     @property
+    def signs(self) -> bool:
+        """Whether it takes part in sums alone in which keys and survivors are signed."""
+        return self.mode == ACTIVE
+
+    @property
+    def sends_in_clear(self) -> bool:
+        """Whether it was started to let updates leave in clear."""
+        return self.mode == OFF
+
+    @property
     def trusts_edge(self) -> bool:
         """Whether the operator has said that the server is an edge, and trusts it with single updates."""
         return self.config.get(EDGE_TRUSTED_KEY, False) is True
@@ -111,10 +121,9 @@ class NodeSettings:
             NodeConfigError: limits that no sum, or every sum, would meet by mistake.
         """
         limits = fields_in(self.config, LIMITS)
-        mode = self.mode
-        usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if mode == ACTIVE else {})
+        usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if self.signs else {})
         try:
-            return ClientPolicy(**(usual | limits), mode=mode)
+            return ClientPolicy(**(usual | limits), mode=self.mode)
         except ValueError as error:
             raise NodeConfigError(f"the limits of this node: {error}") from None
 

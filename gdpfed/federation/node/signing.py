@@ -139,7 +139,7 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
     """
     trust = trust_of(node.settings)
     challenge, digest = question.get(CHALLENGE), question.get(ROSTER_DIGEST)
-    if trust is None and (node.settings.mode == ACTIVE or challenge is not None):
+    if trust is None and (node.settings.signs or challenge is not None):
         who = "this run wants nodes that sign" if challenge is not None else f"secagg-mode={ACTIVE}"
         raise NodeConfigError(f"{who}, and this node has no identity: {REMEDY}")
     if trust is None or challenge is None:

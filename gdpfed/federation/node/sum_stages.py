@@ -186,7 +186,7 @@ def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) ->
         RemoteProtocolError: an update in clear is asked of a node that was not started for that. Nothing of
             the message is read then: what it says of a mode does not count.
     """
-    if stage == PLAIN and node.settings.mode != OFF:
+    if stage == PLAIN and not node.settings.sends_in_clear:
         reason = f"an update in clear is asked, and this node was not started with {MODE_KEY}={OFF}"
         raise RemoteProtocolError(stage, None, reason)
     return HANDLERS[stage](request(), node)

@@ -81,7 +81,9 @@ class ClientLedger:
             raise PrivacyError(
                 f"a {also.unit}'s charges cannot be added to a {unit}'s; account each by itself"
             )
-        others = {run.terms.record_is for run in self._of(unit)} - {"" if also is None else also.record_is}
+        others = {run.terms.record_is for run in self.runs_of(unit)} - {
+            "" if also is None else also.record_is
+        }
         if also is not None and others:
             raise PrivacyError(
                 f"this ledger has runs about a {others.pop() or 'row'}, and this one is about a "
@@ -89,15 +91,15 @@ class ClientLedger:
             )
         charged = [
             (*run.terms.vote, *run.terms.spent_charges(run.rounds, also, record_group))
-            for run in self._of(unit)
+            for run in self.runs_of(unit)
             if also is None or run.terms.run != also.run or not also.pays_by_turn
         ]
         if also is not None and (not self._has_begun(also) or also.pays_by_turn):
             begun = self._runs.get(also.run)
             charged.append(self._worst(also, [] if begun is None else begun.rounds, record_group, at_most))
-        held_out = [run.terms.held_out for run in self._of(unit)]
+        held_out = [run.terms.held_out for run in self.runs_of(unit)]
         held_out += [also.held_out] if also is not None and not self._has_begun(also) else []
-        runs = [*(run.terms for run in self._of(unit)), *([] if also is None else [also])]
+        runs = [*(run.terms for run in self.runs_of(unit)), *([] if also is None else [also])]
         return _dearest(charged, held_out, delta, apart=_kept_apart(runs))
 
     def _worst(
@@ -109,7 +111,7 @@ class ClientLedger:
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
         """Epsilon at delta of all runs of the unit of a run, with one more round of it."""
-        own = self._of(self.terms(run).unit)
+        own = self.runs_of(self.terms(run).unit)
         runs = [
             (
                 *each.terms.vote,
@@ -134,7 +136,7 @@ class ClientLedger:
         is what the steps cost that were taken, and `more_steps` in the run of that name.
         """
         more_run, more_round = one_more_in or (None, None)
-        runs, held_out, own = [], [], self._of(unit)
+        runs, held_out, own = [], [], self.runs_of(unit)
         for each in own:
             more = [more_round] if each.terms.run == more_run and more_round is not None else []
             once = each.sent | {work for index in more if (work := each.terms.once_in(index))}
@@ -156,7 +158,7 @@ class ClientLedger:
         """
         drawn: dict[float, tuple[int, float, int]] = {}
         noise_now = 0.0
-        for each in self._of(self.terms(run).unit):
+        for each in self.runs_of(self.terms(run).unit):
             asked, end = set(each.rounds), each.terms.num_rounds
             if each.terms.run == run:
                 asked.add(round_index)
@@ -277,7 +279,7 @@ class ClientLedger:
                 raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
             self.run(terms.run).take_back(*each)
 
-    def _of(self, unit: Unit) -> list[ChargedRun]:
+    def runs_of(self, unit: Unit) -> list[ChargedRun]:
         """The runs that protect a unit."""
         return [run for run in self._runs.values() if run.terms.unit == unit]
 

@@ -173,6 +173,16 @@ class Terms(ABC):
         return 1
 
     @property
+    def record_groups(self) -> tuple[tuple[float, ...], int] | None:
+        """The shares by which records are dealt out to groups, and the seed; None where clients pay."""
+        return None
+
+    def payer(self, budget: int) -> str:
+        """Say who pays under one of the budgets."""
+        del budget
+        return "this client"
+
+    @property
     def turns(self) -> tuple[int, int] | None:
         """How many turns the client may have, and how many rounds apart at least; None where it is drawn."""
         return None

@@ -32,6 +32,8 @@ class RecordPlan:
     that each of the S carries sigma C of it, which is what the steps of each are charged for.
     """
 
+    terms_class: ClassVar[type[StepTerms]] = StepTerms
+
     groups: tuple[RecordGroup, ...]
     clipping_norm: float
     noise_multiplier: float
@@ -162,7 +164,7 @@ class RecordSums(Mechanism):
 
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "StepTerms":
         planned = self.records[m]
-        return self.terms_class(m)(
+        return planned.terms_class(
             **promised.common,
             epsilon=group.epsilon,
             charges=self.charges(m, group, History(promised.num_rounds)),
@@ -176,11 +178,6 @@ class RecordSums(Mechanism):
                 sums_per_round=self.sums_per_round,
             ),
         )
-
-    def terms_class(self, m: int) -> type[StepTerms]:
-        """Return the class of a group's terms."""
-        del m
-        return StepTerms
 
     def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
         return self.records[m].groups

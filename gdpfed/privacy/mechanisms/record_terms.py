@@ -58,10 +58,6 @@ class RecordTerms:
                 "of each for every group of records"
             )
 
-    def groups_as(self, other: "RecordTerms") -> bool:
-        """Whether every record is in the same group as under other terms."""
-        return (self.shares, self.seed) == (other.shares, other.seed)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOfRecords(Terms):
@@ -84,6 +80,13 @@ class TermsOfRecords(Terms):
         return len(self.records.batch_rates)
 
     @property
+    def record_groups(self) -> tuple[tuple[float, ...], int]:
+        return self.records.shares, self.records.seed
+
+    def payer(self, budget: int) -> str:
+        return f"group {budget} of this client's records"
+
+    @property
     def private_by_itself(self) -> bool:
         return KINDS[self.records.work].own_noise
 
@@ -99,7 +102,7 @@ class TermsOfRecords(Terms):
                 f"batch rates {listed(steps.batch_rates)} are not within the "
                 f"{listed(records.batch_rates)} of the terms"
             )
-        if len(steps.batch_rates) > 1 and told.record_groups != (records.shares, records.seed):
+        if len(steps.batch_rates) > 1 and told.record_groups != self.record_groups:
             return "the records are dealt out to other groups than under the terms"
         if self.private_by_itself:
             return self.broken_own_noise(round_index, steps)
@@ -223,7 +226,7 @@ class StepTerms(TermsOfRecords):
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
         """A run that makes other groups may have the record in any: it counts at its largest batch rate."""
-        alike = isinstance(other, TermsOfRecords) and self.records.groups_as(other.records)
+        alike = other is not None and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:

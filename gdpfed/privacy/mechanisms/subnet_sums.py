@@ -14,6 +14,7 @@ from gdpfed.privacy.mechanism import Mechanism
 from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
 from gdpfed.privacy.mechanisms.record_terms import StepTerms
 from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.record_steps import RecordSteps
 
 Trust = Literal["trusted", "secagg", "untrusted"]
@@ -57,40 +58,6 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
     unit: Unit = "record"
 
-    def terms_class(self, m: int) -> type[StepTerms]:
-        return WindowTerms if isinstance(self.records[m], WindowPlan) else StepTerms
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowPlan(RecordPlan):
-    """Records of which only the ends of windows of `window_steps` steps are released.
-
-    `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
-    are planned.
-    """
-
-    bound: WindowBound
-    window_steps: int
-
-    def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        return LocalWindows(
-            bound=self.bound,
-            batch_rate=self.groups[record_group].batch_rate,
-            noise_multiplier=self.noise_multiplier,
-            num_steps=num_steps,
-            window_steps=self.window_steps,
-        )
-
-    def broken_steps(self, client: int, num_steps: int, most: int) -> str:
-        if broken := super().broken_steps(client, num_steps, most):
-            return broken
-        if num_steps != self.window_steps:
-            return (
-                f"client {client} is asked for a window of {num_steps} steps, and the plan charges those of "
-                f"{self.window_steps}"
-            )
-        return ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
@@ -120,3 +87,41 @@ class WindowTerms(StepTerms):
         if steps.num_steps != self.window_steps:
             return f"a window of {steps.num_steps} steps was ordered where the terms say {self.window_steps}"
         return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPlan(RecordPlan):
+    """Records of which only the ends of windows of `window_steps` steps are released.
+
+    `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
+    are planned.
+    """
+
+    terms_class: ClassVar[type[StepTerms]] = WindowTerms
+
+    bound: WindowBound
+    window_steps: int
+
+    def event(self, record_group: int, num_steps: int) -> RecordEvent:
+        return LocalWindows(
+            bound=self.bound,
+            batch_rate=self.groups[record_group].batch_rate,
+            noise_multiplier=self.noise_multiplier,
+            num_steps=num_steps,
+            window_steps=self.window_steps,
+        )
+
+    def broken_steps(self, client: int, num_steps: int, most: int) -> str:
+        if broken := super().broken_steps(client, num_steps, most):
+            return broken
+        if num_steps != self.window_steps:
+            return (
+                f"client {client} is asked for a window of {num_steps} steps, and the plan charges those of "
+                f"{self.window_steps}"
+            )
+        return ""
+
+
+def trusts_of(plan: PrivacyPlan) -> tuple[Trust, ...]:
+    """Return who adds the noise, subnet by subnet; TypeError for a plan without subnets."""
+    return plan.made_by(TrustedSubnets).trusts  # type: ignore[type-abstract]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,22 @@ class StepBudgets(ClientBudgets):
             noise=np.array([found[level] for level in levels.tolist()]),
             epsilons=levels,
         )
+
+    spent_in: ClassVar[str] = "steps"
+
+    @property
+    def made_of(self) -> str:
+        return (
+            f"that of {self.steps} steps of DP-SGD a round at its own noise, each of a batch that is drawn "
+            "in secret and takes every record in by chance"
+        )
+
+    def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
+        return str(self.steps * self.most_rounds), float(np.quantile(self.epsilons, quantile))
+
+    def totals(self, delta: float) -> dict[str, Any]:
+        expected = (self.steps * self.inclusions().sum(axis=0)).tolist()
+        return {"most_epsilon": self.most_epsilons(delta).tolist(), "expected_steps": expected}
 
     @property
     def local_steps(self) -> int:

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
 
@@ -63,7 +60,7 @@ def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) 
         "anything they might conclude changes at most by the factor exp(epsilon), up to "
         f"delta = {plan.delta:.3g}. That is {plan.unit}-level differential privacy "
         f"({plan.adjacency.replace('_', ' ')}). Every client has an epsilon of its own, "
-        f"{_made_of(spending)}:",
+        f"{spending.made_of}:",
         "",
         *_totals(spending, plan.delta),
         "",
@@ -95,31 +92,12 @@ def _released(plan: PrivacyPlan) -> list[str]:
     return [f"Who was asked follows from {what}.", ""]
 
 
-def _made_of(spending: ClientBudgets) -> str:
-    """The rounds that a client's epsilon covers."""
-    if not isinstance(spending, StepBudgets):
-        return "that of one Gaussian mechanism of its total zCDP"
-    return (
-        f"that of {spending.steps} steps of DP-SGD a round at its own noise, each of a batch that is drawn "
-        "in secret and takes every record in by chance"
-    )
-
-
 def _totals(spending: ClientBudgets, delta: float) -> list[str]:
     """A table of the clients' largest possible spending, by quantile."""
     quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
-    if isinstance(spending, StepBudgets):
-        steps = spending.steps * spending.most_rounds
-        figures = {name: float(np.quantile(spending.epsilons, each)) for name, each in quantiles.items()}
-        head = "steps if it is asked as often as it may be"
-        rows = [(name, str(steps), epsilon) for name, epsilon in figures.items()]
-    else:
-        totals = spending.worst_totals(spending.num_rounds)
-        head = "zCDP if it is asked as often as it may be"
-        found = {name: float(np.quantile(totals, each)) for name, each in quantiles.items()}
-        rows = [(name, f"{rho:.5g}", epsilon_of_total(rho, delta)) for name, rho in found.items()]
+    rows = [(name, *spending.most_spent(each, delta)) for name, each in quantiles.items()]
     return [
-        f"| client | {head} | epsilon |",
+        f"| client | {spending.spent_in} if it is asked as often as it may be | epsilon |",
         "|---|---|---|",
         *(f"| {name} | {spent} | {epsilon:.4g} |" for name, spent, epsilon in rows),
     ]

@@ -41,9 +41,8 @@ from gdpfed.systems.fedpcs.fedpcs_options import (
     adjacency_of,
     local_work,
     paid_by,
-    totals_of,
 )
-from gdpfed.systems.fedpcs.game.mean_field import Equilibrium, SolvedGame
+from gdpfed.systems.fedpcs.game.mean_field import Equilibrium
 from gdpfed.systems.fedpcs.game_tables import spending_tables
 from gdpfed.systems.fedpcs.node_game import answered, answered_announcement, plays_with_nodes
 from gdpfed.systems.fedpcs.released_draws import draws_of, refuse_unfit_rule
@@ -167,25 +166,16 @@ class FedPCS(ConfiguredMethod):
             "announced": self.equilibrium.announced.tolist(),
             "converged": self.equilibrium.converged,
             "paths": self.equilibrium.budgets.tolist(),
-            **self._types(),
+            **self.equilibrium.types(),
             "record_counts": self.declared.record_counts.tolist(),
         }
         known = {} if spending.rule else {"inclusion_probabilities": self.inclusions.tolist()}
         totals = {
             **known,
-            **totals_of(spending, delta),
+            **spending.totals(delta),
             "expected_payments": self.expected_payments.tolist(),
         }
         return {**super().describe(), "game": game, "totals": totals}
-
-    def _types(self) -> dict[str, Any]:
-        """The clients' types; nothing where nodes keep them."""
-        if not isinstance(self.equilibrium, SolvedGame):
-            return {}
-        return {
-            "aversions": self.equilibrium.game.aversions.tolist(),
-            "corrections": self.equilibrium.responses.corrections.tolist(),
-        }
 
     @property
     def expected_payments(self) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_secret_samples, epsilon_of_total
+from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.privacy.sampling.weighted import Draws
@@ -90,26 +90,6 @@ def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
         rate=config.privacy.batch_rate,
         delta=configured_delta(config),
     )
-
-
-def totals_of(spending: ClientBudgets, delta: float) -> dict[str, Any]:
-    """Every client's total cost, in the form of a plan's JSON."""
-    inclusions = spending.inclusions()
-    most = {"most_epsilon": spending.most_epsilons(delta).tolist()}
-    if isinstance(spending, StepBudgets):
-        return most | {"expected_steps": (spending.steps * inclusions.sum(axis=0)).tolist()}
-    expected = spending.expected_totals().tolist()
-    totals = most | {
-        "expected_zcdp": expected,
-        "expected_epsilon": [epsilon_of_total(rho, delta) for rho in expected],
-        "most_zcdp": spending.worst_totals(spending.num_rounds).tolist(),
-    }
-    if spending.draws == "poisson" and spending.rule is None:
-        totals["epsilon_secret_samples"] = [
-            epsilon_of_secret_samples(budgets, chances, delta)
-            for budgets, chances in zip(spending.budgets.T, inclusions.T, strict=True)
-        ]
-    return totals
 
 
 TYPES = ("configuration", "clients")

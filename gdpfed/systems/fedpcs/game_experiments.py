@@ -17,8 +17,8 @@ from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.plots import line_style, markers_every, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.systems.fedpcs.fedpcs import FedPCS
-from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, SolvedGame, spent_in_round
-from gdpfed.systems.fedpcs.game.posted_price import round_welfare
+from gdpfed.systems.fedpcs.game.mean_field import TOLERANCE, spent_in_round
+from gdpfed.systems.fedpcs.game.posted_price import Welfare
 from gdpfed.systems.fedpcs.game.server_cost import ServerCost
 
 MOST_PATHS = 100
@@ -28,13 +28,13 @@ PATH_OPACITY = 0.35
 @styled
 def draw_game(method: FedPCS, path: Path) -> None:
     """Draw paths, convergence and welfare, as PNG; no welfare where nodes keep their aversions."""
-    known = isinstance(method.equilibrium, SolvedGame)
-    figure = new_figure(9.0 if known else 6.4, 2.9)
-    panels = new_panels(figure, 2 + known, columns=3)
+    welfare = method.equilibrium.welfare()
+    figure = new_figure(9.0 if welfare else 6.4, 2.9)
+    panels = new_panels(figure, 3 if welfare else 2, columns=3)
     _draw_paths(method, panels[0])
     _draw_convergence(method, panels[1])
-    if isinstance(method.equilibrium, SolvedGame):
-        _draw_welfare(method.equilibrium, panels[2])
+    if welfare:
+        _draw_welfare(welfare, panels[2])
     for axes in panels:
         axes.grid(alpha=0.3)
     shared_legend(figure, panels)
@@ -66,11 +66,7 @@ def _draw_convergence(method: FedPCS, axes: Axes) -> None:
     axes.set_ylabel("largest change of a round's mean")
 
 
-def _draw_welfare(play: SolvedGame, axes: Axes) -> None:
-    found = [
-        round_welfare(play.game, budgets, reward)
-        for budgets, reward in zip(play.budgets, play.rewards.tolist(), strict=True)
-    ]
+def _draw_welfare(found: Sequence[Welfare], axes: Axes) -> None:
     rounds = np.arange(1, len(found) + 1)
     for index, (label, values) in enumerate(
         (
@@ -130,15 +126,11 @@ def _spread(method: FedPCS, round_index: int) -> float:
 
 
 def _welfare(method: FedPCS) -> Found:
-    played = method.equilibrium
-    if not isinstance(played, SolvedGame):
+    rounds = method.equilibrium.welfare()
+    if not rounds:
         raise InputError(
             "welfare needs every client's aversion, which method.types=clients leaves with the nodes"
         )
-    rounds = [
-        round_welfare(played.game, budgets, reward)
-        for budgets, reward in zip(played.budgets, played.rewards.tolist(), strict=True)
-    ]
     last = rounds[-1]
     figures = {
         "game": last.played,

@@ -27,7 +27,7 @@ from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_ord
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
 from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnet_sums import SubnetSums, Trust, TrustedSubnets
+from gdpfed.privacy.mechanisms.subnet_sums import SubnetSums, Trust, trusts_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
@@ -288,9 +288,7 @@ class H2FDP(SubnetMethod):
     @property
     def trusts(self) -> tuple[Trust, ...]:
         """Who adds the noise, subnet by subnet."""
-        if not isinstance(self.plan.mechanism, TrustedSubnets):
-            raise TypeError(f"the plan of {self.name} does not say who adds the noise of a subnet")
-        return self.plan.mechanism.trusts
+        return trusts_of(self.plan)
 
     def _factor(self, number: int, size: int) -> float:
         if KINDS[self.work].own_noise:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnet_sums import Trust, TrustedSubnets
+from gdpfed.privacy.mechanisms.subnet_sums import Trust, trusts_of
 from gdpfed.privacy.planning.step_calibration import step_noise
 from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
@@ -183,9 +183,8 @@ class SubnetRecordReport(RecordReport):
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
     """Who added the noise in which subnets; a run with a mailbox is that of a real edge."""
-    mailbox, mechanism = subject.config.run.mailbox, subject.plan.mechanism
+    mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
-    trusts = mechanism.trusts if isinstance(mechanism, TrustedSubnets) else ()
     for word in dict.fromkeys(trusts):
         numbers = [index for index, each in enumerate(trusts) if each == word]
         yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gdpfed.systems.fedpcs.game.best_response import Responses, best_responses
 from gdpfed.systems.fedpcs.game.payoffs import Floats, Game, GameError, checked_rewards
+from gdpfed.systems.fedpcs.game.posted_price import Welfare, round_welfare
 
 TOLERANCE = 1e-3
 MOST_ITERATIONS = 60
@@ -54,6 +55,14 @@ class Equilibrium:
         """x_i^t = rho_i^t / sum_j rho_j^t, of shape (num_rounds, n)."""
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
+    def types(self) -> dict[str, list[float]]:
+        """The clients' types, for a file; none where nodes keep them."""
+        return {}
+
+    def welfare(self) -> list[Welfare]:
+        """The welfare of every round; none where nodes keep their types."""
+        return []
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SolvedGame(Equilibrium):
@@ -64,6 +73,18 @@ class SolvedGame(Equilibrium):
 
     game: Game
     responses: Responses
+
+    def types(self) -> dict[str, list[float]]:
+        return {
+            "aversions": self.game.aversions.tolist(),
+            "corrections": self.responses.corrections.tolist(),
+        }
+
+    def welfare(self) -> list[Welfare]:
+        return [
+            round_welfare(self.game, budgets, reward)
+            for budgets, reward in zip(self.budgets, self.rewards.tolist(), strict=True)
+        ]
 
 
 class Answers(Protocol):
