@@ -47,7 +47,7 @@ class Release:
         noise: the law of the noise.
         work: what clients compute.
         unit: whose presence is protected.
-        records: the steps of DP-SGD of every client, in the order of ``clients``; None where whole clients
+        records: the steps of DP-SGD of every client, in the order of ``clients``; none where whole clients
             are protected.
         taps: g_1, ..., g_p: so much of the noise of the last p rounds' sums of this name is taken back in
             this one; none where noise is not correlated.
@@ -68,12 +68,12 @@ class Release:
     noise: NoiseLaw = "gaussian"
     work: Work = "update"
     unit: Unit = "client"
-    records: Sequence[RecordSteps] | None = None
+    records: Sequence[RecordSteps] = ()
     taps: tuple[float, ...] = ()
     alone: bool = False
 
     def __post_init__(self) -> None:
-        if self.records is not None and len(self.records) != len(self.clients):
+        if self.records and len(self.records) != len(self.clients):
             raise PrivacyError(
                 f"{self.name}: records has {len(self.records)} entries for {len(self.clients)} clients; "
                 "give one each"

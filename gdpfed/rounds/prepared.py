@@ -11,6 +11,7 @@ import numpy as np
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
+from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.noise_streams import SumNoise
 from secagg import SumParameters
 
@@ -116,14 +117,14 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
     """The part of every client whose bound, weight or steps are its own; empty where all are alike."""
-    if _are_alike(request) and request.records is None:
+    if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
     # What is above the sum's norm by rounding alone is the sum's norm.
     norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
     if _are_alike(request):
         norms = np.full(len(norms), inf)
-    records = [None] * len(norms) if request.records is None else request.records
+    records: Sequence[RecordSteps | None] = request.records or [None] * len(norms)
     parts = zip(request.clients.tolist(), norms.tolist(), weights.tolist(), records, strict=True)
     return {client_id: ClientPart(norm, weight, own) for client_id, norm, weight, own in parts}
 

@@ -75,7 +75,7 @@ class MRMTL(DPSGD):
                 start=starts[client],
             )
             for each in super().requests(theta, round_index, cohorts)
-            for client, records in zip(each.clients.tolist(), each.records or (), strict=True)
+            for client, records in zip(each.clients.tolist(), each.records, strict=True)
         ]
 
     def round(
@@ -87,7 +87,7 @@ class MRMTL(DPSGD):
         sums = sum_updates(asked)
         models, pulled = self.personal(theta).copy(), []
         for request, each in zip(asked, sums, strict=True):
-            if each.total is None or request.records is None:
+            if each.total is None:
                 continue
             (client,) = request.clients.tolist()
             models[client] += self.server_learning_rate * np.asarray(each.total)

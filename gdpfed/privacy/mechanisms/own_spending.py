@@ -114,7 +114,7 @@ class OwnSpending(Mechanism):
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        if request.records is None:
+        if len(request.records) < len(request.clients):
             return "it does not say what noise its clients add, and the plan charges each its own"
         spending = self.spending
         planned = spending.noise_multipliers(round_index, self.distance)

@@ -127,7 +127,7 @@ class RecordSums(Mechanism):
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        if request.records is None:
+        if len(request.records) < len(request.clients):
             return "it does not say what steps its clients take, and the plan charges steps on records"
         if not KINDS[request.work].own_noise and (broken := self.broken_place(group_of, request)):
             return broken
