@@ -78,7 +78,7 @@ class Encoding:
         Raises EncodingError: the numbers are impossible, no s fits, or rounding `dimension` coordinates would
         use up the whole clipping norm.
         """
-        _check_numbers(dimension, clipping_norm, noise_multiplier, modulus_bits)
+        check_numbers(dimension, clipping_norm, noise_multiplier, modulus_bits)
         levels, half = None, 1 << modulus_bits - 1
         if noise_multiplier > 0:
             levels = contributors.fitting_levels(noise_multiplier, half)
@@ -245,19 +245,21 @@ def _squared_norm(steps: Integers) -> int:
     return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
-def _check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, bits: int) -> None:
+def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
+    """Raise EncodingError for a number that no sum has."""
     if dimension < 1:
-        raise EncodingError(f"dimension {dimension} must be at least 1")
+        raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm > 0:
-        raise EncodingError(f"clipping_norm {clipping_norm} must be positive")
+        raise EncodingError(f"clipping_norm is {clipping_norm}: use a positive number")
     if not 0 <= noise_multiplier < math.inf:
-        raise EncodingError(f"noise_multiplier {noise_multiplier} must be finite and at least 0")
+        raise EncodingError(f"noise_multiplier is {noise_multiplier}: use 0 or more")
     if math.isinf(clipping_norm) and noise_multiplier > 0:
         raise EncodingError(
-            f"noise_multiplier {noise_multiplier} without clipping: set a finite clipping_norm"
+            f"noise_multiplier {noise_multiplier} needs a finite clipping_norm: without clipping the "
+            "sensitivity is unbounded"
         )
-    if not FEWEST_BITS <= bits <= FULL_BITS:
-        raise EncodingError(f"modulus_bits {bits} must be from {FEWEST_BITS} to {FULL_BITS}")
+    if not FEWEST_BITS <= modulus_bits <= FULL_BITS:
+        raise EncodingError(f"modulus_bits is {modulus_bits}: use {FEWEST_BITS} to {FULL_BITS}")
 
 
 def _norm(values: Floats) -> float:

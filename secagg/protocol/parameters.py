@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from secagg.arithmetic.encoding import Encoding
+from secagg.arithmetic.encoding import Encoding, check_numbers
 from secagg.arithmetic.noise_levels import MAX_LEVELS, Contributors, Corrections, NoiseLevels
-from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS, packed_bytes
+from secagg.arithmetic.packing import FULL_BITS, packed_bytes
 from secagg.crypto.keys import SECRET_BYTES
 from secagg.crypto.prg import KEY_BYTES
 from secagg.crypto.shamir import share_bytes
@@ -90,7 +91,7 @@ class SumParameters:
         if not (self.num_clients == 1 and self.mode == OFF):
             self._check_members()
             self._check_graph()
-        self._check_noise()
+        check_numbers(self.dimension, self.clipping_norm, self.noise_multiplier, self.modulus_bits)
         self._check_levels()
         self._check_corrections()
 
@@ -150,8 +151,6 @@ class SumParameters:
             )
 
     def _check_levels(self) -> None:
-        if not FEWEST_BITS <= self.modulus_bits <= FULL_BITS:
-            raise ValueError(f"modulus_bits is {self.modulus_bits}: use {FEWEST_BITS} to {FULL_BITS}")
         most = min(self.dropout_tolerance, MAX_LEVELS)
         if self.noise_levels and (self.noise_multiplier == 0 or self.noise_levels > most):
             raise ValueError(
@@ -167,19 +166,6 @@ class SumParameters:
             raise ValueError(
                 "noise is taken back in masked sums with noise of their own, in no levels: elsewhere use "
                 "num_correctors=0 and correction_multiplier=0"
-            )
-
-    def _check_noise(self) -> None:
-        if self.dimension < 1:
-            raise ValueError(f"dimension is {self.dimension}: use at least 1")
-        if not self.clipping_norm > 0:
-            raise ValueError(f"clipping_norm is {self.clipping_norm}: use a positive number")
-        if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier is {self.noise_multiplier}: use 0 or more")
-        if math.isinf(self.clipping_norm) and self.noise_multiplier > 0:
-            raise ValueError(
-                f"noise_multiplier {self.noise_multiplier} needs a finite clipping_norm: "
-                "without clipping the sensitivity is unbounded"
             )
 
     @property
@@ -287,13 +273,7 @@ class SumParameters:
 
     def encoding(self, num_contributors: int) -> Encoding:
         """The integer grid of a sum of n2 = `num_contributors` updates; see `Encoding.for_sum`."""
-        return Encoding.for_sum(
-            self.contributors(num_contributors),
-            dimension=self.dimension,
-            clipping_norm=self.clipping_norm,
-            noise_multiplier=self.noise_multiplier,
-            modulus_bits=self.modulus_bits,
-        )
+        return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
         """The parts of the noise, and up to which of them stay when so many dropped."""
@@ -347,3 +327,15 @@ class SumParameters:
         if parameters.to_bytes() != data:
             raise DecodeError("the parameters are not in canonical form")
         return reader.finish(parameters)
+
+
+@lru_cache(maxsize=64)
+def _encoding(parameters: SumParameters, num_contributors: int) -> Encoding:
+    """Made once for all members of a sum that one process plays."""
+    return Encoding.for_sum(
+        parameters.contributors(num_contributors),
+        dimension=parameters.dimension,
+        clipping_norm=parameters.clipping_norm,
+        noise_multiplier=parameters.noise_multiplier,
+        modulus_bits=parameters.modulus_bits,
+    )
