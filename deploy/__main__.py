@@ -11,12 +11,13 @@ python -m deploy --edges 3 --nodes 12 --host edge-1 --superlink cloud.example.or
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.compose import CLOUD_HOST, compose_file, host_file, to_text
-from deploy.containers import Tree
+from deploy.containers import Tree, pinned
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
 from deploy.kubernetes import values_text
@@ -59,11 +60,12 @@ def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
     Raises TopologyError: options that describe none.
     """
     header = HEADER.format(words="".join(f" {word}" for word in words))
+    tree = pinned(_tree(options), os.environ) if options.production else _tree(options)
     if not options.helm:
-        return to_text(_tree(options), header)
+        return to_text(tree, header)
     if options.party is None and options.host != CLOUD:
         raise TopologyError("--helm is of one party, which has a namespace of its own: name it with --party")
-    return values_text(_tree(options), header)
+    return values_text(tree, header)
 
 
 def _tree(options: argparse.Namespace) -> Tree:
@@ -131,6 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the gate")
     parser.add_argument(
         "--helm", action="store_true", help="print a party's values for the chart deploy/helm"
+    )
+    parser.add_argument(
+        "--production", action="store_true", help="take Flower's images by the digests that variables say"
     )
     parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
     return parser

@@ -1,13 +1,15 @@
 """What every container of a federation has, and the jobs: containers that end when their work is done."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import ceil
 from typing import Any
 
 from deploy.credentials import PUBLIC
-from deploy.federation import Federation
+from deploy.federation import Federation, TopologyError
 from deploy.placements import CREDENTIALS, Containers
 from deploy.run_words import secagg_words, signed_words
 from deploy.topology import (
@@ -32,6 +34,7 @@ from gdpfed.child_process import LOG_VARIABLE
 from gdpfed.runs.paths import FOLDERS
 
 FLOWER_VERSION = version("flwr")
+_BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")
 # The user that Flower's images are made for.
 USER_ID = 49999
 ROOT = "${FEDERATION_DIR:-./federation}"
@@ -120,6 +123,26 @@ def confined(program: str, memory: str = JOB_MEMORY, *, gpus: bool = False) -> T
 def flower_image(program: str) -> str:
     """Return an image of Flower's, by its tag unless a variable names it, for instance by its digest."""
     return f"${{{program.upper()}_IMAGE:-flwr/{program}:{FLOWER_VERSION}}}"
+
+
+def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
+    """Return a Compose file that names Flower's images by the digests which variables say.
+
+    Raises TopologyError: a variable says none; its line names the command that prints it.
+    """
+    text = json.dumps(tree)
+    for program in ("superlink", "supernode", "superexec"):
+        if (by_tag := flower_image(program)) in text:
+            name = f"{program.upper()}_IMAGE"
+            image = variables.get(name, "")
+            if not _BY_DIGEST.fullmatch(image):
+                raise TopologyError(
+                    f"{name}={image} names no digest: set it to flwr/{program}@sha256:..., which "
+                    f"docker buildx imagetools inspect flwr/{program}:{FLOWER_VERSION} prints"
+                )
+            text = text.replace(by_tag, image)
+    by_digest: Tree = json.loads(text)
+    return by_digest
 
 
 def app_image(cuda: bool) -> Tree:

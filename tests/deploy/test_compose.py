@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.metadata import version
@@ -84,6 +85,27 @@ def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
         assert f"${{{program.upper()}_IMAGE:-flwr/{program}:{version('flwr')}}}" in text
     arguments = TREE["services"]["init"]["build"]["args"]
     assert (arguments["VERSION"], arguments["REVISION"]) == (version("gdpfed"), "unknown")
+
+
+def test_in_production_images_have_digests_or_the_file_is_refused(monkeypatch, capsys):
+    words, digest = ["--party", "server", "--production"], f"@sha256:{'0' * 64}"
+    monkeypatch.setenv("SUPERLINK_IMAGE", "flwr/superlink:1.41.0")
+    assert write_compose(words) == 2
+    assert "SUPERLINK_IMAGE=flwr/superlink:1.41.0 names no digest: set it to" in capsys.readouterr().err
+    for program in ("superlink", "superexec"):
+        monkeypatch.setenv(f"{program.upper()}_IMAGE", f"flwr/{program}{digest}")
+    services = yaml.safe_load(text_of_words(*words))["services"]
+    assert services["superlink"]["image"] == f"flwr/superlink{digest}"
+    assert services["gate"]["build"]["args"]["SUPEREXEC_IMAGE"] == f"flwr/superexec{digest}"
+
+
+def test_every_package_of_the_lock_has_a_hash():
+    """Both uv sync --frozen and the image refuse a package that differs from it."""
+    lock = tomllib.loads(Path("uv.lock").read_text("utf-8"))
+    fetched = [each for each in lock["package"] if "registry" in each["source"]]
+    files = [file for each in fetched for file in each.get("wheels", [each.get("sdist")])]
+    assert len(fetched) > 100
+    assert all(file["hash"].startswith("sha256:") for file in files)
 
 
 def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
