@@ -33,6 +33,9 @@ def assert_promises(tree):
     """No container may do more than its work, and no party sees or reaches another one's."""
     for name, service in tree["services"].items():
         _is_confined(name, service)
+        # `down --volumes` takes no ledger away.
+        assert {each["type"] for each in service.get("volumes", ())} <= {"bind"}, name
+    assert "volumes" not in tree
     running = {name: each for name, each in tree["services"].items() if each["restart"] != "no"}
     apps = {name for name in running if name.endswith("superexec")}
     nodes = {name for name in running if "supernode" in name}

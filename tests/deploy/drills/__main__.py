@@ -1,0 +1,49 @@
+"""``python -m tests.deploy.drills``: the drills of docs/operations.md, on processes of this machine.
+
+python -m tests.deploy.drills [--only PART ...] [--write docs/operations.md]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.harness import publish
+from gdpfed.report.console import Table
+from tests.deploy.checks import CHECK_COLUMNS, Checks
+from tests.deploy.drills import day, lines
+
+LINES = "lines"
+PARTS = (*day.PARTS, LINES)
+
+
+def main() -> int:
+    """Return 0 if everything holds, 1 if something does not."""
+    options = _parser().parse_args()
+    checks, further = Checks(), list[Table]()
+    try:
+        if set(options.only) - {LINES}:
+            day.scenario(options.only, checks)
+        if LINES in options.only:
+            further = lines.drill(checks)
+    except KeyboardInterrupt:
+        checks.interrupted = True
+    title = f"{len(checks.rows)} checks in processes, {checks.failed} failed"
+    note = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
+    of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(options.only) - {LINES} else []
+    publish([*of_day, *further], options.write)
+    return 1 if checks.failed or checks.interrupted else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.deploy.drills",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--write", type=Path, metavar="DOC", help="put the report into a document")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

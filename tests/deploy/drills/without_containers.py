@@ -1,0 +1,95 @@
+"""``python -m tests.deploy.drills.without_containers``: that section of docs/operations.md, word for word.
+
+All parties are on this machine. A systemd of its own runs in a copy of the machine that is thrown away, an
+overlay in memory. It needs root and systemd.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gdpfed.launch.home import PROJECT
+
+SECTION = "Without containers"
+BOOT = Path(__file__).with_suffix(".sh")
+BUDGETS = {"node-0": "1", "node-1": "2.5", "node-2": "6"}
+PUBLIC = "/srv/gdpfed/public"
+START_SECONDS = 60.0
+# What the section leaves to others: examples, the consortium's roster, and a name for this machine.
+EXAMPLES = """
+mkdir -p /srv/study /tmp/demo && echo 127.0.0.1 fl.example.org >> /etc/hosts
+.venv/bin/python -m deploy.init --nodes 3 --directory /tmp/demo --demo-data >/dev/null
+cp /tmp/demo/node-1-superexec/data/examples.npz /srv/study/
+"""
+ROSTER = """
+.venv/bin/gdpfed identity new consortium.key
+cd /srv/gdpfed/public
+/opt/gdpfed/.venv/bin/gdpfed identity roster roster.json --key /opt/gdpfed/consortium.key \\
+    --clients 0=node-0.identity 1=node-1.identity 2=node-2.identity
+/opt/gdpfed/.venv/bin/gdpfed identity show /opt/gdpfed/consortium.key > consortium.identity
+cd /opt/gdpfed
+for party in server node-0 node-1 node-2; do
+.venv/bin/python -m deploy.init --nodes 3 --directory /srv/gdpfed --party $party
+done
+"""
+AUDIT = """
+.venv/bin/gdpfed audit /srv/gdpfed/server-superexec/runs/*-run
+for node in 0 1 2; do
+.venv/bin/gdpfed audit --node-ledger /srv/gdpfed/node-$node-superexec/ledger/ledger.json
+done
+systemctl --no-pager --no-legend list-units 'gdpfed-*'
+"""
+
+
+def blocks() -> list[str]:
+    """The commands of the section, block by block: server, node, restart, training."""
+    text = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## {SECTION}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
+    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def main() -> int:
+    """Run the section; the exit status of the first command that failed."""
+    server, node, restart, train = blocks()
+    # On this machine the certificate is where it is to be put.
+    copied = f"rm -r units\ncp {PUBLIC}/superlink-ca.crt .\nrm {PUBLIC}/superlink-ca.crt\n"
+    of_node = [
+        copied + node.replace("node-1", name).replace("--epsilon 2.5", f"--epsilon {epsilon}")
+        for name, epsilon in BUDGETS.items()
+    ]
+    script = "\n".join(["set -ex", EXAMPLES, server, *of_node, ROSTER, restart, "sleep 45"])
+    last = "\n".join(["set -ex", "rm -r units", server.splitlines()[1], train, AUDIT])
+    command = ["unshare", "--mount", "--pid", "--fork", "--ipc", "--cgroup", "bash", str(BOOT), str(PROJECT)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as boot:
+        try:
+            pid = _systemd(boot.pid)
+            for words in (script, last):
+                inside = ["nsenter", "-t", str(pid), "-m", "-p", "-C", "-r", "bash", "-c"]
+                environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp"}  # noqa: S108 - inside
+                done = subprocess.run([*inside, f"cd /opt/gdpfed\n{words}"], env=environment, check=False)
+                if done.returncode != 0:
+                    return done.returncode
+        finally:
+            os.kill(pid, 9)
+    return 0
+
+
+def _systemd(parent: int) -> int:
+    """The process that is the first of the new machine, once it is up."""
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        for child in children.read_text().split():
+            if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
+                time.sleep(5)
+                return int(child)
+        time.sleep(0.5)
+    raise TimeoutError(f"systemd is not there after {START_SECONDS:g} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
