@@ -14,7 +14,7 @@ from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC
 from deploy.federation import Federation, Node
 from deploy.loopback import LoopbackFederation
 from deploy.placements import credentials_of
-from deploy.topology import ENVIRONMENT, GATE, ROSTER_FILE, SERVER_SUPEREXEC, SUPERLINK
+from deploy.topology import ENVIRONMENT, GATE, ROSTER_FILE, SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
@@ -285,18 +285,10 @@ def _clocks(day: Day, check: Checks) -> None:
         day.running.home.spawn(["python", *program], log="init.log", environment=set_to(offset)).wait()
         return day.again(SUPERLINK, GATE)
 
-    def all_else() -> bool:
-        start(node.guard, HOUR)
-        start(node.superexec, HOUR)
-        start(SERVER_SUPEREXEC, -HOUR)
-        return day.trained("clocks")
-
     for offset, said in ((HOUR, "an hour ahead"), (-HOUR, "an hour behind")):
         check(f"a SuperNode whose clock is {said} is refused", partial(refused, offset))
     check("with its clock set right it is let in", lambda: day.again(node.supernode))
     check("certificates that were made an hour ahead are good at once", lambda: made(HOUR))
-    check("a node's guard an hour ahead and the server's app an hour behind train with the others", all_else)
-    day.again(node.guard, node.superexec, SERVER_SUPEREXEC)
 
 
 PARTS = {"rotation": _rotation, "disk": _disk, "clocks": _clocks}
