@@ -249,7 +249,6 @@ class Method(ABC):
 
     @property
     def noise_at(self) -> NoiseAt:
-        """Say who adds noise under this plan."""
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
@@ -264,17 +263,11 @@ class Method(ABC):
         return self.requests(theta, round_index, draw())
 
     def sample(self, round_index: int) -> Cohorts:
-        """Return the cohorts of a round, where they follow from what clients have released before.
-
-        Asked only of a method whose plan says so (`PrivacyPlan.rule`).
-        """
+        """Return the cohorts of a round that follow from what clients released, by `PrivacyPlan.rule`."""
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Take the class counts that clients have released before the first round, shape (n, B).
-
-        Given only to a method whose plan charges them.
-        """
+        """Take the class counts that clients released before the first round, shape (n, B), as planned."""
         raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
 
     def noted(self, round_index: int) -> dict[str, float]:
@@ -292,8 +285,7 @@ class Method(ABC):
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
         """theta^{t+1} = theta^t + server_learning_rate * sum_m omega_m * transform_m(y_m).
 
-        It is float32[d] -> float32[d]. A group whose sum is missing contributes nothing; with all of them
-        missing theta stays as it is.
+        It is float32[d] -> float32[d]. A group whose sum is missing contributes nothing.
         """
         update = np.zeros(len(theta))
         for index, (weight, each) in enumerate(zip(self.sum_weights, sums, strict=True)):
@@ -317,11 +309,10 @@ class Method(ABC):
         return total
 
     def released(self, theta: Theta) -> Theta:
-        """The model that the run releases: it is evaluated, saved and described in the card.
+        """The model that the run releases, by default theta; it is evaluated, saved and in the card.
 
-        By default theta itself. A method may release an average of the models so far, for instance. It is
-        made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing, which
-        costs no privacy. It changes neither, since training goes on from theta; it may be asked for twice.
+        It is made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing,
+        which costs no privacy. It changes neither, and may be asked for twice.
         """
         return theta
 
@@ -333,11 +324,7 @@ class Method(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Restore the state that :meth:`state_dict` returned.
-
-        Raises:
-            ValueError: the state is not one of this method.
-        """
+        """Restore what :meth:`state_dict` returned. Raises ValueError: a state of another method."""
         if state:
             raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
 

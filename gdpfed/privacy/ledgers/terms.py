@@ -331,8 +331,7 @@ def terms_of(
         group_index: m.
         run: its name.
         dropout_tolerance, corrupt_tolerance: of its sums.
-        client: None where all clients of a group have the same.
-        seed: of the run.
+        client, seed: whose terms they are, None where all of a group have the same; of the run.
         said: further attributes of `Terms`.
     """
     common = {
