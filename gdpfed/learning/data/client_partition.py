@@ -22,7 +22,6 @@ Positions = npt.NDArray[np.int64]
 """Where examples lie in the training split."""
 
 
-
 @dataclass(frozen=True)
 class Partition:
     """The way in which the training split is shared out.
