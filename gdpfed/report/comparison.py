@@ -19,9 +19,9 @@ IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"),
 
 CHANGE_NOTHING: Sequence[tuple[str, object]] = (
     *(("dataset.optimizer", "sgd"), ("dataset.optimizer_options", None)),
-    *(("dataset.proximal", 0.0), ("dataset.schedule", "constant")),
+    *(("dataset.proximal", 0.0), ("dataset.schedule", "constant"), ("dataset.partition_options", None)),
 )
-"""Settings of training that came later, with which a run is what it was without: it keeps its directory."""
+"""Settings that came later, with which a run is what it was without: it keeps its directory."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,7 +121,7 @@ def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces)
     assert process.returncode == 1
     assert err == (
         f"gdpfed: run.directory={tmp_path / 'run'} is not empty: "
-        "name another one, or continue with run.resume\n"
+        "name another one, or continue with run.resume [run]\n"
     )
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
 

@@ -291,7 +291,7 @@ def test_what_the_plan_says_is_charged_once(plan):
         (ONE, {"records": [steps_of(ONE, batch_rates=(0.06,))] * 6}, "asked for batch rates"),
         (ONE, {"records": [steps_of(ONE, batch_rates=(0.05, 0.05))] * 6}, "asked for batch rates"),
         (ONE, {"records": [steps_of(ONE, noise_multiplier=0.1)] * 6}, "noise multiplier 0.1 on the records"),
-        (ONE, {"records": None}, "does not say what steps"),
+        (ONE, {"records": ()}, "does not say what steps"),
         (ONE, {"unit": "client"}, "the plan protects a record, not a client"),
         (ONE, {"work": "update"}, "the plan charges dp_sgd, not update"),
         (SUMMED, {"noise_multiplier": 0.0}, "noise multiplier 0 on the records"),

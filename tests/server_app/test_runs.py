@@ -65,7 +65,8 @@ def test_nothing_leaves_a_client_but_session_bytes(tmp_path):
     run(tmp_path / "run", grid=grid)
     shapes = {(name, tuple(record)) for reply in grid.replies for name, record in reply.items()}
     stages = ("advertise", "share", "mask", "unmask")
-    assert shapes == {("client", ("client_id",)), *((stage, ("data",)) for stage in stages)}
+    joined = ("client", ("client_id", "wire", "versions"))
+    assert shapes == {joined, *((stage, ("data",)) for stage in stages)}
 
 
 @pytest.mark.parametrize("stage", ["advertise", "share", "mask", "unmask"])
