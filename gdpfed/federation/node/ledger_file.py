@@ -170,15 +170,19 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
     Raises:
         LedgerError: neither can be read, or one cannot be written.
     """
-    with _file(path).locked() as lock:
+    files = (_file(path), _copy_in(copy))
+    unread = LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
+    if not any(each.path.exists() for each in files):
+        raise unread
+    with files[0].locked() as lock:
         file, bodies = LedgerFile(path, ClientLedger(), lock, copy), []
-        for each in (_file(path), _copy_in(copy)):
+        for each in files:
             # Of a damaged one nothing is taken; the other one may be whole.
             with suppress(LedgerError):
                 data = each.read()
                 bodies += [] if data is None else [file._body(data)]
         if not bodies:
-            raise LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
+            raise unread
         file.ledger = ClientLedger.from_dict(larger_spend(bodies))
         file.save()
         return file.ledger

@@ -105,6 +105,7 @@ def test_a_ledger_from_before_gets_its_copy_at_the_first_use(places):
 def test_neither_of_two_is_no_ledger(places, capsys):
     assert main(["node", "accept-ledger", str(places[0]), "--copy", str(places[1])]) == 2
     assert "neither ledger=" in capsys.readouterr().err
+    assert list(places[0].parent.glob("*.lock")) == []
 
 
 def test_the_larger_spend_has_every_update_of_both():
