@@ -5,6 +5,8 @@ your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023, arXiv:230
 with clients in place of examples. GDPFed* has rates and norms by group that maximise signal over noise.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, cast
 
 import numpy as np
@@ -97,8 +99,16 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
     given = given_rates(config)
     if given is not None:
         return given
+    least = config.privacy.min_sampling_rate
+    return _found_rates(partial(one_sum_sampling_rates, min_sampling_rate=least), config, groups)
+
+
+def _found_rates(
+    find: Callable[..., tuple[float, ...]], config: Config, groups: tuple[Group, ...]
+) -> tuple[float, ...]:
+    """The rates by group that a search of `shared_noise_rates` finds for the configured plan."""
     privacy = config.privacy
-    return one_sum_sampling_rates(
+    return find(
         configured_accountant(config, groups),
         groups,
         sampling=cast("Sampling", privacy.sampling),
@@ -106,7 +116,6 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
         num_rounds=config.run.num_rounds,
         delta=configured_delta(config),
         adjacency=cast("Adjacency", privacy.adjacency),
-        min_sampling_rate=privacy.min_sampling_rate,
     )
 
 
@@ -121,16 +130,7 @@ class IDPFedAvgSample(SharedNoise):
     def make_plan(cls, config: Config) -> PrivacyPlan:
         refuse_given_rates(config)
         groups = configured_groups(config)
-        privacy = config.privacy
-        rates = shared_noise_sampling_rates(
-            configured_accountant(config, groups),
-            groups,
-            sampling=cast("Sampling", privacy.sampling),
-            sampling_rate=privacy.sampling_rate,
-            num_rounds=config.run.num_rounds,
-            delta=configured_delta(config),
-            adjacency=cast("Adjacency", privacy.adjacency),
-        )
+        rates = _found_rates(shared_noise_sampling_rates, config, groups)
         return private_plan(config, groups=groups, group_sampling_rates=rates, one_sum=True)
 
     @classmethod

@@ -137,8 +137,12 @@ class FaultyFederation:
 
         The SuperLink takes a node that vanished for one that is there until its heartbeat has run out.
         """
-        before = len(self.running.log(node.supernode))
         self.running.start(node.superexec)
+        self.until_let_in(node)
+
+    def until_let_in(self, node: Node) -> None:
+        """Start a SuperNode, and again until the SuperLink lets it in."""
+        before = len(self.running.log(node.supernode))
         self.running.start(node.supernode)
 
         def let_in() -> bool:
@@ -146,7 +150,7 @@ class FaultyFederation:
                 self.running.start(node.supernode)
             return "SuperNode ID" in self.running.log(node.supernode)[before:]
 
-        self.until(let_in, f"{node.name} is let in again")
+        self.until(let_in, f"{node.name} is let in")
 
     def restart_superlink(self) -> None:
         """SIGKILL to the SuperLink, and another one on what it left on its disk, once all nodes are back."""

@@ -119,18 +119,6 @@ class Day(FaultyFederation):
         self.running.wait_for_nodes()
         return True
 
-    def until_let_in(self, node: Node) -> None:
-        """Start a SuperNode, and again until the SuperLink lets it in."""
-        before = len(self.running.log(node.supernode))
-        self.running.start(node.supernode)
-
-        def let_in() -> bool:
-            if self.running.processes[node.supernode].poll() is not None:
-                self.running.start(node.supernode)
-            return "SuperNode ID" in self.running.log(node.supernode)[before:]
-
-        self.until(let_in, f"{node.name} is let in")
-
 
 def _rotation(day: Day, check: Checks) -> None:
     """Keys, certificates and the roster, by the words of the document; a run before and one after."""
