@@ -20,6 +20,7 @@ import gdpfed
 import gdpfed.methods  # It hands the methods to conf.
 from conf.settings import SettingGroup, setting_groups
 from gdpfed.cli.app import COMMANDS, load_command, main
+from testing.page_examples import Block, blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NEIGHBOURS = {
@@ -30,7 +31,7 @@ NEIGHBOURS = {
     "CHANGELOG.md": "changelog.md",
     "CITATION.cff": "CITATION.cff",
 }
-NOTEBOOKS = ("attacks", "library")
+NOTEBOOKS = ("attacks", "hospitals", "library", "own_budgets", "own_table")
 _NEIGHBOUR = re.compile(r"\]\((" + "|".join(map(re.escape, NEIGHBOURS)) + r")")
 
 
@@ -54,12 +55,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _notebook(text: str) -> str:
-    """A page as a notebook: its blocks of Python are cells to run, all else is text."""
-    parts = re.split(r"^```python\n(.*?)^```\n", text, flags=re.DOTALL | re.MULTILINE)
+    """A page as a notebook: what is to be run or written in it are cells, all else is text."""
     code: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     words = {"cell_type": "markdown", "metadata": {}}
-    cells = [(code if place % 2 else words) | {"source": part} for place, part in enumerate(parts)]
+    cells = [
+        (words if block.kind in ("text", "excerpt") else code) | {"source": _source(block)}
+        for block in blocks_of(text)
+    ]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}, indent=1)
+
+
+def _source(block: Block) -> str:
+    if block.kind == "commands":
+        return "\n".join(f"!{command}" for command in commands_of(block))
+    if block.kind == "file":
+        return f"%%writefile {block.name}\n{block.text}"
+    return f"```\n{block.text}```" if block.kind == "excerpt" else block.text
 
 
 def _neighbour(name: str) -> str:

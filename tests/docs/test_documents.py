@@ -80,14 +80,23 @@ def test_links_to_sections_lead_to_a_heading(path):
     assert [(target.name, anchor) for target, anchor in links if anchor not in anchors_of(target)] == []
 
 
-def test_names_that_the_architecture_quotes_are_in_the_code():
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "docs/glossary.md"])
+def test_names_that_are_quoted_are_in_the_code(name):
     code = "\n".join(
         path.read_text(encoding="utf-8") for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
     )
     words = set(re.findall(r"\w+", code)) | {"gdpfed_plus", "rounds.jsonl", "pyproject.toml"}
-    quoted = set(NAME.findall(text_of("ARCHITECTURE.md")))
-    assert len(quoted) > 50
+    quoted = set(NAME.findall(text_of(name)))
+    assert len(quoted) > 20
     assert {name for name in quoted - words if not set(name.split(".")) <= words} == set()
+
+
+def test_words_of_the_glossary_are_used_elsewhere():
+    words = re.findall(r"^\| ([a-z][^|]*) \|", text_of("docs/glossary.md"), re.MULTILINE)[1:]
+    pages = [path for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")) if path.name != "glossary.md"]
+    text = " ".join(" ".join(path.read_text(encoding="utf-8") for path in pages).lower().split())
+    assert len(words) > 40
+    assert [word for entry in words for word in entry.split(", ") if word not in text] == []
 
 
 def test_the_readme_is_one_screen_and_leads_to_every_document():

@@ -1,15 +1,12 @@
 """The day of docs/hospitals.md, run as it stands there, and on real hospitals where their files are."""
 
 import csv
-import re
-import runpy
-import shlex
 from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from gdpfed.cli import main
+from testing import page_examples
 from testing.small_runs import nothing_drawn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,41 +23,8 @@ def sections():
     return day, heart
 
 
-def blocks_of(text):
-    """Every indented block, with the paragraph before it."""
-    found, before, block, ended = list[tuple[str, str]](), list[str](), list[str](), False
-    for line in [*text.splitlines(), "end"]:
-        if line.startswith("    ") or (block and not line):
-            block.append(line[4:])
-        elif not line:
-            ended = True
-        else:
-            if block:
-                found.append((" ".join(before), "\n".join(block).rstrip() + "\n"))
-            before = [line] if block or ended else [*before, line]
-            block, ended = [], False
-    return found
-
-
-def follow(text, folder, capsys):
-    """Write the files and run the commands; what each command printed, by command."""
-    said = {}
-    for before, block in blocks_of(text):
-        if before.endswith("begins so:"):
-            name = re.findall(r"`([\w/.]+)`", before)[-1]
-            assert (folder / name).read_text().startswith(block)
-        elif block.startswith(("gdpfed ", "python ")):
-            for command in block.replace("\\\n", " ").splitlines():
-                program, *words = shlex.split(command)
-                if program == "python":
-                    runpy.run_path(words[0], run_name="__main__")
-                else:
-                    assert main(words) == (1 if command in FAILS else 0), command
-                said[command] = capsys.readouterr().out
-        else:
-            name = re.findall(r"`([\w/.]+\.(?:py|csv|yaml))`", before)[-1 if "yaml" in before else 0]
-            (folder / name).write_text(block)
-    return said
+def follow(text, capsys):
+    return page_examples.follow(text, lambda: capsys.readouterr().out, FAILS)
 
 
 @pytest.fixture
@@ -71,7 +35,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_day_runs_word_for_word(here, capsys):
-    said = follow(sections()[0], here, capsys)
+    said = follow(sections()[0], capsys)
     assert "(separated by ';'? declare separator)" in said["gdpfed check exported.csv tables/columns.yaml"]
     assert "bonn.csv: 90 rows, no fault" in said["gdpfed check tables"]
     assert any(
@@ -91,7 +55,7 @@ def test_the_day_runs_word_for_word(here, capsys):
 
 @pytest.mark.skipif(not HEART_DISEASE.is_dir(), reason=f"needs UCI's files in {HEART_DISEASE}")
 def test_the_same_runs_with_real_hospitals(here, capsys):
-    said = follow(sections()[1].replace(PLACE, str(HEART_DISEASE)), here, capsys)
+    said = follow(sections()[1].replace(PLACE, str(HEART_DISEASE)), capsys)
     (row,) = csv.DictReader(said["gdpfed predict heart/model patient.csv"].splitlines())
     assert row["predicted"] in ("healthy", "disease")
     assert "| switzerland | 3 | 3 |" in (here / "heart" / "model_card.md").read_text()

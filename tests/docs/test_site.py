@@ -47,6 +47,12 @@ def test_site_is_built_with_its_reference_and_asks_no_other_host(tmp_path):
     assert 'id="gdpfed.library.simulate"' in pages[Path("reference/python/index.html")]
     cells = json.loads((tmp_path / "attacks.ipynb").read_text(encoding="utf-8"))["cells"]
     assert [cell["cell_type"] for cell in cells[1::2]] == ["code"] * 3
+    day = json.loads((tmp_path / "hospitals.ipynb").read_text(encoding="utf-8"))["cells"]
+    begins = [cell["source"].split()[0] for cell in day if cell["cell_type"] == "code"]
+    assert begins[:5] == ["%%writefile", "!python", "!gdpfed", "%%writefile", "!gdpfed"]
+    assert "\\\n" not in "".join(cell["source"] for cell in day if cell["source"].startswith("!"))
+    for page in ("own_table", "own_budgets", "hospitals", "attacks"):
+        assert f'href="../{page}.ipynb"' in pages[Path(page, "index.html")]
     assert "gdpfed audit --canaries" in pages[Path("reference/commands/index.html")]
 
 
