@@ -5,7 +5,8 @@ numba. `forms.py` chooses how gradients of single records are computed, `record_
 them.
 
 A program is a model's pass forward and back as a straight list of calls on buffers that stay in cache.
-`lowering.py` reads a model's layers as those of `lowered.py`, and `program.py` makes the calls of them,
-layer by layer: `affine.py`, `group_norm.py`, `pooling.py`, `dropout.py`, `embedding_lstm.py`. Loops are in
-`kernels.py`, or beside the one layer that has them.
+`traced.py` finds the steps of a model, `lowering.py` reads them as layers of `lowered.py`, `fitting.py` says
+whether a program is for this machine, and `program.py` makes the calls, layer by layer: `affine.py`,
+`group_norm.py`, `pooling.py`, `join.py`, `dropout.py`, `embedding_lstm.py`. Loops are in `kernels.py`, or
+beside the one layer that has them.
 """

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import nn
 
-from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
+from fastgrad.fitting import UncompiledError, fitted
+from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import Loss
 from fastgrad.record_gradients import RecordGradients, SoftmaxGradients, TapedGradients
 from fastgrad.tape import NotOnTapeError

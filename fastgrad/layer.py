@@ -186,13 +186,15 @@ class Given:
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for
-    each record. `drawn`: the key of a pass, and how many records of its batch came before.
+    each record. `drawn`: the key of a pass, and how many records of its batch came before. `other`: the
+    second input of a layer that joins two branches.
     """
 
     inputs: torch.Tensor
     parameters: torch.Tensor
     gradient: torch.Tensor | None
     drawn: Integers
+    other: torch.Tensor | None = None
 
 
 class Layer(ABC):

@@ -18,6 +18,10 @@ Pair = tuple[int, int]
 Shape = tuple[int, int, int]
 
 
+class NotLoweredError(Exception):
+    """There is no program for a model; the message says why."""
+
+
 @dataclass(frozen=True)
 class LoweredLayer(ABC):
     """A layer of a model, and the ReLU or pooling that is computed in one pass with it.
@@ -150,6 +154,22 @@ class Pooling(LoweredLayer):
 
 
 @dataclass(frozen=True)
+class Join(LoweredLayer):
+    """The sum of two branches, and ReLU where it follows.
+
+    `rectify`: whether ReLU follows.
+    """
+
+    compiled: ClassVar[str] = "fastgrad.join:JoinLayer"
+
+    rectify: bool = False
+
+    @property
+    def floats(self) -> int:
+        return 3 * prod(self.shape)
+
+
+@dataclass(frozen=True)
 class Dropout(LoweredLayer):
     """Dropout that draws by a key (`fastgrad.modules`).
 
@@ -205,12 +225,14 @@ class EmbeddingLSTM:
 class LoweredModel:
     """A model as a sequence of lowered layers.
 
-    `stages`: in their order. `input_shape`: of one example, as the model takes it. `order`: where each
+    `stages`: in their order. `inputs`: the numbers of the stages whose results each one takes; -1 for what
+    comes before all. `input_shape`: of one example, as the model takes it. `order`: where each
     parameter of the program stands in theta, shape (d,). `reading`: what comes before the stages; None where
     examples are pictures or rows of numbers.
     """
 
     stages: tuple[LoweredLayer, ...]
+    inputs: tuple[tuple[int, ...], ...]
     input_shape: tuple[int, ...]
     order: npt.NDArray[np.int64]
     reading: EmbeddingLSTM | None = None

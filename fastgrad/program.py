@@ -56,21 +56,30 @@ class Program:
             # As the model takes it.
             self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
-        for stage in lowered.stages:
-            self.layers.append(layer_of(stage, Given(inputs, parameters, gradient, self.drawn)))
-            inputs = self.layers[-1].output
-        self._logits = inputs.view(num_records, -1)
+        for stage, numbers in zip(lowered.stages, lowered.inputs, strict=True):
+            first, *others = (inputs if each < 0 else self.layers[each].output for each in numbers)
+            self.layers.append(layer_of(stage, Given(first, parameters, gradient, self.drawn, *others)))
+        self._logits = self.layers[-1].output.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)
         self._by_cross_entropy = partial(
             kernels.cross_entropy_back, flat(self._logits), self._logits.shape[1], out=flat(self._logits_back)
         )
         self._forward += [call for layer in self.layers for call in layer.forward]
-        before = [first_back, *(layer.output_back for layer in self.layers[:-1])]
-        self._backward = [
-            call
-            for layer, inputs_back in reversed(list(zip(self.layers, before, strict=True)))
-            for call in layer.backward(inputs_back)
-        ] + last
+        self._backward = self._back_through(lowered, first_back) + last
+
+    def _back_through(self, lowered: LoweredModel, first_back: torch.Tensor | None) -> list[Call]:
+        """Return the calls back through all layers; where branches part, their gradients are added."""
+        calls, met = list[Call](), set[int]()
+        for layer, numbers in reversed(list(zip(self.layers, lowered.inputs, strict=True))):
+            for number in numbers:
+                back = first_back if number < 0 else self.layers[number].output_back
+                if back is None or number not in met:
+                    calls += layer.backward(back)
+                else:
+                    more = torch.empty_like(back)
+                    calls += [*layer.backward(more), partial(back.add_, more)]
+                met.add(number)
+        return calls
 
     @property
     def calls(self) -> list[Call]:

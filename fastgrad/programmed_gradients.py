@@ -93,7 +93,6 @@ class ProgrammedGradients(RecordGradients):
         self._lowered = lowered
         self._inverse = torch.from_numpy(lowered.inverse)
         self._programs = threading.local()
-        self.record_bytes = lowered.bytes_a_record
         self._most = lowered.most_records
 
     def clipped_sums(
@@ -154,8 +153,8 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """As in the base, but for no more than one thread is to do in a row."""
-        return min(super().records_at_once(least_bytes), PASSES_IN_A_ROW * self._most)
+        """As many as one thread is to do in a row; they take the buffers of one pass after each other."""
+        return PASSES_IN_A_ROW * self._most
 
     @property
     def _own_programs(self) -> "_Programs":

@@ -3,7 +3,7 @@
 The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
 turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
 
-    python -m benchmarks.records [--parts race parties] [--turns 3]
+    python -m benchmarks.records [--parts race parties branches] [--turns 3]
 """
 
 import os
@@ -32,7 +32,7 @@ from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort
 from secagg import Contributors, Encoding
 
-PARTS = ("race", "parties")
+PARTS = ("race", "parties", "branches")
 MODELS = ("linear", "cnn2")
 OURS, PLAIN = "ours", "plain SGD, batches of the same size"
 OPACUS_WAYS = {
@@ -78,6 +78,22 @@ def race(work: Work, turns: int) -> Table:
     over = steps[OURS] / steps[PLAIN]
     note = f"Ours: {form}. A step takes {over:.2f} times as long as one of plain SGD on as many records."
     return Table(title, headings, rows, note)
+
+
+def branches(work: Work, turns: int) -> Table:
+    """A network with branches, by a program and by a pass with a tape, in turn."""
+    seconds: dict[str, list[float]] = {}
+    for way in ["", "tape"] * turns:
+        result = run_alone(
+            "our_steps", vars(work) | {"way": way}, package="benchmarks.records", threads=work.threads
+        )
+        seconds.setdefault(result["form"], []).extend(result["seconds"])
+    rows = [
+        (form, f"{three(median(each))} ({three(min(each))}, {three(max(each))})")
+        for form, each in seconds.items()
+    ]
+    title = f"{work.model}, {work.expected_batch} records a step in the mean"
+    return Table(title, ("", "seconds a step: median (least, most)"), rows)
 
 
 def parties(model: str) -> Table:
@@ -126,6 +142,9 @@ def main() -> None:
         tables += [race(replace(work, model=model), options.turns) for model in MODELS]
     if "parties" in options.parts:
         tables += [parties(model) for model in MODELS]
+    if "branches" in options.parts:
+        few = replace(work, model="resnet18", num_records=80, expected_batch=8, num_steps=2, repeats=3)
+        tables.append(branches(few, options.turns))
     publish(tables, options.write)
 
 

@@ -1,4 +1,7 @@
-"""Our steps, as a program: DP-SGD with secret batches and noise, or plain SGD on batches of the same size."""
+"""Our steps, as a program: DP-SGD with secret batches and noise, or plain SGD on batches of the same size.
+
+Gradients of records are computed in the form that is chosen, or by a tape.
+"""
 
 import os
 from functools import partial
@@ -10,6 +13,7 @@ import torch
 from benchmarks.records.work import EDGE, NUM_CLASSES, clock, work_of_this_process
 from fastgrad.forms import record_gradients
 from fastgrad.modules import cross_entropy
+from fastgrad.record_gradients import RecordGradients, TapedGradients
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.local_update import local_update
@@ -33,7 +37,10 @@ def main() -> None:
         rng = np.random.default_rng(0)
         clock(work, partial(local_update, model, theta, data, training, rng=rng, device=CPU), form="")
         return
-    gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
+    if way == "tape":
+        gradients: RecordGradients = TapedGradients(model, cross_entropy, CPU)
+    else:
+        gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
     steps = RecordSteps(
         num_steps=work.num_steps,
         batch_rates=(work.batch_rate,),

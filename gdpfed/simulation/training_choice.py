@@ -3,7 +3,8 @@
 import psutil
 import torch
 
-from fastgrad.lowering import NotLoweredError, UncompiledError, fitted
+from fastgrad.fitting import UncompiledError, fitted
+from fastgrad.lowered import NotLoweredError
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten, trainable

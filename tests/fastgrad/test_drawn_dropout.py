@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fastgrad.lowering import NotLoweredError, lower
+from fastgrad.lowered import NotLoweredError
+from fastgrad.lowering import lower
 from fastgrad.modules import DrawnDropout, cross_entropy, mixed
 from fastgrad.program import Program
 from gdpfed.learning.models import flatten

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastgrad import embedding_lstm, kernels, layer, lowering
+from fastgrad import embedding_lstm, kernels, layer
+from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.layer import Given, Rows
-from fastgrad.lowering import NotLoweredError, UncompiledError, fitted, lower
+from fastgrad.lowered import NotLoweredError
+from fastgrad.lowering import lower
 from fastgrad.modules import LastPosition, LSTMLayer, cross_entropy
 from fastgrad.program import Program, layer_of
 from fastgrad.programmed_gradients import ClippedProgram
@@ -213,7 +215,33 @@ def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
     assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
 
 
+class Branched(nn.Module):
+    """Branches that join again, functions in place of layers, and a result that pooling and others take."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4)
+        self.second, self.skip = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Conv2d(2, 4, 1, stride=2)
+        self.nothing, self.hidden = nn.Identity(), nn.Linear(4 * 2, 6)
+        self.head, self.other = nn.Linear(6, CLASSES), nn.Linear(4 * 2, CLASSES, bias=False)
+
+    def forward(self, x):
+        y = functional.relu(self.norm(self.first(x)), inplace=True)
+        z = self.nothing(self.second(y))
+        z += y
+        z = torch.relu(z)
+        z = functional.max_pool2d(z, 2) + functional.avg_pool2d(z, 2, stride=2)
+        z = torch.add(z, self.skip(x))
+        z = functional.max_pool2d(z, 2) + functional.max_pool2d(self.second_of(z), 2)
+        rows = functional.adaptive_avg_pool2d(z.relu(), (2, 1)).flatten(1)
+        return self.head(functional.relu(self.hidden(rows))) + self.other(rows)
+
+    def second_of(self, z):
+        return z + z
+
+
 MODELS = {
+    "branches": (Branched(), (2, 8, 10)),
     "convolution alone": (nn.Sequential(nn.Conv2d(2, 5, (7, 5)), nn.Flatten()), (2, 7, 5)),
     "pooled, then rectified": (
         nn.Sequential(
@@ -304,10 +332,21 @@ def test_gradients_are_those_of_autograd_in_float64(name, count, weighted):
 TEXTS = [(6, 7, 3, (5, 4)), (9, 1, 2, (3,)), (5, 4, 1, (1,)), (7, 6, 8, (9, 2, 8))]
 
 
+class Residual(nn.Module):
+    """A row and what a layer makes of it."""
+
+    def __init__(self, entries):
+        super().__init__()
+        self.layer = nn.Linear(entries, entries)
+
+    def forward(self, x):
+        return x + self.layer(x).relu()
+
+
 def reader(vocabulary, width, units):
     torch.manual_seed(0)
     layers = [LSTMLayer(a, b) for a, b in zip((width, *units), units, strict=False)]
-    head = nn.Sequential(nn.Linear(units[-1], 4), nn.ReLU(), nn.Linear(4, vocabulary))
+    head = nn.Sequential(Residual(units[-1]), nn.Linear(units[-1], 4), nn.ReLU(), nn.Linear(4, vocabulary))
     return nn.Sequential(nn.Embedding(vocabulary, width), *layers, LastPosition(), head)
 
 
@@ -437,6 +476,47 @@ def test_other_models_are_not_lowered(layers, words):
         lower(nn.Sequential(*layers), (2, 6, 6))
 
 
+class Computed(nn.Module):
+    """Two linear layers, and a forward pass that is given."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.one, self.two, self.does = nn.Linear(6, 6), nn.Linear(6, 6), forward
+        self.pictures = nn.Conv2d(2, 6, 6)
+
+    def forward(self, x):
+        return self.does(self, x)
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (lambda self, x: self.two(self.one(x) if x.sum() > 0 else x), "cannot be traced"),
+        (lambda self, x: self.one(x) + 1, "a layer Sum of other inputs"),
+        (lambda self, x: torch.sigmoid(self.two(self.one(x))), "a call of sigmoid"),
+        (lambda self, x: functional.linear(x, self.one.weight), "a call of"),
+        (lambda self, x: self.two(x) + self.two(x), "more than once"),
+        (lambda self, x: (self.one(x), self.two(x))[0], "a result that is not used"),
+        (lambda self, x: torch.relu(y := self.one(x)) + self.two(y), "ReLU that does not follow"),
+        (lambda self, x: self.pictures(x).flatten(1) + self.one(x.flatten(1)), "flattened in one branch"),
+        (lambda self, x: self.pictures(x).flatten(1) + self.pictures(x), "of different shapes"),
+        (lambda self, x: self.pictures(x).flatten(), "flattening of some dimensions"),
+        (lambda self, x: functional.avg_pool2d(self.pictures(x), x.size(2)), "a call of size"),
+        (lambda self, x: self.pictures(x).flatten(dims=1), "with options"),
+    ],
+)
+def test_other_forward_passes_are_not_lowered(forward, words):
+    with pytest.raises(NotLoweredError, match=words):
+        lower(Computed(forward), (2, 6, 6) if "pictures" in forward.__code__.co_names else (6,))
+
+
+def test_a_text_has_no_branches_before_its_last_position():
+    model = Computed(lambda self, x: self.text[3](self.text[2](y := self.text[1](self.text[0](x))) + y))
+    model.text = reader(6, 2, (2, 2))
+    with pytest.raises(NotLoweredError, match="branches of a text"):
+        lower(model, (7,))
+
+
 def test_a_layer_that_is_met_twice_is_not_lowered():
     layer = nn.Linear(4, 4)
     with pytest.raises(NotLoweredError, match="more than once"):
@@ -453,7 +533,7 @@ def test_programs_are_for_models_that_gain_by_them(monkeypatch):
         fitted(large, (1, 28, 28), torch.device("meta"))
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     with pytest.raises(UncompiledError, match="NUMBA_DISABLE_JIT"):
-        lowering.fitted(large, (1, 28, 28), CPU)
+        fitted(large, (1, 28, 28), CPU)
 
 
 def test_without_a_place_for_compiled_code_programs_are_not_used(monkeypatch):

@@ -24,7 +24,7 @@ BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {
     "cnn3": ((3, 16, 16), "many records at once by compiled loops"),
     "lstm": ((12,), "many records at once by one pass"),
     "ngram": ((12,), "many records at once by one pass"),
-    "resnet18": ((3, 16, 16), "many records at once by one pass"),
+    "resnet18": ((3, 16, 16), "many records at once by compiled loops"),
 }
 CLASSES = 10
 

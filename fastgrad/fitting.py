@@ -1,0 +1,64 @@
+"""Whether a program is for a model on this machine, with its loops compiled."""
+
+from importlib import import_module
+
+import torch
+from torch import nn
+
+from fastgrad.lowered import LoweredModel, NotLoweredError
+from fastgrad.lowering import lower
+
+# Smaller models gain nothing unless they read a text step by step, and numba takes a while to load.
+LEAST_PARAMETERS = 10_000
+
+
+class UncompiledError(NotLoweredError):
+    """numba cannot compile the loops on this machine."""
+
+
+def fitted(
+    model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
+) -> LoweredModel:
+    """Return a model's layers for a program, with its loops compiled.
+
+    `model`, `input_shape`, `device`: what is to be trained, and where. `records`: whether gradients of single
+    records are asked for.
+
+    Raises:
+        NotLoweredError: a device, a size or a layer that programs are not for.
+        UncompiledError: numba is missing or does not work.
+    """
+    if device.type != "cpu":
+        raise NotLoweredError("programs are for CPUs")
+    lowered = lower(model, input_shape)
+    if lowered.reading is not None and records:
+        raise NotLoweredError("gradients of single records of a text")
+    if lowered.draws and records:
+        raise NotLoweredError("dropout in gradients of single records")
+    if lowered.reading is None and len(lowered.order) < LEAST_PARAMETERS:
+        raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
+    _compile(lowered)
+    return lowered
+
+
+def _compile(lowered: LoweredModel) -> None:
+    """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
+    needed = ["fastgrad.kernels"]
+    needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
+    needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]
+    try:
+        from numba import config
+        from numba.core.errors import NumbaError
+    except (ImportError, OSError) as error:
+        raise UncompiledError(f"numba cannot be loaded: {_line(error)}") from None
+    if config.DISABLE_JIT:
+        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
+    try:
+        for module in needed:
+            import_module(module)
+    except (NumbaError, ImportError, OSError, RuntimeError) as error:
+        raise UncompiledError(f"numba cannot compile: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:100]

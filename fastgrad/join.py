@@ -1,0 +1,38 @@
+"""The sum of two branches in a program, and ReLU where it follows."""
+
+from functools import partial
+
+import torch
+
+from fastgrad import kernels
+from fastgrad.layer import Call, Given, Layer, flat
+from fastgrad.lowered import Join
+
+
+class JoinLayer(Layer):
+    """The sums of so many records.
+
+    `stage`: the layer. `given`: what it is bound to.
+    """
+
+    def __init__(self, stage: Join, given: Given) -> None:
+        inputs = given.inputs
+        self.output, self.output_back = torch.empty_like(inputs), torch.empty_like(inputs)
+        self._rectify, self._channels = stage.rectify, stage.shape[2]
+        self.forward: list[Call] = [partial(torch.add, inputs, given.other, out=self.output)]
+        if stage.rectify:
+            unmoved = flat(torch.zeros(self._channels))
+            self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
+
+    def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
+        """As in the base, for either branch: what was rectified may be so again."""
+        if inputs_back is None:
+            return []
+        calls = list[Call]()
+        if self._rectify:
+            buffers = flat(self.output), flat(self.output_back)
+            unasked = flat(torch.empty(self._channels))
+            calls.append(
+                partial(kernels.activate_back, *buffers, len(self.output), self._channels, True, 1, unasked)
+            )
+        return [*calls, partial(inputs_back.copy_, self.output_back)]
