@@ -133,10 +133,12 @@ class PreparedRun:
                 closing.callback(observer.closed)
             if self.resumed is None:
                 files = RunDirectory.create(self.path, self.config, method, self.name, self.enrolment)
+                closing.enter_context(files.held())
                 average = ReleasedAverage(self.config.method.average)
                 state, theta = begin(files, method, self.task, average)
             else:
                 files, (state, theta) = self.resumed
+                closing.enter_context(files.held())
             with_released_counts(fleet, method, self.task, state.ledger, files)
             files.keep_rounds(state.completed_rounds)
             loop = RoundLoop(

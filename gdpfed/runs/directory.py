@@ -1,7 +1,10 @@
 """The files of one run: created after all checks have passed, continued on resume."""
 
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -84,6 +87,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._ledger_was: bytes | None = None
 
     @classmethod
     def create(
@@ -157,13 +161,37 @@ class RunDirectory:
         """
         path = self.path / LEDGER_FILE
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            self._ledger_was = path.read_bytes()
+            data = json.loads(self._ledger_was)
         except (OSError, ValueError) as error:
             raise RunError(
                 f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
                 "knows what has been spent: restore it from a copy or start a new run"
             ) from None
         return Ledger.from_dict(plan, data, subject, kinds)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other process from this run, until the ``with`` block or this process ends.
+
+        Raises RunError: another process is at it, or has been since the ledger was read.
+        """
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"run.resume={self.path}: another process is at this run: wait for its end, or end it"
+                ) from None
+            was = self._ledger_was
+            if was is not None and was != (self.path / LEDGER_FILE).read_bytes():
+                raise RunError(
+                    f"run.resume={self.path}: another process went on with this run meanwhile: resume it anew"
+                )
+            yield
+        finally:
+            os.close(folder)
 
     def seal(self) -> None:
         """Write the hashes of the run's files, since it has ended or pauses here."""

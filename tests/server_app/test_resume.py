@@ -1,17 +1,28 @@
 """A stopped run goes on to where an uninterrupted one ends, and nothing is charged twice."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import PrivacyError, RunError
-from gdpfed.methods import ClientSum
+from gdpfed.methods import ClientSum, make_method, resolve
 from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.directory import RunDirectory
 from server_app.grid_fleet import GridFleet
 from testing.local_grid import Crash, LocalGrid, crashing_grid
-from testing.small_runs import NUM_CLIENTS, files_in, final_model, run
+from testing.small_runs import (
+    NUM_CLIENTS,
+    files_in,
+    final_model,
+    grid_of_owners,
+    ledger_of,
+    run,
+    small_config,
+)
 
 
 def paused(directory, overrides=()):
@@ -142,6 +153,29 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path):
         run(tmp_path / "run", resume=True)
 
 
+def test_a_run_is_resumed_by_one_process_at_a_time(tmp_path):
+    """Two would sum the same rounds twice and write both into one record."""
+    directory = paused(tmp_path / "run")
+    config = small_config(directory, resume=True)
+    late = RunDirectory.resume(directory, config)
+    method = make_method(resolve(config))
+    late.load_ledger(method.plan, "", ())
+    grid, refused = LocalGrid(NUM_CLIENTS), set[int]()
+
+    def resume_too(kind, client, content):
+        if kind == "advertise" and not refused:
+            with pytest.raises(RunError, match="another process is at this run: wait for its end"):
+                run(directory, resume=True)
+            refused.add(client)
+        return content
+
+    grid.meddle = resume_too
+    assert [each.round for each in run(directory, grid=grid, resume=True)] == [1, 2, 3]
+    assert refused
+    with pytest.raises(RunError, match="another process went on with this run meanwhile: resume it anew"):
+        late.held().__enter__()
+
+
 def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
     directory = paused(tmp_path / "run")
     old = (directory / "checkpoint.safetensors").read_bytes()
@@ -184,3 +218,38 @@ def test_a_state_of_another_method_is_refused(tmp_path):
     replace(checkpoint, method_state={"alien": np.ones(3, np.float32)}).save(directory)
     with pytest.raises(RunError, match="gdpfed keeps no state, but got alien; restore the checkpoint"):
         run(directory, ["method=gdpfed"], resume=True)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("method=dp_fedavg",),
+        ("method=gdpfed_star", "privacy.against=everyone", "privacy.accountant=pld", "privacy.num_groups=2"),
+    ],
+)
+def test_a_run_directory_that_was_put_back_twice_charges_no_node_twice(tmp_path, overrides):
+    """The nodes' ledgers are newer: they refuse what they have sent, and the rounds after that are summed."""
+    budgets = "privacy.budgets=[1,3]" if len(overrides) > 1 else "privacy.budgets=[1]"
+    words = [*overrides, budgets, "privacy.sampling_rate=1", "run.num_rounds=3"]
+    lived, backup = tmp_path / "run", tmp_path / "backup"
+
+    def resumed(*more):
+        shutil.rmtree(lived)
+        shutil.copytree(backup, lived)
+        return run(lived, more, grid=owners(), resume=True)
+
+    def owners():
+        return grid_of_owners(tmp_path / "ledgers", [9.0] * NUM_CLIENTS)
+
+    def charged():
+        return [[each.rounds for each in ledger_of(tmp_path / "ledgers", k).runs] for k in range(NUM_CLIENTS)]
+
+    run(lived, [*words, "run.stop_after_round=1"], grid=owners())
+    shutil.copytree(lived, backup)
+    resumed("run.stop_after_round=2")
+    assert charged() == [[[0, 1]]] * NUM_CLIENTS
+    assert [sum(each.survivors) for each in resumed()] == [NUM_CLIENTS, 0, NUM_CLIENTS]
+    assert charged() == [[[0, 1, 2]]] * NUM_CLIENTS
+    assert [sum(each.survivors) for each in resumed()] == [NUM_CLIENTS, 0, 0]
+    assert charged() == [[[0, 1, 2]]] * NUM_CLIENTS
+    assert audit_run(lived).passed
