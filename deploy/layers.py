@@ -16,8 +16,8 @@ from rich.console import Console
 
 from conf.load import load
 from deploy.edges import CLOUD, MINIMUM_EDGES, Layers
-from deploy.local import audit_nodes, said_budgets
-from deploy.loopback import LoopbackFederation
+from deploy.local import add_wall, audit_nodes, check_wall, said_budgets
+from deploy.loopback import LoopbackFederation, Named
 from deploy.options import exit_status
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
@@ -34,18 +34,24 @@ RUN = "run"
 class LoopbackLayers:
     """Cloud and edges that run during a ``with`` block; afterwards no process and no file of them is left.
 
+    Args:
+        overrides: of the trainings that will follow, as far as they name files.
+
     `federations`: by name, the cloud first. `training`: the submitted run of each.
     """
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, overrides: Sequence[str] = ()) -> None:
         self.layers = layers
+        self._overrides = overrides
         self.federations: dict[str, LoopbackFederation] = {}
         self.training: dict[str, FlowerRun] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as started:
             for name, federation in {CLOUD: self.layers.cloud, **self.layers.edges}.items():
-                self.federations[name] = started.enter_context(LoopbackFederation(federation))
+                shared = () if name == CLOUD else (self.mailbox(name),)
+                running = LoopbackFederation(federation, named=Named.by(self._overrides, *shared))
+                self.federations[name] = started.enter_context(running)
             self._ending = started.pop_all()
         return self
 
@@ -103,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
     layers = Layers.of(options.edges, options.nodes, trusted_edges=1)
+    check_wall(layers.cloud, options, console)
     for name, edge in layers.edges.items():
         words = [*layers.words(name, options.overrides), "run.mailbox=/mailbox"]
         console.print(f"{name}:")
@@ -111,7 +118,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
     kept = run_path(options.directory, config.dataset.name, "layers")
     require_unused(kept, setting="--directory")
     console.print(f"starting the cloud, {options.edges} edges and {options.nodes} nodes ...")
-    with LoopbackLayers(layers) as running:
+    with LoopbackLayers(layers, options.overrides) as running:
         console.print("every node is online, over TLS and under its own key; training ...")
         try:
             for name in (*layers.edges, CLOUD):
@@ -135,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.layers", description=__doc__)
     parser.add_argument("--edges", type=int, default=MINIMUM_EDGES, help="edges (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=6, help="nodes of all edges (default: %(default)s)")
+    add_wall(parser)
     parser.add_argument("--directory", metavar="DIR", help="where the runs' files are kept")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=1")
     return parser

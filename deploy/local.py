@@ -11,8 +11,9 @@ from rich.console import Console
 
 from conf.load import load
 from conf.schema import CLIENTS
+from deploy.confine import lacking
 from deploy.federation import Federation
-from deploy.loopback import LoopbackFederation
+from deploy.loopback import LoopbackFederation, Named
 from deploy.operate import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
 from deploy.placements import Containers
@@ -20,7 +21,7 @@ from deploy.run_words import secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
-from gdpfed.errors import AuditError, ConfigError
+from gdpfed.errors import AuditError, ConfigError, InputError
 from gdpfed.federation.node.node_settings import DEFAULT_DELTA
 from gdpfed.learning.data.own import READERS
 from gdpfed.methods import make_method
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
     federation = federation_of(options)
+    check_wall(federation, options, console)
     files = own_files(options.data, federation)
     if files:
         federation = replace(federation, examples=f"examples{files[0].suffix}")
@@ -60,7 +62,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
     require_unused(kept)
     plan = method.plan
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
-    with LoopbackFederation(federation, files) as running:
+    with LoopbackFederation(federation, files, Named.by(overrides)) as running:
         console.print("every node is online, over TLS and under its own key")
         waiting = "training ..."
         shown = RunProgress(console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against)
@@ -70,6 +72,18 @@ def train(options: argparse.Namespace, console: Console) -> None:
     console.print(f"The run's files are in {kept}", soft_wrap=True)
     if gdpfed(["audit", str(kept)]) != 0:
         raise AuditError(f"the privacy statement of {kept} does not hold")
+
+
+def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
+    """Say what keeps the app from the files of others less than a wall does.
+
+    Raises InputError: something does, and ``--require-wall`` is given.
+    """
+    reason = "without a guard an app holds what is its node's" if federation.unguarded else lacking()
+    if reason and options.require_wall:
+        raise InputError(f"--require-wall: {reason}; start it elsewhere, or leave this option out")
+    if reason:
+        console.print(f"no wall around the app: {reason}", soft_wrap=True)
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
@@ -150,9 +164,16 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
             shutil.copytree(files, kept, dirs_exist_ok=True)
 
 
+def add_wall(parser: argparse.ArgumentParser) -> None:
+    """Add the option to start nothing without a wall."""
+    what = "start nothing where this kernel cannot keep an app from the files of others"
+    parser.add_argument("--require-wall", action="store_true", help=what)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
     add_federation(parser)
+    add_wall(parser)
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with each node's own examples")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=3")
     return parser

@@ -5,13 +5,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
+from deploy.confine import confined
 from deploy.credentials import PUBLIC, Store
 from deploy.federation import Federation, Node
 from deploy.init import provide_demo_data
-from deploy.placements import Loopback
+from deploy.placements import Loopback, credentials_of
 from deploy.run_words import secagg_words, signed_words
 from deploy.stored_app import provide_signed_app
 from deploy.superlink_client import SuperLinkClient
@@ -31,14 +34,35 @@ from deploy.topology import (
 )
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
-from gdpfed.launch.home import FlowerHome, last_line
+from gdpfed.launch.home import PROJECT, FlowerHome, last_line
 from gdpfed.learning.data.declaration import COLUMNS_FILE
 from gdpfed.runs.file_formats import CONFIG_FILE
+from gdpfed.runs.paths import ADDRESSES, named_paths
 
 POLL_SECONDS = 0.25
 START_SECONDS = 180.0
 OPERATE_LOG = "operate.log"
 OPERATOR = "operator"
+DATASETS = PROJECT / "data"
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a training names for the server's app beside its own: files to read, files to write, and ports."""
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    connects: tuple[int, ...] = ()
+
+    @classmethod
+    def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
+        """Return what overrides name, as far as it is there."""
+        paths = named_paths(overrides)
+        reads = [Path(value) for key, value in paths.items() if key.startswith(("dataset.", "privacy."))]
+        address = paths.get("run.mlflow", "")
+        port = urlsplit(address).port or (443 if address.startswith("https:") else 80)
+        connects = (port,) if address.startswith(ADDRESSES) else ()
+        return cls(tuple(path for path in reads if path.exists()), writes, connects)
 
 
 def copy_examples(file: Path, own: Path) -> None:
@@ -54,14 +78,22 @@ class LoopbackFederation:
 
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
+        named: what the server's app may reach beyond its own folders.
+
+    The programs that run the app reach their own files and ports alone, where the kernel can hold them to
+    that, unless nodes are to have no guard.
 
     `home`: holds everything, logs included, while it runs. `place`: ports and directories. `services`: by
-    name. `processes`: the running program of every service.
+    name. `processes`: the running program of every service. `walled`: whether the app is confined.
     """
 
-    def __init__(self, federation: Federation, files: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, federation: Federation, files: Sequence[Path] = (), named: Named | None = None
+    ) -> None:
         self.federation = federation
         self._files = files
+        self._named = named or Named()
+        self.walled = not federation.unguarded
         self.home = FlowerHome()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -89,8 +121,38 @@ class LoopbackFederation:
 
     def start(self, name: str) -> None:
         """Start a service that is not running."""
+        command, environment, folder = self.services[name].command, ENVIRONMENT, f"{name}/home"
+        if self.services[name].runs_app and self.walled:
+            own = str(self.home.path / folder)
+            command = self.behind_the_wall(name, command)
+            environment = environment | dict.fromkeys(("TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"), own)
         self.processes[name] = self.home.spawn(
-            self.services[name].command, log=f"{name}.log", folder=f"{name}/home", environment=ENVIRONMENT
+            command, log=f"{name}.log", folder=folder, environment=environment
+        )
+
+    def behind_the_wall(self, name: str, command: Sequence[str]) -> tuple[str, ...]:
+        """Return a command with which a program reaches what its service does, and nothing else."""
+        service, named = self.services[name], self._named if name == SERVER_SUPEREXEC else Named()
+        folders = [(self.place.folder(each.of or name, each.name), each.writable) for each in service.folders]
+        program, *words = command
+        if words[:1] == ["-m"]:
+            # The folder of the project, where Python would look for a module, holds the nodes' files, too.
+            _, module, *words = words
+            words = [str(PROJECT / f"{module.replace('.', '/')}.py"), *words]
+        return confined(
+            (program, *words),
+            read=[
+                *(path for path, writable in folders if not writable),
+                *(credentials_of(self.home.path, name), PROJECT / "deploy", *named.reads),
+                *((DATASETS,) if DATASETS.exists() else ()),
+            ],
+            write=[
+                self.home.path / name / "home",
+                *(path for path, writable in folders if writable),
+                *named.writes,
+            ],
+            connect=[*(self.place.port(each) for each in service.needs), *named.connects],
+            bind=[self.place.port(name)],
         )
 
     def kill(self, name: str) -> None:

@@ -161,6 +161,8 @@ def unit(federation: Federation, service: Service, place: Units, checkout: Path,
         f"TasksMax={limits['pids']}",
         *CONFINED,
         *(("PrivateNetwork=yes",) if service.offline else ()),
+        # What it connects to is on this machine.
+        *(("IPAddressDeny=any", "IPAddressAllow=localhost") if service.runs_app else ()),
         "",
         "[Install]",
         f"WantedBy={TARGET}",

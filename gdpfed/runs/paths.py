@@ -52,6 +52,17 @@ FOLDERS = "GDPFED_FOLDERS"
 """The environment variable with the folders and files, separated as in PATH; without it all are allowed."""
 
 
+ADDRESSES = ("http://", "https://")
+
+
+def named_paths(overrides: Sequence[str]) -> dict[str, str]:
+    """Return what overrides name as a file, folder or address, by its setting."""
+    left, per_client = taken(overrides)
+    named = {key: given_value(left, key) for key in PATHS}
+    named |= {key: file_of(key, value) for key, value in per_client.items()}
+    return {key: str(value) for key, value in named.items() if value is not None}
+
+
 def check_paths(overrides: Sequence[str]) -> None:
     """Refuse overrides that name a file elsewhere, links followed; an address of a server is no file.
 
@@ -61,13 +72,10 @@ def check_paths(overrides: Sequence[str]) -> None:
     if listed is None:
         return
     allowed = [Path(folder).resolve() for folder in listed.split(os.pathsep) if folder]
-    left, per_client = taken(overrides)
-    named = {key: given_value(left, key) for key in PATHS}
-    named |= {key: file_of(key, value) for key, value in per_client.items()}
-    for key, value in named.items():
-        if value is None or (key == "run.mlflow" and str(value).startswith(("http://", "https://"))):
+    for key, value in named_paths(overrides).items():
+        if key == "run.mlflow" and value.startswith(ADDRESSES):
             continue
-        path = Path(str(value)).expanduser().resolve()
+        path = Path(value).expanduser().resolve()
         if not any(path.is_relative_to(folder) for folder in allowed):
             raise ConfigError(
                 f"{key}={value} lies outside of {listed}, all that this server's operator ({FOLDERS}) lets a "

@@ -20,7 +20,8 @@ from flwr.superlink.routers.control.router import router as control_api
 from starlette.routing import Route
 
 from deploy import local
-from deploy.credentials import PUBLIC, Store
+from deploy.confine import lacking
+from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
 from deploy.federation import Federation
 from deploy.gate import PATHS
 from deploy.loopback import LoopbackFederation
@@ -31,19 +32,24 @@ from deploy.superlink_client import FINISHED, SuperLinkClient, SuperLinkError
 from deploy.topology import (
     APP_BUNDLE,
     CONSORTIUM_FILE,
+    DATA,
     DATABASE,
     GATE,
+    GUARD,
     NODE_KEY_FILE,
+    RUNS,
+    SERVER_SUPEREXEC,
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
     services,
 )
-from gdpfed.identities import public_key_of
-from gdpfed.launch.home import free_ports
+from gdpfed.identities import public_key_of, read_identity
+from gdpfed.launch.home import PROJECT, free_ports
 from gdpfed.signed_apps import read_signed_bundle, sign_app
 from testing.known_identities import identity_of
 from tests.deploy.faulty_federation import FaultyFederation
+from tests.deploy.thieving_app import thieving_bundle
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +183,7 @@ def intruder(running):
     for old, new in claims.items():
         command = tuple(word.replace(old, new) for word in command)
     running.services |= own | {"node-3-guard": replace(own["node-3-guard"], command=command)}
+    before, running.place = running.place, place
     for name in own:
         running.start(name)
     FaultyFederation(running).until(
@@ -186,11 +193,12 @@ def intruder(running):
     for name in own:
         running.kill(name)
         del running.services[name]
+    running.place = before
 
 
 def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
     """All of ``make deploy-local`` but the start, which the other tests share."""
-    monkeypatch.setattr(local, "LoopbackFederation", lambda federation, files: nullcontext(running))
+    monkeypatch.setattr(local, "LoopbackFederation", lambda federation, *others: nullcontext(running))
     directory = tmp_path / "run"
     words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]
     assert local.main([*words, f"run.directory={directory}"]) == 0
@@ -243,6 +251,47 @@ def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
         FaultyFederation(running).until(ended, f"the end of run {run_id}")
         assert re.search(rf"SuperNode \d+ does not join: .*{line}", client.status(run_id).details)
     assert handed_on() == before
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking())
+def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_path):
+    """Signed, so that it runs at all. It finds what lies in its own folders, and its own SuperNode."""
+    root, ports = running.home.path, running.place.ports
+    others = [name for name in running.services if not running.services[name].runs_app]
+    patterns = ("*/credentials/*.key", "*/ledger/*", "*/data/*", "*/state/*", "*.log")
+    files = [path for pattern in patterns for path in root.glob(pattern) if path.is_file()]
+    folders = [Path("/proc"), PROJECT, root, *(path for path in root.glob("*/*") if path.is_dir())]
+    aims = {
+        "files": [*map(str, files), str(PROJECT / "pyproject.toml")],
+        "folders": [*map(str, folders)],
+        "processes": [each.pid for name in others for each in running.home.processes(f"{name}/home")],
+        "ports": [*ports.values()],
+    }
+    assert {path.name for path in files} >= {"identity.key", "node.key", "examples.npz", DATABASE}
+    assert len(aims["processes"]) >= len(others)
+    report = running.runs / "stolen.json"
+    bundle = thieving_bundle(tmp_path, aims, report)
+    consortium = read_identity(root / CONSORTIUM / CONSORTIUM_KEY, None)
+    key = consortium.public_bytes()
+    number = read_signed_bundle(root / PUBLIC / APP_BUNDLE, key)[1].statement.roster_number
+    signed = sign_app(bundle, consortium, number)
+    store_app(Path(running.place.folder(SUPERLINK, STATE)) / DATABASE, bundle, signed, key)
+    client = running.superlink_client()
+    run_id = client.start_stored(signed.statement.app, signed.statement.bundle, {})
+    FaultyFederation(running).until(lambda: client.status(run_id).status == FINISHED, "the end of the thief")
+    of_server, *of_nodes = json.loads(report.read_text())
+
+    def got(name, superlink_or_node, *seen):
+        """What a thief gets in place of a SuperExec, whose port it may take at another address."""
+        own = [root / name / folder for folder in ("credentials", "home")]
+        reached = (f"connect {ports[superlink_or_node]}", f"bind {ports[name]}")
+        return {*reached, *(f"list {path}" for path in (*own, *seen))}
+
+    read = {f"read {path}" for path in (root / SERVER_SUPEREXEC / DATA).iterdir()}
+    own = [root / SERVER_SUPEREXEC / folder for folder in (DATA, RUNS)]
+    assert set(of_server) == got(SERVER_SUPEREXEC, SUPERLINK, *own) | read
+    expected = [got(n.superexec, n.supernode, root / n.guard / GUARD) for n in running.federation.nodes]
+    assert sorted(map(sorted, of_nodes)) == sorted(map(sorted, expected))
 
 
 def test_a_secret_in_a_log_is_found(running):

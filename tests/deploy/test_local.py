@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from deploy import local
+from deploy import confine, local
 from deploy.federation import Federation
-from deploy.loopback import copy_examples
+from deploy.loopback import Named, copy_examples
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
 
@@ -80,6 +80,28 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, ca
     err = capsys.readouterr().err
     assert err.startswith("deploy: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "this kernel has no Landlock"), (("--without-guard",), "without a guard an app holds")],
+)
+def test_nothing_starts_without_a_wall_that_is_required(monkeypatch, capsys, words, said):
+    monkeypatch.setattr(local, "LoopbackFederation", pytest.fail)
+    monkeypatch.setattr(confine, "landlock_version", lambda: 0)
+    assert local.main(["--require-wall", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"deploy: --require-wall: {said}")
+    assert err.count("\n") == 1
+
+
+def test_what_a_training_names_is_reached_by_the_servers_app(tmp_path):
+    there, mailbox = tmp_path / "there", tmp_path / "mailbox"
+    there.mkdir()
+    words = [f"dataset.path={there}", f"dataset.test_path={tmp_path / 'none'}", f"run.directory={tmp_path}"]
+    assert Named.by(words, mailbox) == Named((there,), (mailbox,))
+    assert Named.by(["run.mlflow=http://localhost:5000"]).connects == (5000,)
+    assert Named.by(["run.mlflow=https://example.org/x", "privacy.budgets=[1]"]) == Named(connects=(443,))
 
 
 def test_a_table_is_copied_with_the_declaration_beside_it(tmp_path):

@@ -39,6 +39,8 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
     assert "BindReadOnlyPaths=/srv/study:/srv/gdpfed/node-1-superexec/data" in guard
     assert "BindPaths=/srv/gdpfed/node-1-superexec/ledger" in guard
     assert "PrivateNetwork=yes" in guard
+    assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in app
+    assert "IPAddress" not in node + guard
     assert re.findall("^Bind.*", node + app, re.MULTILINE) == [
         "BindReadOnlyPaths=/srv/gdpfed/node-1-guard/guard"
     ]

@@ -79,6 +79,8 @@ def _move(faulty: FaultyFederation) -> None:
     for name, service in running.services.items():
         if name != SERVER_SUPEREXEC and not service.offline:
             running.kill(name)
+    # A confined program enters no network of its own.
+    running.walled = False
     gate = running.services[GATE]
     words = tuple("0.0.0.0" if word == "127.0.0.1" else word for word in gate.command)  # noqa: S104
     running.services[GATE] = replace(gate, command=words)

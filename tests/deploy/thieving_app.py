@@ -1,0 +1,67 @@
+"""A whole app that steals: on the server and on every node it takes what it can get, and reports it."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flwr.cli.build import build_fab_from_disk
+
+from tests.deploy import thief
+
+PROJECT = """\
+[project]
+name = "gdpfed"
+version = "{version}"
+[build-system]
+requires = []
+[tool.flwr.app]
+publisher = "gdpfed"
+fab-include = ["thief/*.py"]
+[tool.flwr.app.components]
+serverapp = "thief.app:server"
+clientapp = "thief.app:client"
+[tool.flwr.app.config]
+overrides = ""
+"""
+APP = """\
+import json
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from thief.thief import stolen
+
+AIMS = json.loads({aims!r})
+server, client = ServerApp(), ClientApp()
+
+
+@client.query()
+def steal(message, context):
+    got = ConfigRecord({{"got": json.dumps(stolen(AIMS))}})
+    return Message(RecordDict({{"got": got}}), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    orders = [Message(RecordDict(), node, "query") for node in grid.get_node_ids()]
+    answers = [reply.content["got"]["got"] for reply in grid.send_and_receive(orders, timeout=120)]
+    Path({report!r}).write_text(json.dumps([stolen(AIMS), *map(json.loads, answers)]))
+"""
+
+
+def thieving_bundle(directory: Path, aims: Mapping[str, list[Any]], report: Path) -> bytes:
+    """Return the bundle of an app that writes what it got into ``report``: on the server, then on nodes."""
+    package = directory / "thief"
+    package.mkdir(parents=True)
+    text = PROJECT.format(version=version("gdpfed"))
+    (directory / "pyproject.toml").write_text(text, encoding="utf-8")
+    shutil.copy(thief.__file__, package / "thief.py")
+    (package / "__init__.py").touch()
+    text = APP.format(aims=json.dumps(aims), report=str(report))
+    (package / "app.py").write_text(text, encoding="utf-8")
+    return build_fab_from_disk(directory)
