@@ -29,9 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0 for done, 1 for a run that failed, 2 for bad input, 130 for interrupted, and 141 where whatever
     reads the output, such as ``head``, has closed it: the command then ends without a word.
     """
-    if arguments is None and not sys.warnoptions:
-        # What concerns a user is a line of ours. PYTHONWARNINGS shows those of the libraries.
-        warnings.simplefilter("ignore")
+    if arguments is None:
+        # A command draws into files, and what a notebook's environment names may not be installed here.
+        os.environ["MPLBACKEND"] = "agg"
+        if not sys.warnoptions:
+            # What concerns a user is a line of ours. PYTHONWARNINGS shows those of the libraries.
+            warnings.simplefilter("ignore")
     try:
         try:
             with quiet_interrupt():
