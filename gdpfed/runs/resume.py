@@ -60,8 +60,10 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
     try:
         saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(
-            f"run.resume={path} is no run: {CONFIG_FILE}: {' '.join(str(error).split())}"
+            f"run.resume={path} is no run, its {CONFIG_FILE} cannot be read ({reason}): name the directory "
+            "of one"
         ) from None
     if not isinstance(saved, dict) or not all(
         isinstance(saved.get(each.name), dict) for each in fields(Config)
