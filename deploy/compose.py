@@ -15,9 +15,11 @@ import yaml
 from deploy.containers import (
     AUDIT,
     FLWR,
+    HEALTH,
     HEALTHY,
     HOME,
     INIT,
+    METRICS,
     NODES,
     REGISTER,
     ROOT,
@@ -36,6 +38,7 @@ from deploy.containers import (
     memory_of,
     register_job,
     train_job,
+    watch_jobs,
 )
 from deploy.edges import CLOUD, Layers
 from deploy.federation import Federation, TopologyError
@@ -58,14 +61,15 @@ from deploy.topology import (
 )
 
 FEDERATION_NETWORK = "federation"
+# Ports of an internal network are not published, and this one has no way to other hosts.
+NO_WAY_OUT = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
 # Without an address on its bridge a network has no way to its host, and leaves the host's routes as they are.
 NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 # Of a network's eight addresses Docker keeps three; on the server's are the SuperLink, its app and the jobs.
 NODE_BITS, SERVER_BITS = 29, 28
 FIRST_BYTES = "${NETWORK_PREFIX:-10.213}"
-MOST_NODES = (2**16 - 2 ** (32 - SERVER_BITS) - 2 ** (32 - NODE_BITS)) // 2 ** (32 - NODE_BITS) // 2
-# Each probe starts Python: six nodes' probes at ten seconds took a good part of a small host's processors.
-HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60s"}
+LAST_BLOCK = 2**16 - 2 ** (32 - NODE_BITS)
+MOST_NODES = (LAST_BLOCK - 2 ** (32 - SERVER_BITS) - 2 ** (32 - NODE_BITS)) // 2 ** (32 - NODE_BITS) // 2
 # A SuperNode ends when it is refused. A container that ends counts as unhealthy, and up --wait gives up: so
 # it is started again inside its container. A signal to stop is handed on to it, so that it takes its leave.
 STARTED_AGAIN = (
@@ -112,8 +116,9 @@ def compose_file(
         jobs[TRAIN] = train_job(federation, project, place, image)
         jobs[NODES] = control_job(NODES, (), place, image)
         jobs[FLWR] = control_job(FLWR, ("--",), place, image)
-    jobs[AUDIT] = audit_job(mine, image)
+    jobs |= {AUDIT: audit_job(mine, image), **watch_jobs(mine, image)}
     reached = networks_of([each for each in mine if not each.offline], one_host=party is None)
+    reached[METRICS] = [METRICS]
     containers = {
         service.name: container(
             federation, service, mine, jobs, reached.get(service.name, ()), cuda=cuda, place=place
@@ -206,21 +211,23 @@ def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[st
 def networks(reached: Mapping[str, Sequence[str]], *, one_host: bool) -> Tree:
     """Return the networks: none leads out of its host or to it, but the one between hosts.
 
-    On one host they have small ranges of their own, since Docker's own ranges are few.
+    That of figures leads to its host. On one host they have small ranges of their own, since Docker's own
+    ranges are few.
     """
     made: Tree = {}
     first = 0
     # In the order of the parties, so that a node's networks stay as they are when another is added.
     in_order = sorted(reached, key=GATE.__eq__)
     for name in dict.fromkeys(name for service in in_order for name in reached[service]):
-        made[name] = {"internal": name != FEDERATION_NETWORK}
+        made[name] = {"internal": name not in (FEDERATION_NETWORK, METRICS)}
         if name != FEDERATION_NETWORK:
-            made[name]["driver_opts"] = NO_HOST
+            made[name]["driver_opts"] = NO_WAY_OUT if name == METRICS else NO_HOST
         if one_host:
             bits = SERVER_BITS if name == SERVER else NODE_BITS
-            subnet = f"{FIRST_BYTES}.{first >> 8}.{first & 255}/{bits}"
+            start = LAST_BLOCK if name == METRICS else first
+            subnet = f"{FIRST_BYTES}.{start >> 8}.{start & 255}/{bits}"
             made[name]["ipam"] = {"config": [{"subnet": subnet}]}
-            first += 2 ** (32 - bits)
+            first += 0 if name == METRICS else 2 ** (32 - bits)
     return made
 
 

@@ -18,6 +18,7 @@ from deploy.topology import (
     ENVIRONMENT,
     GUARD,
     LEDGER,
+    LEDGER_FILE,
     MAILBOX,
     RELAY,
     ROSTER_FILE,
@@ -31,6 +32,8 @@ from deploy.topology import (
 )
 from deploy.warm import WARM_VARIABLE
 from gdpfed.child_process import LOG_VARIABLE
+from gdpfed.cli.metrics_command import RUN_PORT
+from gdpfed.cli.node_command import NODE_PORT
 from gdpfed.runs.paths import FOLDERS
 
 FLOWER_VERSION = version("flwr")
@@ -39,6 +42,7 @@ _BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")
 USER_ID = 49999
 ROOT = "${FEDERATION_DIR:-./federation}"
 INIT, REGISTER, TRAIN, NODES, FLWR, AUDIT = "init", "register", "train", "nodes", "flwr", "audit"
+METRICS, LEDGER_METRICS = "metrics", "ledger-metrics"
 PUBLIC_PATH = "/public"
 HOME = "/tmp"  # noqa: S108 - a file system of the container's own, in memory
 CONTAINER_ENVIRONMENT = ENVIRONMENT | {
@@ -73,6 +77,8 @@ MEMORY = {
 JOB_MEMORY = "1G"
 MEMORY_STEP_MB = 256
 GPUS = {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}
+# Each probe starts Python: six nodes' probes at ten seconds took a good part of a small host's processors.
+HEALTH = {"interval": "30s", "timeout": "20s", "retries": 3, "start_period": "60s"}
 STOPPED, HEALTHY, STARTED = (
     {"condition": f"service_{state}"} for state in ("completed_successfully", "healthy", "started")
 )
@@ -223,19 +229,47 @@ def control_job(command: str, words: Sequence[str], place: Containers, image: Tr
 
 def audit_job(mine: Sequence[Service], image: Tree) -> Tree:
     """Return the job that audits what is on this host: runs in ``/runs``, ledgers in ``/node-<i>``."""
-    runs = [(service.name, RUNS, f"/{RUNS}") for service in mine if service.name == SERVER_SUPEREXEC]
-    ledgers = [
-        (folder.of or service.name, LEDGER, f"/{service.party}")
-        for service in mine
-        for folder in service.folders
-        if folder.name == LEDGER
-    ]
     return job(image, ["gdpfed.cli", "audit"]) | {
         "command": [],
         "profiles": [AUDIT],
         "network_mode": "none",
-        "volumes": [bind(f"{ROOT}/{name}/{folder}", target) for name, folder, target in [*runs, *ledgers]],
+        "volumes": [*_kept(mine, RUNS).values(), *_kept(mine, LEDGER).values()],
     }
+
+
+def watch_jobs(mine: Sequence[Service], image: Tree) -> dict[str, Tree]:
+    """Return the servers of figures, of runs and of ledgers, that the profile metrics starts.
+
+    Both see their files alone, and only this host reaches them.
+    """
+    jobs = {}
+    for name, words, port, kept in (
+        (METRICS, ["metrics"], RUN_PORT, _kept(mine, RUNS)),
+        (LEDGER_METRICS, ["node", "metrics"], NODE_PORT, _kept(mine, LEDGER)),
+    ):
+        if kept:
+            files = [f"{target}/{LEDGER_FILE}" if name == LEDGER_METRICS else target for target in kept]
+            health = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/health', timeout=15)"
+            jobs[name] = job(image, ["gdpfed.cli", *words, "--listen", f"0.0.0.0:{port}", *files]) | {
+                "restart": "unless-stopped",
+                "profiles": [METRICS],
+                "networks": [METRICS],
+                "ports": [f"127.0.0.1:{port}:{port}"],
+                "volumes": list(kept.values()),
+                "healthcheck": {"test": ["CMD", "python", "-c", health], **HEALTH},
+            }
+    return jobs
+
+
+def _kept(mine: Sequence[Service], name: str) -> dict[str, Tree]:
+    """The folders of a name on this host, by where they are seen: runs in /runs, ledgers in /node-<i>."""
+    kept = {}
+    for service in mine:
+        target = f"/{RUNS}" if name == RUNS else f"/{service.party}"
+        for folder in service.folders:
+            if folder.name == name and (name == LEDGER or service.name == SERVER_SUPEREXEC):
+                kept[target] = bind(f"{ROOT}/{folder.of or service.name}/{name}", target)
+    return kept
 
 
 def job(image: Tree, words: Sequence[str]) -> Tree:

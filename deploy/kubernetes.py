@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from deploy.containers import INIT, PUBLIC_PATH, Tree
+from deploy.containers import INIT, METRICS, PUBLIC_PATH, Tree
 from deploy.credentials import PUBLIC
 from deploy.federation import TopologyError
 from deploy.options import exit_status
@@ -35,16 +35,21 @@ def values_of(tree: Tree, variables: Mapping[str, str]) -> Tree:
 
     Raises TopologyError: a variable that has no default is not set.
     """
-    made = {name: _program(each, variables) for name, each in tree["services"].items() if name != INIT}
+    programs = {
+        name: each for name, each in tree["services"].items() if METRICS not in each.get("profiles", ())
+    }
+    made = {name: _program(each, variables) for name, each in programs.items() if name != INIT}
     images = {_image_name(each["image"]): each["image"] for each in made.values()}
     for each in made.values():
         each["image"] = _image_name(each["image"])
-    long_running = {name for name, each in tree["services"].items() if each["restart"] != "no"}
+    long_running = {name for name, each in programs.items() if each["restart"] != "no"}
     return {
         "images": images,
         "services": {name: each for name, each in made.items() if name in long_running},
         "jobs": {name: each for name, each in made.items() if name not in long_running},
-        "networks": {name: {"internal": each["internal"]} for name, each in tree["networks"].items()},
+        "networks": {
+            name: {"internal": each["internal"]} for name, each in tree["networks"].items() if name != METRICS
+        },
     }
 
 

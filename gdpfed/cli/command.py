@@ -72,13 +72,21 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
-def add_listen(parser: argparse.ArgumentParser, port: int) -> None:
-    """Declare where metrics are served."""
+def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
+    """Declare where figures are served, and whose certificates are among them."""
     parser.add_argument(
         "--listen",
         default=str(port),
         metavar="[HOST:]PORT",
         help=f"where to serve ({port}); on 127.0.0.1 unless a host is said",
+    )
+    parser.add_argument(
+        "--certificate",
+        type=user_path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a certificate whose end is to be watched, too; may be repeated",
     )
 
 

@@ -3,7 +3,7 @@
 import argparse
 from functools import partial
 
-from gdpfed.cli.command import Command, add_listen, user_path
+from gdpfed.cli.command import Command, add_watching, user_path
 
 EXAMPLES = """\
 gdpfed metrics runs                      of the newest run there, at any time
@@ -15,13 +15,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", type=user_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
     )
-    add_listen(parser, RUN_PORT)
+    add_watching(parser, RUN_PORT)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.report.exported import Source, run_figures, serve
+    from gdpfed.report.exported import Source, certificate_sources, run_figures
+    from gdpfed.report.figures_server import serve
 
-    serve([Source(str(options.run), partial(run_figures, options.run))], options.listen)
+    run = Source(str(options.run), partial(run_figures, options.run))
+    serve([run, *certificate_sources(options.certificate)], options.listen)
     return 0
 
 
@@ -30,9 +32,9 @@ COMMAND = Command(
     help="serve a run's figures to Prometheus; of a node: gdpfed node metrics",
     description=(
         "Serve how far a run is, which sums failed, and what every group has spent of its budget, at "
-        "http://127.0.0.1:9470/metrics, while the run goes on or later. Times, survivors and who is in reach "
-        "are served only where epsilon does not rest on nobody knowing who was drawn. It needs pip install "
-        "'gdpfed[metrics]'."
+        "http://127.0.0.1:9470/metrics, while the run goes on or later; / is a page with them. Times, "
+        "survivors and who is in reach are served only where epsilon does not rest on nobody knowing who was "
+        "drawn. It needs pip install 'gdpfed[metrics]'."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from gdpfed.cli.command import Command, add_listen, add_parser, make_console, user_path
+from gdpfed.cli.command import Command, add_parser, add_watching, make_console, user_path
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ gdpfed node metrics node-*/ledger.json --listen 9471"""
 
 METRICS = (
     "Serve what is spent and left of a node's budget, refusals by cause, and when a message last came, at "
-    "http://127.0.0.1:9471/metrics. Nothing that its data or a secret sample decides is served. It needs pip "
-    "install 'gdpfed[metrics]'."
+    "http://127.0.0.1:9471/metrics; / is a page with them. Nothing that its data or a secret sample decides "
+    "is served. It needs pip install 'gdpfed[metrics]'."
 )
 NODE_PORT = 9471
 
@@ -56,7 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
     status.set_defaults(act=_status)
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
-    add_listen(metrics, NODE_PORT)
+    add_watching(metrics, NODE_PORT)
     metrics.set_defaults(act=_metrics)
     accept = add_parser(
         actions,
@@ -120,9 +120,11 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.node_status import NodeFigures
-    from gdpfed.report.exported import Source, serve
+    from gdpfed.report.exported import Source, certificate_sources
+    from gdpfed.report.figures_server import serve
 
-    serve([Source(str(each), NodeFigures(each, config).read) for each in ledgers], options.listen)
+    nodes = [Source(str(each), NodeFigures(each, config).read) for each in ledgers]
+    serve([*nodes, *certificate_sources(options.certificate)], options.listen)
     return 0
 
 

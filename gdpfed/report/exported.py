@@ -1,28 +1,21 @@
-"""Figures for Prometheus: what each means, those of a run, and a server for them, an optional extra.
-
-``pip install 'gdpfed[metrics]'``. They are read from files at every scrape, in a process of its own, so that
-neither a run nor a node waits for it.
-"""
+"""Figures for those who watch a federation: what each means, and those of a run and of certificates."""
 
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gdpfed.errors import ConfigError, GDPFedError, ReportError, line_of
+from cryptography import x509
+
+from gdpfed.errors import GDPFedError, ReportError, line_of
 from gdpfed.report.run_status import GOES_ON, RunStatus
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
-LOOPBACK = "127.0.0.1"
-HIGHEST_PORT = 65535
 READABLE = "gdpfed_readable"
 COUNTERS = frozenset({"gdpfed_node_refusals_total"})
 EXPORTED: Mapping[str, str] = {
     READABLE: "1 where the files could be read, 0 where not",
+    "gdpfed_certificate_expires_timestamp_seconds": "when the first certificate of a file is no longer valid",
     "gdpfed_run_goes_on": "1 of a run that is under way or interrupted, 0 of one that is complete or paused",
     "gdpfed_run_rounds": "rounds that are done",
     "gdpfed_run_rounds_planned": "rounds of the plan",
@@ -89,6 +82,20 @@ def run_figures(path: Path) -> Iterator[Figure]:
         yield Figure("gdpfed_run_survivors", survivors, run | {"sum": str(index)})
 
 
+def certificate_figures(path: Path) -> Iterator[Figure]:
+    """Read when the first certificate of a file ends.
+
+    Raises ReportError: the file cannot be read, or has none.
+    """
+    try:
+        ends = [each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes())]
+    except (OSError, ValueError) as error:
+        raise ReportError(f"--certificate {path} is no file of certificates (PEM): {error}") from None
+    yield Figure(
+        "gdpfed_certificate_expires_timestamp_seconds", min(ends).timestamp(), {"certificate": str(path)}
+    )
+
+
 @dataclass(frozen=True)
 class Source:
     """Files that figures are read from: what they are called, and how."""
@@ -106,59 +113,6 @@ class Source:
             return [Figure(READABLE, 0.0, readable)]
 
 
-class Scraped:
-    """The figures of some sources, read at every scrape."""
-
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources = tuple(sources)
-
-    def collect(self) -> Iterator["Metric"]:
-        """Yield one metric a name, as the library takes them."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        found = [figure for source in self._sources for figure in source.figures()]
-        for name in dict.fromkeys(figure.name for figure in found):
-            kind = CounterMetricFamily if name in COUNTERS else GaugeMetricFamily
-            own = [figure for figure in found if figure.name == name]
-            metric = kind(name, EXPORTED[name], labels=list(own[0].labels))
-            for figure in own:
-                metric.add_metric(list(figure.labels.values()), figure.value)
-            yield metric
-
-
-def address(text: str) -> tuple[str, int]:
-    """Read [HOST:]PORT; the host is this machine's loopback unless it is said.
-
-    Raises ConfigError: it is none.
-    """
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and int(port) <= HIGHEST_PORT):
-        raise ConfigError(f"--listen {text} is no [HOST:]PORT, as in 9470 or 0.0.0.0:9470")
-    return host.strip("[]") or LOOPBACK, int(port)
-
-
-def serve(sources: Iterable[Source], listen: str, stop: threading.Event | None = None) -> None:
-    """Answer ``/metrics`` until the process is interrupted, or told to stop.
-
-    Raises:
-        ReportError: the library is not installed.
-        ConfigError: the address is none, or cannot be used.
-    """
-    try:
-        from prometheus_client import CollectorRegistry, start_http_server
-    except ImportError:
-        raise ReportError("prometheus-client is not installed: pip install 'gdpfed[metrics]'") from None
-    host, port = address(listen)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Scraped(sources))
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise ConfigError(f"--listen {listen} cannot be used: {error.strerror or error}") from None
-    print(f"metrics at http://{host}:{server.server_port}/metrics", flush=True)
-    try:
-        (stop or threading.Event()).wait()
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def certificate_sources(paths: Iterable[Path]) -> list[Source]:
+    """Return a source for each file of certificates."""
+    return [Source(str(path), partial(certificate_figures, path)) for path in paths]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import jinja2
 from markdown_it import MarkdownIt
 
 from gdpfed.errors import ReportError
@@ -29,6 +28,7 @@ from gdpfed.report.comparison import (
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun, cohorts_shown
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
+from gdpfed.report.pages import page_of
 from gdpfed.report.parts import Parts, parts_table
 from gdpfed.report.plots import (
     Dots,
@@ -182,7 +182,7 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
 
 
 PAGE_FILE = "report.html"
-TEMPLATE = Path(__file__).with_name("run_page.html")
+TEMPLATE = "run_page.html"
 HIDDEN = (
     "Cohorts, dropouts and times are not on this page: epsilon holds against those who are told nothing of "
     "them. rounds.jsonl has them, for the server."
@@ -217,11 +217,10 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
 
     Raises ReportError: a file of the run that is shown is missing. RunError: the page cannot be written.
     """
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     settings = run.settings["dataset"]
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    page = template.render(
+    page = page_of(
+        TEMPLATE,
         title=f"{_method(run)} on {dataset_label(settings['name'], settings.get('path'))}",
         path=run.path.name,
         tiles=_tiles(run),

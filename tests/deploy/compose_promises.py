@@ -29,6 +29,15 @@ def assert_fits_the_schema(*files):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def running(tree):
+    """The long-running services that need no profile."""
+    return {
+        name: each
+        for name, each in tree["services"].items()
+        if each["restart"] != "no" and "profiles" not in each
+    }
+
+
 def assert_promises(tree):
     """No container may do more than its work, and no party sees or reaches another one's."""
     for name, service in tree["services"].items():
@@ -36,10 +45,11 @@ def assert_promises(tree):
         # `down --volumes` takes no ledger away.
         assert {each["type"] for each in service.get("volumes", ())} <= {"bind"}, name
     assert "volumes" not in tree
-    running = {name: each for name, each in tree["services"].items() if each["restart"] != "no"}
-    apps = {name for name in running if name.endswith("superexec")}
-    nodes = {name for name in running if "supernode" in name}
-    for name, service in running.items():
+    up = running(tree)
+    watching = {name: each for name, each in tree["services"].items() if each.get("profiles") == ["metrics"]}
+    apps = {name for name in up if name.endswith("superexec")}
+    nodes = {name for name in up if "supernode" in name}
+    for name, service in up.items():
         assert service["healthcheck"]["test"], name
         (credentials,) = (each for each in service["volumes"] if each["target"] == "/federation")
         assert credentials["read_only"], name
@@ -53,17 +63,28 @@ def assert_promises(tree):
             assert "ports" not in service, name
             assert all(tree["networks"][each]["internal"] for each in service["networks"]), name
     for network, settings in tree["networks"].items():
-        on_it = {name for name, each in running.items() if network in each.get("networks", ())}
+        on_it = {name for name, each in up.items() if network in each.get("networks", ())}
         assert len(on_it & nodes) <= 1, network
         without_host = {"com.docker.network.bridge.inhibit_ipv4": "true"}
         assert not on_it & apps or settings["driver_opts"] == without_host, network
-    if "superlink" in running:
-        reached = set(running["superlink"]["networks"])
-        others = {name for name, each in running.items() if reached & set(each.get("networks", ()))}
+    assert watching
+    for name, service in watching.items():
+        # Figures are for this host alone, and what serves them sees no credentials, data or other networks.
+        assert all(each.startswith("127.0.0.1:") for each in service["ports"]), name
+        assert service["networks"] == ["metrics"], name
+        assert all(each["read_only"] for each in service["volumes"]), name
+        kept = {Path(each["source"]).name for each in service["volumes"]}
+        assert kept == {"runs" if name == "metrics" else "ledger"}
+    assert tree["networks"]["metrics"]["driver_opts"] == {
+        "com.docker.network.bridge.enable_ip_masquerade": "false"
+    }
+    if "superlink" in up:
+        reached = set(up["superlink"]["networks"])
+        others = {name for name, each in up.items() if reached & set(each.get("networks", ()))}
         assert others == {"superlink", "gate", "server-superexec"}
     for name in nodes:
-        _decides_for_itself(running, name)
-    _share_nothing(running)
+        _decides_for_itself(up, name)
+    _share_nothing(up)
 
 
 def _settings(service):

@@ -173,7 +173,7 @@ def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there()
     assert small["networks"] == {name: large["networks"][name] for name in small["networks"]}
     ranges = re.findall(r"subnet: (\S+)", at_defaults(to_text(large, "")))
     networks = [ip_network(each) for each in ranges]
-    assert len(networks) == 2 + 2 * 9
+    assert len(networks) == 3 + 2 * 9
     assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
 
 

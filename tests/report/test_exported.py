@@ -7,12 +7,19 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from gdpfed.cli import main
 from gdpfed.cli.node_status import NodeFigures
@@ -24,7 +31,16 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.report.exported import COUNTERS, EXPORTED, READABLE, Figure, Source, address, run_figures, serve
+from gdpfed.report.exported import (
+    COUNTERS,
+    EXPORTED,
+    READABLE,
+    Figure,
+    Source,
+    certificate_sources,
+    run_figures,
+)
+from gdpfed.report.figures_server import Figures, address, serve
 from gdpfed.runs.round_log import read_rounds
 from tests.report.test_run_status import EVERYBODY, begun, rewrite
 
@@ -156,6 +172,14 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
             stop.wait(0.05)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
             text = reply.read().decode()
+        with urlopen(f"http://127.0.0.1:{port}/", timeout=10) as reply:
+            policy, page = reply.headers["Content-Security-Policy"], reply.read().decode()
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as reply:
+            assert reply.read() == b"ok\n"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"http://127.0.0.1:{port}/other", timeout=10)
+        assert refused.value.code == 404
+        refused.value.close()
         with pytest.raises(ConfigError, match=f"--listen {port} cannot be used"):
             serve([], str(port), stop)
     finally:
@@ -163,7 +187,24 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
         server.join()
     assert 'gdpfed_run_epsilon_spent{group="0",run="run"} 0.5' in text
     assert 'gdpfed_node_refusals_total{cause="budget",ledger="a"} 2.0' in text
+    assert policy.startswith("default-src 'none'")
+    assert "round 2 of 4" in " ".join(page.split())
+    assert page.count('class="bad"') == 1, "the file that cannot be read"
+    assert "failed sums: 1" in page
     assert (f'{READABLE}{{of="run"}} 1.0' in text, f'{READABLE}{{of="none"}} 0.0' in text) == (True, True)
+
+
+def test_the_page_warns_of_a_certificate_that_ends_and_of_what_is_no_certificate(tmp_path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")]), datetime.now(UTC)
+    for days in (29, 31):
+        made = x509.CertificateBuilder(name, name, key.public_key(), days, now, now + timedelta(days))
+        (tmp_path / f"{days}.crt").write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    (tmp_path / "none.crt").write_text("<b>", encoding="utf-8")
+    page = Figures(certificate_sources(sorted(tmp_path.iterdir()))).page()
+    alarms = re.findall(r'class="bad"><strong>(.*)</strong>', page)
+    assert [re.sub(r".*/(\w+)\.crt.*", r"\1", each) for each in alarms] == ["29", "none"]
+    assert page.count("valid until") == 2
 
 
 def test_an_address_is_this_machines_unless_it_is_said():
@@ -195,6 +236,7 @@ def test_the_alert_rules_are_of_figures_that_there_are():
         "gdpfed_run": {"run", "group"},
         "gdpfed_nod": {"ledger", "protects", "cause"},
         "gdpfed_rea": {"of"},
+        "gdpfed_cer": {"certificate"},
     }
     named = set()
     for rule in rules:

@@ -221,7 +221,7 @@ class Project:
         containers = call("docker", "ps", "--all", "--quiet", "--filter", label).split()
         if containers:
             call("docker", "rm", "--force", *containers)
-        self.compose("down")
+        self.compose("--profile", "*", "down")
 
     def _words(self, *words: str) -> tuple[str, ...]:
         place = ("--project-directory", str(PROJECT), "--file", str(self.file))

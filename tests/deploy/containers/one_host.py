@@ -10,6 +10,7 @@ from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import yaml
@@ -17,11 +18,13 @@ from safetensors.numpy import load as load_tensors
 
 from conf.load import load
 from deploy.compose import compose_file, to_text
-from deploy.containers import USER_ID, app_image
+from deploy.containers import LEDGER_METRICS, METRICS, USER_ID, app_image
 from deploy.federation import EXAMPLES_FILE, Federation
 from deploy.init import provide_demo_data
 from deploy.operate import training_words
 from deploy.topology import DATA
+from gdpfed.cli.metrics_command import RUN_PORT
+from gdpfed.cli.node_command import NODE_PORT
 from gdpfed.runs.file_formats import MODEL_FILE
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid
@@ -66,7 +69,7 @@ def scenario(root: Path, num_nodes: int, parts: Collection[str], check: Check) -
         for name, part in PARTS.items():
             if name in parts:
                 part(project, federation, check)
-        project.compose("down")
+        project.compose("--profile", METRICS, "down")
         check("down leaves no container and no network", lambda: project.left() == [])
 
 
@@ -218,6 +221,38 @@ def _trainings(project: Project, federation: Federation, check: Check) -> None:
     check("the ledger of every node passes its audit", lambda: _ledgers(project, federation))
 
 
+def _figures(project: Project, federation: Federation, check: Check) -> None:
+    """What serves figures: to this host, of files it cannot write, and without a way to the federation."""
+    served = (f"http://127.0.0.1:{RUN_PORT}/metrics", f"http://127.0.0.1:{NODE_PORT}/metrics")
+
+    def text(address: str) -> str:
+        with suppress(OSError), urlopen(address, timeout=30) as reply:  # noqa: S310 - both are http
+            return str(reply.read().decode())
+        return ""
+
+    def readable() -> int:
+        return sum(text(address).count('gdpfed_readable{of="/') for address in served)
+
+    project.compose("--profile", METRICS, "up", "--detach", METRICS, LEDGER_METRICS)
+    until(lambda: readable() == 1 + len(federation.nodes), "figures are served", 120)
+    runs, ledgers = map(text, served)
+    check("figures of the newest run are served to this host", lambda: "gdpfed_run_rounds{" in runs)
+    check(
+        "figures of every ledger are served to this host",
+        lambda: (
+            ledgers.count("gdpfed_node_ledger_sound{") == len(federation.nodes) and "} 0.0" not in ledgers
+        ),
+    )
+    for service in (METRICS, LEDGER_METRICS):
+        check(f"{service} is confined as the file says", partial(_confined, project, service))
+        for other, port in (("superlink", 8000), ("supernode-0", 9094)):
+            check(
+                f"{service} does not reach {other}",
+                partial(_reaches_none, project, service, project.address(other), port),
+            )
+    project.compose("--profile", METRICS, "rm", "--stop", "--force", METRICS, LEDGER_METRICS)
+
+
 def _until_stage(project: Project, service: str, stage: str, before: int) -> None:
     """Wait for a message of a stage, beyond those that there were."""
     until(lambda: _messages(project, service, stage) > before, f"{service} is in stage {stage}")
@@ -365,6 +400,7 @@ def _in_one_process(root: Path, federation: Federation) -> bytes:
 PARTS = {
     "confinement": _confinement,
     "trainings": _trainings,
+    "figures": _figures,
     "sums": _same_sums,
     "rotation": _nodes,
     "faults": _faults,
