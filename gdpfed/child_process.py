@@ -28,12 +28,13 @@ def can_fork() -> bool:
 
 
 def serve_only(parent: int) -> None:
-    """Leave interrupts to the parent process, and end when the parent ends.
+    """Leave interrupts to the parent process, and end when the parent ends or says so.
 
     Args:
         parent: its process id, as the parent itself knows it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     # A parent that ended before it could be watched sends no signal.
