@@ -14,6 +14,7 @@ from gdpfed.experiments.accuracy import accuracy_tables
 from gdpfed.experiments.cells import Setting, cells_of
 from gdpfed.experiments.definitions import Experiment, load_experiment
 from gdpfed.experiments.reproduction import Reproduction, reproduce
+from gdpfed.experiments.run_training import Processes
 from gdpfed.experiments.runs import outcomes_of, runs_of
 from gdpfed.report.console import Table
 
@@ -45,7 +46,8 @@ def _tables(experiment: Experiment, options: Namespace) -> list[Table]:
     chosen = tuple(name for name in options.datasets if name in experiment.datasets)
     setting = Setting(datasets=chosen, overrides=tuple(options.overrides))
     output = Path(options.output)
-    request = Reproduction(experiment, setting, options.seeds, output, present_command(), options.jobs)
+    launch = Processes(options.jobs)
+    request = Reproduction(experiment, setting, options.seeds, output, present_command(), launch)
     if not reproduce(request, CONSOLE):
         sys.exit("some runs are missing: no table is written")
     cells = cells_of(experiment, setting)

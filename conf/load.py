@@ -49,7 +49,10 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def _set_value(tree: DictConfig, override: Override) -> None:
-    if override.is_sweep_override() or override.package is not None:
+    if override.is_sweep_override():
+        several = "stands for several runs: 'gdpfed simulate --multirun' trains them"
+        raise ConfigError(f"{override.input_line} {several}")
+    if override.package is not None:
         raise ConfigError(f"'{override.input_line}' is not an override of the form key=value")
     try:
         OmegaConf.update(tree, override.key_or_group, override.value(), merge=True)
@@ -102,7 +105,7 @@ def hydra_string(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _with_quoted_path(override: str) -> str:
+def with_quoted_path(override: str) -> str:
     """Quote the value of a path, which may hold what has a meaning in Hydra's grammar, as ~ and commas do.
 
     Raises ConfigError: the home directory of nobody.
@@ -124,7 +127,8 @@ def _check_form(overrides: Sequence[str]) -> None:
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
-            raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}")
+            several = "; 'gdpfed simulate --multirun' takes several" if "," in value else ""
+            raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
         if key == "method" and methods.setdefault(key, value) != value:
             raise ConfigError(f"method={methods[key]} and method={value} are both given: choose one")
         if key == "dataset.name":
@@ -165,7 +169,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 
     Raises ConfigError: a value that Hydra cannot read.
     """
-    words = [_with_quoted_path(each) for each in overrides if each.partition("=")[0] == key]
+    words = [with_quoted_path(each) for each in overrides if each.partition("=")[0] == key]
     try:
         return OverridesParser.create().parse_override(words[-1]).value() if words else None
     except HydraException as error:
@@ -225,7 +229,7 @@ def load(
     """
     methods = method_configs()
     _check_form(overrides)
-    overrides = [_with_quoted_path(override) for override in overrides]
+    overrides = [with_quoted_path(override) for override in overrides]
     if begun is not None and given_value(overrides, "method") is None:
         overrides = [f"method={begun.get('method', {}).get('name')}", *overrides]
     read, per_client = taken(overrides)

@@ -72,6 +72,19 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
+def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
+    """Declare how many runs are trained at a time, and where they go."""
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="runs at a time, one core each (default: one a core; on a GPU 1, which then has every core)",
+    )
+    parser.add_argument(
+        "--output", type=user_path, metavar="DIR", help=f"for runs and tables (default {output})"
+    )
+
+
 def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
     """Declare where figures are served, and whose certificates are among them."""
     parser.add_argument(

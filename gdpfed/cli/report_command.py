@@ -8,13 +8,16 @@ from gdpfed.errors import AuditError, ConfigError
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
+gdpfed report runs/sweep                   those of a directory
 gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
 gdpfed report runs/* --markdown            tables to paste
 gdpfed report runs/heart --html            one run on one page, with its audit"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=user_path, metavar="RUN", help="directory of a finished run")
+    parser.add_argument(
+        "runs", nargs="+", type=user_path, metavar="RUN", help="a run, or a directory of runs"
+    )
     parser.add_argument(
         "--output", type=user_path, metavar="DIR", help="write report.md, CSV files and pictures"
     )
@@ -31,11 +34,11 @@ def _execute(options: argparse.Namespace) -> int:
     if options.html:
         return _write_page(options)
     from gdpfed.report.comparison import lines_of
-    from gdpfed.report.finished_run import UnfinishedError, read_run
+    from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths
     from gdpfed.report.report_files import tables_of, write_report
 
     runs, unfinished = [], []
-    for path in options.runs:
+    for path in run_paths(options.runs):
         try:
             runs.append(read_run(path))
         except UnfinishedError as error:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, add_overrides, make_console, user_path
+from gdpfed.cli.command import Command, add_overrides, add_sweep, make_console
 
 if TYPE_CHECKING:
     from gdpfed.report.console import Table
@@ -32,32 +32,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="share of the clients, rates unchanged (default 1)",
     )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="runs at a time, one core each (default: one a core; on a GPU 1, which then has every core)",
-    )
-    parser.add_argument(
-        "--output",
-        type=user_path,
-        default=OUTPUT,
-        metavar="DIR",
-        help=f"for runs and tables (default {OUTPUT})",
-    )
+    add_sweep(parser, OUTPUT)
 
 
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.experiments.cells import Setting
     from gdpfed.experiments.definitions import load_experiment
     from gdpfed.experiments.reproduction import Reproduction, reproduce
+    from gdpfed.experiments.run_training import chosen_launch
 
     if options.list or options.experiment is None:
         make_console().print(_list().to_rich())
         return 0
+    output = (options.output or OUTPUT).absolute()
+    launch, overrides = chosen_launch(options.overrides, options.jobs, output)
     setting = Setting(
         datasets=tuple(filter(None, options.datasets.split(","))),
-        overrides=tuple(options.overrides),
+        overrides=tuple(overrides),
         num_rounds=options.rounds,
         client_factor=options.scale,
     )
@@ -67,9 +58,9 @@ def _execute(options: argparse.Namespace) -> int:
         ),
         setting=setting,
         num_seeds=options.seeds,
-        output=options.output.absolute(),
+        output=output,
         command=options.command_line,
-        num_jobs=options.jobs,
+        launch=launch,
     )
     return 0 if reproduce(request, make_console()) else 1
 

@@ -82,7 +82,7 @@ class Cell:
     """One configuration and its place in the table.
 
     `dataset`, `row`, `column`: names; ``column`` is empty where the data sets are the columns. `overrides`:
-    all of them; :func:`conf.load.load` makes ``config`` from them.
+    all of them; :func:`conf.load.load` makes ``config`` from them. `label`: the place in the table's words.
     """
 
     dataset: str
@@ -90,6 +90,7 @@ class Cell:
     column: str
     overrides: tuple[str, ...]
     config: Config
+    label: str
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -112,7 +113,8 @@ def _cells(experiment: Experiment, setting: Setting) -> Iterator[Cell]:
         for column_name, column in (experiment.columns or {"": NO_COLUMN}).items():
             for row_name, row in experiment.rows.items():
                 overrides = _overrides(start, row, column, setting)
-                yield Cell(dataset, row_name, column_name, overrides, _configuration(overrides))
+                label = ", ".join(filter(None, [dataset, row.label, column.label]))
+                yield Cell(dataset, row_name, column_name, overrides, _configuration(overrides), label)
 
 
 def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Setting) -> tuple[str, ...]:

@@ -1,14 +1,12 @@
 """One experiment from its file to its table: train what is missing, plan what needs no training, write."""
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from gdpfed.child_process import can_fork
 from gdpfed.errors import ExperimentError, InputError
 from gdpfed.experiments.accuracy import (
     accuracy_figures,
@@ -27,13 +25,7 @@ from gdpfed.experiments.presentation import (
     trained_entry,
     write_experiment,
 )
-from gdpfed.experiments.run_training import (
-    SIMULATION,
-    ExperimentProgress,
-    Trainer,
-    choose_num_jobs,
-    train_missing,
-)
+from gdpfed.experiments.run_training import SIMULATION, Launch, Processes, Trainer, train_missing
 from gdpfed.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
 from gdpfed.registry import Registry
 
@@ -54,7 +46,7 @@ class Reproduction:
         num_seeds: runs a cell, with seeds 0, 1, ...
         output: where runs and tables go.
         command: the command line, to say how to continue.
-        num_jobs: runs to train at a time; None for one a core.
+        launch: how runs are trained.
     """
 
     experiment: Experiment
@@ -62,19 +54,15 @@ class Reproduction:
     num_seeds: int
     output: Path
     command: str
-    num_jobs: int | None = None
+    launch: Launch = field(default_factory=Processes)
 
     def check(self) -> None:
-        """Refuse numbers that are out of range or not available here.
+        """Refuse a number that is out of range.
 
         Raises ExperimentError: one line that names the value and the remedy.
         """
         if not 1 <= self.num_seeds <= MOST_SEEDS:
             raise ExperimentError(f"--seeds {self.num_seeds} must be from 1 to {MOST_SEEDS}")
-        if self.num_jobs is not None and self.num_jobs < 1:
-            raise ExperimentError(f"--jobs {self.num_jobs} must be at least 1")
-        if (self.num_jobs or 1) > 1 and not can_fork():
-            raise ExperimentError(f"--jobs {self.num_jobs} is not available on {sys.platform}: leave it out")
 
     @property
     def directory(self) -> Path:
@@ -115,20 +103,12 @@ def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> 
 def _train(request: Reproduction, cells: Sequence[Cell], console: Console, trainer: Trainer) -> bool:
     cell_runs = runs_of(cells, request.num_seeds, request.output)
     runs = distinct(cell_runs)
-    for run in runs:
-        run.check()
-    missing = [run for run in runs if not run.finished]
-    num_jobs = choose_num_jobs(request.num_jobs, len(missing))
     try:
-        with ExperimentProgress(console, request.experiment, runs, num_jobs) as progress:
-            errors = train_missing(missing, trainer, num_jobs, progress)
+        errors = train_missing(runs, trainer, request.launch, console, request.command)
     except KeyboardInterrupt:
         if any(run.finished for run in runs):
             _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
-        finished = sum(run.finished for run in runs)
-        raise KeyboardInterrupt(
-            f"interrupted after {finished} of {len(runs)} runs; the same command continues: {request.command}"
-        ) from None
+        raise
     outcomes = outcomes_of(cells, cell_runs, errors)
     if not any(outcome.finished for outcome in outcomes):
         error = next(iter(errors.values()))

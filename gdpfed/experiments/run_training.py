@@ -1,140 +1,29 @@
-"""Train the missing runs of an experiment, one after the other or in processes, and show the progress."""
+"""Train the runs that are missing, one after the other, in processes or by a launcher of Hydra's."""
 
 import multiprocessing
 import os
+import sys
+import threading
 import traceback
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from time import monotonic
-from typing import Protocol, Self
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from conf.schema import Config
+from conf.sweeps import BASIC, LAUNCHER, launch, parted
 from gdpfed.child_process import can_fork, serve_only
-from gdpfed.errors import GDPFedError, InputError, LearningError, RunError
-from gdpfed.experiments.definitions import Experiment
-from gdpfed.experiments.runs import CellRun
-from gdpfed.report.metric_display import shown_in
-from gdpfed.runs.round_log import RoundLogEntry, read_rounds
-
-
-class ExperimentProgress:
-    """Shows, on a terminal, a bar for all runs and one for each in training; elsewhere prints a line a run.
-
-    `console`: where to. `experiment`: for the names of rows and columns. `runs`: all of them, each directory
-    once. `num_jobs`: how many are trained at a time.
-    """
-
-    def __init__(
-        self, console: Console, experiment: Experiment, runs: Sequence[CellRun], num_jobs: int
-    ) -> None:
-        self.console, self.experiment, self.num_jobs = console, experiment, num_jobs
-        self._count = len(runs)
-        self._to_do = {run for run in runs if not run.finished}
-        # What finished runs took tells how long others will take.
-        self._records: dict[CellRun, list[RoundLogEntry]] = {
-            run: read_rounds(run.path) if run.finished else [] for run in runs
-        }
-        self._bars_of: dict[CellRun, tuple[TaskID, float]] = {}
-        self._bars = Progress(
-            TextColumn("{task.fields[what]}"),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            # Drawn when something happens: a thread that draws would be in the way of forks.
-            auto_refresh=False,
-        )
-        self._runs_bar = self._bars.add_task("loading data", total=self._count, what="runs")
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bars.stop()
-
-    def started(self, run: CellRun) -> None:
-        """Add a run's own bar."""
-        bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
-        self._bars_of[run] = bar, monotonic()
-        self._show_runs()
-
-    def update(self, run: CellRun) -> None:
-        """Show the rounds that a run has recorded so far."""
-        records = read_rounds(run.path)
-        if len(records) > len(self._records[run]):
-            self._records[run] = records
-            self._bars.update(self._bars_of[run][0], completed=len(records), description=self._label(run))
-            self._show_runs()
-
-    def stopped(self, run: CellRun) -> None:
-        """Remove a run's own bar."""
-        self._bars.remove_task(self._bars_of.pop(run)[0])
-
-    def done(self, run: CellRun, error: GDPFedError | None) -> None:
-        """Count a run; its failure is said at once, but why input was refused stands below the table."""
-        self._to_do.discard(run)
-        if run in self._bars_of:
-            self.update(run)
-            if not self.console.is_terminal:
-                done, left = self._count - len(self._to_do), self._time_left()
-                took = _clock(monotonic() - self._bars_of[run][1])
-                self.say(f"{done}/{self._count} {self._label(run)}, took {took}, left {left}")
-            self.stopped(run)
-        if error is not None and not isinstance(error, InputError):
-            self.say(str(error))
-        self._show_runs()
-
-    def say(self, text: str) -> None:
-        """Print a line above the bars."""
-        self.console.print(text, soft_wrap=True)
-
-    def _show_runs(self) -> None:
-        done, left = self._count - len(self._to_do), f"left {self._time_left()}"
-        self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
-
-    def _time_left(self) -> str:
-        """From the mean seconds a round by data set; one without rounds counts as the mean of the others."""
-        seconds = defaultdict(list)
-        for run, records in self._records.items():
-            for record in records:
-                if "total" in record.seconds:
-                    seconds[run.config.dataset.name].append(record.seconds["total"])
-        if not seconds:
-            return "?"
-        means = {name: fmean(each) for name, each in seconds.items()}
-        mean = fmean(means.values())
-        left = sum(
-            (run.config.run.num_rounds - len(self._records[run])) * means.get(run.config.dataset.name, mean)
-            for run in self._to_do
-        )
-        return _clock(left / self.num_jobs)
-
-    def _label(self, run: CellRun) -> str:
-        column = self.experiment.columns.get(run.cell.column)
-        names = [run.cell.dataset, self.experiment.rows[run.cell.row].label]
-        names += [*([column.label] if column else []), f"seed {run.seed}"]
-        records = self._records[run]
-        return ", ".join(names) + (f", {shown_in(records[-1])}" if records else "")
-
-
-def _clock(seconds: float) -> str:
-    """``h:mm:ss``."""
-    return str(timedelta(seconds=round(seconds)))
-
+from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError
+from gdpfed.experiments.progress import TrainingProgress
+from gdpfed.experiments.runs import Run
+from gdpfed.runs.round_log import RoundLogEntry
 
 PROGRESS_INTERVAL_SECONDS = 0.5
 
@@ -174,30 +63,59 @@ class Trainer:
 SIMULATION = Trainer(load_data, train_by_simulation)
 
 
-def choose_num_jobs(asked: int | None, num_missing: int) -> int:
-    """How many runs to train at a time: as asked, or one a core; one alone on a GPU and without forks."""
-    if num_missing > 1 and asked is None:
-        import torch
+class Launch(Protocol):
+    """Trains runs to their end; returns the errors of those that fail, which stop no others."""
 
-        asked = 1 if torch.cuda.is_available() or not can_fork() else len(os.sched_getaffinity(0))
-    return max(1, min(asked or 1, num_missing))
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors: ...
 
 
 def train_missing(
-    runs: Sequence[CellRun], trainer: Trainer, num_jobs: int, progress: ExperimentProgress
+    runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str
 ) -> Errors:
-    """Train ``num_jobs`` runs at a time; returns the errors of those that fail, which stop no others."""
-    errors = _load_data(runs, trainer)
+    """Train the runs that are not finished; returns the errors of those that fail, which stop no others.
+
+    `runs`: all of them, each directory once. `command`: the command line, to say how to continue.
+
+    Raises:
+        ExperimentError, ReportError: a directory that a run cannot use; before anything is trained.
+        KeyboardInterrupt: with a line that says how to continue.
+    """
     for run in runs:
-        if run.path in errors:
-            progress.done(run, errors[run.path])
-    usable = [run for run in runs if run.path not in errors]
-    if num_jobs == 1:
-        return errors | _train_one_by_one(usable, trainer.train, progress)
-    return errors | _train_in_processes(usable, trainer.train, progress, num_jobs)
+        run.check()
+    missing = [run for run in runs if not run.finished]
+    try:
+        with TrainingProgress(console, runs) as progress:
+            errors = _load_data(missing, trainer)
+            for run in missing:
+                if run.path in errors:
+                    progress.done(run, errors[run.path])
+            usable = [run for run in missing if run.path not in errors]
+            return errors | (launch_all(usable, trainer.train, progress) if usable else {})
+    except KeyboardInterrupt:
+        finished = sum(run.finished for run in runs)
+        raise KeyboardInterrupt(
+            f"interrupted after {finished} of {len(runs)} runs; the same command continues: {command}"
+        ) from None
 
 
-def _load_data(runs: Iterable[CellRun], trainer: Trainer) -> Errors:
+def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
+    """How runs are trained, as ``--jobs`` or a launcher of Hydra's among the overrides say, and all others.
+
+    Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
+    """
+    words, others = parted(overrides)
+    if num_jobs is not None and words:
+        raise ExperimentError(f"--jobs {num_jobs} and {words[0]}: leave one of them out")
+    if num_jobs is not None and num_jobs < 1:
+        raise ExperimentError(f"--jobs {num_jobs} must be at least 1")
+    if (num_jobs or 1) > 1 and not can_fork():
+        raise ExperimentError(f"--jobs {num_jobs} is not available on {sys.platform}: leave it out")
+    if not words or words == [f"{LAUNCHER}={BASIC}"]:
+        return Processes(1 if words else num_jobs), list(others)
+    return HydraLauncher(tuple(words), output), others
+
+
+def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
     """Load every data set once; returns the errors of the runs whose data cannot be loaded.
 
     Processes that are forked afterwards share the data: none downloads a data set or holds a copy.
@@ -218,7 +136,106 @@ def _load_data(runs: Iterable[CellRun], trainer: Trainer) -> Errors:
     return errors
 
 
-def _train_one_by_one(runs: Iterable[CellRun], train: Train, progress: ExperimentProgress) -> Errors:
+@dataclass(frozen=True)
+class Processes:
+    """Runs in forked processes of one core each, or one after the other in this one, on all cores.
+
+    `num_jobs`: how many at a time; None: one a core, one alone on a GPU and without forks.
+    """
+
+    num_jobs: int | None = None
+
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
+        """Train them.
+
+        Processes end with this one, however it ends. Where one is killed, the executor ends them all, and
+        half as many go on, since there may be too little memory. A run whose process is killed while it is
+        the only one counts as failed.
+        """
+        num_jobs = min(self.num_jobs or self._default(len(runs)), len(runs))
+        if num_jobs == 1:
+            return _train_one_by_one(runs, train, progress)
+        errors: Errors = {}
+        waiting = deque(runs)
+        while waiting:
+            interrupted = _train_until_killed(waiting, train, progress, num_jobs, errors)
+            if interrupted and num_jobs == 1:
+                run = interrupted.pop()
+                errors[run.path] = _named(run, RunError("its process was killed, perhaps for want of memory"))
+                progress.done(run, errors[run.path])
+            elif interrupted:
+                waiting.extendleft(reversed(interrupted))
+                num_jobs = max(1, num_jobs // 2)
+                progress.say(
+                    "a training process was killed, perhaps for want of memory: going on with "
+                    f"--jobs {num_jobs}"
+                )
+        return errors
+
+    def _default(self, num_runs: int) -> int:
+        if num_runs == 1:
+            return 1
+        import torch
+
+        return 1 if torch.cuda.is_available() or not can_fork() else len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class HydraLauncher:
+    """Runs by a launcher of Hydra's, such as joblib or Slurm's, on one core each.
+
+    `words`: the overrides that choose and set it. `output`: for its own files.
+    """
+
+    words: tuple[str, ...]
+    output: Path
+
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
+        """Train them; a run that the launcher leaves unfinished counts as failed."""
+        end, said = "it ended early", [None] * len(runs)
+        try:
+            with _watched(runs, progress):
+                said = launch(self.words, partial(_train_number, runs, train), len(runs), self.output)
+        except Exception as raised:  # Whatever a package of others raises.
+            end = f"{type(raised).__name__}: {' '.join(str(raised).split())}"
+        errors: Errors = {}
+        for run, error in zip(runs, said, strict=True):
+            if not run.finished:
+                errors[run.path] = error or _named(run, RunError(f"{self.words[0]}: {end}"))
+                progress.done(run, errors[run.path])
+        return errors
+
+
+def _train_number(runs: Sequence[Run], train: Train, number: int) -> GDPFedError | None:
+    try:
+        # A queue may begin a job again, wherever the first time ended.
+        if not runs[number].finished:
+            _train_on_one_core(train, runs[number])
+    except Exception as error:
+        return _named(runs[number], error)
+    return None
+
+
+@contextmanager
+def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
+    """Show meanwhile what is found in the directories of runs that others train."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(PROGRESS_INTERVAL_SECONDS):
+            progress.look(runs)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        progress.look(runs)
+
+
+def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
     """Train in this process, on all cores."""
     errors: Errors = {}
     for run in runs:
@@ -231,46 +248,20 @@ def _train_one_by_one(runs: Iterable[CellRun], train: Train, progress: Experimen
     return errors
 
 
-def _show(progress: ExperimentProgress, run: CellRun, record: RoundLogEntry) -> None:
+def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
     progress.update(run)
 
 
-def _train_in_processes(
-    runs: Iterable[CellRun], train: Train, progress: ExperimentProgress, num_jobs: int
-) -> Errors:
-    """Train several runs at a time, each in a process with one core.
-
-    Processes end with this one, however it ends. Where one is killed, the executor ends them all, and half as
-    many go on, since there may be too little memory. A run whose process is killed while it is the only one
-    counts as failed.
-    """
-    errors: Errors = {}
-    waiting = deque(runs)
-    while waiting:
-        interrupted = _train_until_killed(waiting, train, progress, num_jobs, errors)
-        if interrupted and num_jobs == 1:
-            run = interrupted.pop()
-            errors[run.path] = _named(run, RunError("its process was killed, perhaps for want of memory"))
-            progress.done(run, errors[run.path])
-        elif interrupted:
-            waiting.extendleft(reversed(interrupted))
-            num_jobs = max(1, num_jobs // 2)
-            progress.say(
-                f"a training process was killed, perhaps for want of memory: going on with --jobs {num_jobs}"
-            )
-    return errors
-
-
 def _train_until_killed(
-    waiting: deque[CellRun], train: Train, progress: ExperimentProgress, num_jobs: int, errors: Errors
-) -> list[CellRun]:
+    waiting: deque[Run], train: Train, progress: TrainingProgress, num_jobs: int, errors: Errors
+) -> list[Run]:
     """Train until none is waiting or a process is killed; returns the runs that this has interrupted."""
-    training: dict[Future[None], CellRun] = {}
+    training: dict[Future[None], Run] = {}
     try:
         with _process_pool(num_jobs) as pool:
             while waiting or training:
                 while waiting and len(training) < num_jobs:
-                    future = pool.submit(_train_on_one_core, train, waiting[0].to_train())
+                    future = pool.submit(_train_on_one_core, train, waiting[0])
                     training[future] = waiting.popleft()
                     progress.started(training[future])
                 done, _ = wait(training, PROGRESS_INTERVAL_SECONDS, return_when=FIRST_COMPLETED)
@@ -309,16 +300,17 @@ def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True)
 
 
-def _train_on_one_core(train: Train, config: Config) -> None:
-    """Train in a forked process; a number of workers that was asked for is kept."""
+def _train_on_one_core(train: Train, run: Run) -> None:
+    """Train in another process; a number of workers that was asked for is kept."""
     import torch
 
     torch.set_num_threads(1)
+    config = run.to_train()
     workers = config.simulation.workers or 1
     train(replace(config, simulation=replace(config.simulation, workers=workers)))
 
 
-def _named(run: CellRun, error: BaseException) -> GDPFedError:
+def _named(run: Run, error: BaseException) -> GDPFedError:
     """Bad input as it is, since it says what to change; any other error with the run that failed."""
     if isinstance(error, InputError):
         return error

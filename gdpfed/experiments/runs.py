@@ -1,12 +1,14 @@
-"""The runs of an experiment's cells: their directories, what is in them, and the lock of the one writer."""
+"""Runs of a sweep or of an experiment's cells: their directories, what is in them, and their one writer."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -16,30 +18,29 @@ from gdpfed.experiments.cells import Cell
 from gdpfed.report.comparison import Line, computed_settings
 from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE
 
 RUNS_DIRECTORY = "runs"
 DIGEST_LENGTH = 10
 LOCK_FILE = ".lock"
 NOT_YET = "not run yet"
+NAMED = ("dataset", "method", "run.seed")
+"""Overrides of which the name of every run's directory tells."""
+MOST_WORDS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class CellRun:
-    """One training of a cell.
+class Run:
+    """One training among others.
 
-    `config`: the cell's, with its seed. `path`: where its files are or will be; the same for the same
-    configuration.
+    `label`: what tells it from them. `config`: its configuration. `path`: where its files are or will be; the
+    same for the same configuration.
     """
 
-    cell: Cell
+    label: str
     config: Config
     path: Path
-
-    @property
-    def seed(self) -> int:
-        """The seed of model, partition and batches."""
-        return self.config.run.seed
 
     @property
     def finished(self) -> bool:
@@ -49,7 +50,7 @@ class CellRun:
     def to_train(self) -> Config:
         """The configuration that begins the run, or continues what is there of it.
 
-        Raises ExperimentError: the directory holds something else.
+        Raises ExperimentError, RunError: the directory holds something else, or another process is at it.
         """
         self.check()
         if not (self.path / CONFIG_FILE).exists():
@@ -57,7 +58,8 @@ class CellRun:
         if (self.path / CHECKPOINT_FILE).exists():
             return self._with(resume=str(self.path))
         # Stopped before its first round could be charged: nothing to continue, nothing spent.
-        shutil.rmtree(self.path)
+        with RunDirectory(self.path).held():
+            shutil.rmtree(self.path)
         return self._with(directory=str(self.path))
 
     def check(self) -> None:
@@ -85,6 +87,21 @@ class CellRun:
         return replace(self.config, run=replace(self.config.run, directory=directory, resume=resume))
 
 
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True, eq=False)
+class CellRun(Run):
+    """One training of a cell, with the cell's configuration and a seed."""
+
+    cell: Cell
+
+    @property
+    def seed(self) -> int:
+        """The seed of model, partition and batches."""
+        return self.config.run.seed
+
+
 def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun]:
     """One run a cell and seed below ``output``; seed by seed, so that a first table is there early."""
     chosen = list(cells)
@@ -93,19 +110,23 @@ def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun
 
 def _run(cell: Cell, seed: int, output: Path) -> CellRun:
     config = replace(cell.config, run=replace(cell.config.run, seed=seed))
-    return CellRun(cell, config, output / RUNS_DIRECTORY / run_name(config))
+    label, path = f"{cell.label}, seed {seed}", output / RUNS_DIRECTORY / run_name(config)
+    return CellRun(label, config, path, cell)
 
 
-def run_name(config: Config) -> str:
-    """Data set, method, a hash of every setting that results follow from, and the seed."""
+def run_name(config: Config, differing: Sequence[str] = ()) -> str:
+    """Data set, method, what else differs, a hash of every setting that results follow from, and the seed."""
     settings = json.dumps(computed_settings(asdict(config)), sort_keys=True)
     digest = sha256(settings.encode()).hexdigest()[:DIGEST_LENGTH]
-    return f"{config.dataset.name}-{config.method.name}-{digest}-seed{config.run.seed}"
+    shown = [word for word in differing if word.partition("=")[0] not in NAMED]
+    words = re.sub(r"[^\w.=,+-]", "_", "-".join(shown))[:MOST_WORDS]
+    names = [config.dataset.name, config.method.name, words, digest, f"seed{config.run.seed}"]
+    return "-".join(filter(None, names))
 
 
-def distinct(runs: Iterable[CellRun]) -> list[CellRun]:
-    """One run for every directory: two cells of the same configuration share one."""
-    by_path: dict[Path, CellRun] = {}
+def distinct(runs: Iterable[R]) -> list[R]:
+    """One run for every directory: two of the same configuration share one."""
+    by_path: dict[Path, R] = {}
     for run in runs:
         by_path.setdefault(run.path, run)
     return list(by_path.values())
@@ -158,7 +179,7 @@ def lock_output(output: Path) -> AbstractContextManager[object]:
         return FileLock(output / LOCK_FILE).acquire(blocking=False)
     except Timeout:
         raise ExperimentError(
-            f"--output {output} is in use by another reproduce: wait for it, or choose another"
+            f"--output {output} is in use by another command: wait for it, or choose another"
         ) from None
     except OSError as error:
         raise ExperimentError(f"--output {output} cannot be a directory: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """A finished run, read back from its directory."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -118,6 +118,13 @@ def read_run(path: Path) -> FinishedRun:
             f"{settings['run']['num_rounds']} once each; restore it from a copy"
         )
     return FinishedRun(path, settings, plan, records, _read_dimension(path / MODEL_FILE))
+
+
+def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
+    """The directories of runs: each path, or what is in it where it holds runs and is none."""
+    for path in paths:
+        inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
+        yield from [config.parent for config in inside] or [path]
 
 
 def read_settings(path: Path) -> Settings | None:

@@ -13,6 +13,7 @@ import pytest
 
 import gdpfed
 from conf.load import load
+from conf.sweeps import jobs_of, parted
 from gdpfed.cli import main
 from gdpfed.cli.app import COMMANDS, _parse, load_command
 from gdpfed.methods import METHODS
@@ -144,7 +145,9 @@ def test_help_teaches_by_examples_that_work_and_is_80_columns_wide(capsys, monke
         parsed = _parse(shlex.split(example.partition(" > ")[0])[1:])
         words_of_runs = ("run.resume=", "runs/")
         chosen = [each for each in getattr(parsed, "overrides", ()) if not each.startswith(words_of_runs)]
-        load(chosen)
+        swept = [job.overrides for job in jobs_of(parted(chosen)[1])] if "--multirun" in example else [chosen]
+        for overrides in swept:
+            load(overrides)
 
 
 def test_help_and_plans_import_only_what_they_need():

@@ -143,7 +143,7 @@ def test_yaml_says_everything_and_reads_back():
         ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
-        ("run.seed=1,2", "'run.seed=1,2' is not an override of the form key=value"),
+        ("run.seed=1,2", "run.seed=1,2 stands for several runs: 'gdpfed simulate --multirun' trains them"),
         ("dataset=", "'dataset=' is not an override of the form key=value"),
         (
             "method=gdpfed method.keep_fraction=[0.1]",

@@ -16,7 +16,7 @@ from gdpfed.errors import LearningError
 from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.definitions import Choice, Experiment, Published
 from gdpfed.experiments.reproduction import Reproduction, reproduce
-from gdpfed.experiments.run_training import Trainer
+from gdpfed.experiments.run_training import Processes, Trainer
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from testing.written_runs import append_record, begin_run, finish_run
 
@@ -109,7 +109,7 @@ def run_it(
     shown = io.StringIO()
     command = f"gdpfed reproduce {experiment.name}"
     setting = replace(setting or Setting(), num_rounds=ROUNDS)
-    request = Reproduction(experiment, setting, seeds, output, command, jobs)
+    request = Reproduction(experiment, setting, seeds, output, command, Processes(jobs))
     functions = Trainer(trainer.load_data, trainer.train)
     undrawn = patch.object(Figure, "savefig", lambda figure, file, **options: None)
     with nullcontext() if pictures else undrawn:

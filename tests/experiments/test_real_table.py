@@ -10,6 +10,7 @@ from rich.console import Console
 from gdpfed.experiments.cells import Setting
 from gdpfed.experiments.definitions import load_experiment
 from gdpfed.experiments.reproduction import Reproduction, reproduce
+from gdpfed.experiments.run_training import Processes
 from gdpfed.report.finished_run import read_run
 
 ROWS = ("fedavg", "dp_fedavg_step", "gdpfed_plus")
@@ -29,7 +30,7 @@ def run_it(output, name="table2"):
     experiment.rows = {row: experiment.rows[row] for row in ROWS if row in experiment.rows}
     setting = Setting(("digits",), OVERRIDES, num_rounds=ROUNDS, client_factor=0.25)
     shown = io.StringIO()
-    request = Reproduction(experiment, setting, 1, output, f"gdpfed reproduce {name}", num_jobs=2)
+    request = Reproduction(experiment, setting, 1, output, f"gdpfed reproduce {name}", Processes(2))
     assert reproduce(request, Console(file=shown, width=200))
     return shown.getvalue()
 

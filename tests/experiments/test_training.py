@@ -42,6 +42,7 @@ def train_in_a_child(config: Config, *, observe: Observe = None, parent: int) ->
 
 
 def test_runs_in_processes_come_to_the_same_table_as_in_one(tmp_path):
+    before = psutil.Process().children()
     trainer = trainer_of(partial(train_in_a_child, parent=os.getpid()))
     complete, shown = run_pair(tmp_path / "processes", trainer)
     assert complete
@@ -51,7 +52,7 @@ def test_runs_in_processes_come_to_the_same_table_as_in_one(tmp_path):
     assert len(alone.trained) == 4
     assert len(alone.loaded) == 1
     assert figures(tmp_path / "processes") == figures(tmp_path / "here")
-    assert not psutil.Process().children()
+    assert psutil.Process().children() == before
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -158,7 +159,7 @@ def test_no_process_outlives_an_experiment_and_its_runs_continue(tmp_path, end):
 
 
 def test_one_reproduce_at_a_time_has_an_output(tmp_path):
-    message = f"--output {tmp_path} is in use by another reproduce: wait for it, or choose another"
+    message = f"--output {tmp_path} is in use by another command: wait for it, or choose another"
     with lock_output(tmp_path), pytest.raises(ExperimentError, match=message):
         run_pair(tmp_path, StubTrainer())
     with lock_output(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conf.load import load, options
+from conf.sweeps import jobs_of
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS, ClientSum, make_method
 from testing.small_runs import final_model, run
@@ -59,6 +60,7 @@ def test_it_is_among_the_options():
     assert "server_momentum" in METHODS.names()
     assert "server_momentum" in options("method")
     assert "rings" in options("dataset")
+    assert [job.overrides for job in jobs_of(["dataset=glob(ring*)"])] == [("dataset=rings",)]
     with pytest.raises(ConfigError, match="dataset=mnist is not one of .*cifar10, .*npz, rings, shakespeare"):
         load(["dataset=mnist"])
     with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):

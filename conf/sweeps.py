@@ -1,0 +1,127 @@
+"""Sweeps: overrides that stand for several values, and Hydra's launchers, which carry out many jobs.
+
+A job's configuration is composed by :func:`conf.load.load`, so a launcher is told the number of a job alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
+from hydra.errors import HydraException
+
+from conf.errors import ConfigError
+from conf.load import hydra_string, options, with_quoted_path
+from conf.option_files import OWN_DIRECTORY
+
+LAUNCHER = "hydra/launcher"
+BASIC = "basic"
+"""Hydra's own launcher: one job after the other, in this process."""
+PLUG_INS = ("joblib", "ray", "rq", "submitit")
+"""The launchers for which Hydra's makers have a package."""
+_QUIET = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One combination of the values of a sweep.
+
+    `overrides`: what :func:`conf.load.load` composes. `differing`: those of them that other jobs have not.
+    """
+
+    overrides: tuple[str, ...]
+    differing: tuple[str, ...]
+
+
+def jobs_of(overrides: Sequence[str]) -> list[Job]:
+    """Every combination of the values that overrides list, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
+
+    Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
+    A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting
+    with several that is there twice.
+    """
+    values = [_values(override) for override in overrides]
+    swept = [len(each) > 1 for each in values]
+    keys = [override.partition("=")[0] for override in overrides]
+    for key, several in zip(keys, swept, strict=True):
+        if several and keys.count(key) > 1:
+            raise ConfigError(f"{key} is given twice, with several values: leave one of them out")
+    return [
+        Job(combination, tuple(word for word, among in zip(combination, swept, strict=True) if among))
+        for combination in product(*values)
+    ]
+
+
+def _values(override: str) -> list[str]:
+    key = override.partition("=")[0]
+    try:
+        parsed = OverridesParser.create().parse_override(with_quoted_path(override))
+    except HydraException:
+        return [override]  # What is wrong with it, load says.
+    if not parsed.is_sweep_override():
+        return [override]
+    if not parsed.is_discrete_sweep():
+        raise ConfigError(f"'{override}' has no values to count: list them, as in {key}=1,2, or give a range")
+    value = parsed.value()
+    words = value.filter(list(options(key))) if isinstance(value, Glob) else parsed.sweep_string_iterator()
+    found = [f"{key}={word}" for word in words]
+    if not found:
+        raise ConfigError(f"'{override}' stands for no value: the options are {', '.join(options(key))}")
+    return found
+
+
+def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part the overrides: those that choose and set Hydra's launcher, and all others.
+
+    Raises ConfigError: a launcher that is not installed, or a setting that it has not.
+    """
+    ours = [each for each in overrides if not each.startswith(("hydra/", "hydra."))]
+    words = [each for each in overrides if each not in ours]
+    for word in words:
+        if not word.startswith((f"{LAUNCHER}=", "hydra.launcher.")):
+            raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")
+    if not words:
+        return words, ours
+    with _hydra():
+        known = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
+        for word in words:
+            name = word.partition("=")[2]
+            if word.startswith(f"{LAUNCHER}=") and name not in known:
+                kind = name.partition("_")[0]
+                remedy = f": pip install hydra-{kind}-launcher first" if kind in PLUG_INS else ""
+                raise ConfigError(f"{word} is not one of {', '.join(known)}{remedy}")
+        try:
+            compose(overrides=words, return_hydra_config=True)
+        except HydraException as error:
+            raise ConfigError(f"{' '.join(words)}: {' '.join(str(error).split())}") from None
+    return words, ours
+
+
+def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directory: Path) -> list[Any]:
+    """Have a launcher of Hydra's call ``task`` with 0 to ``count - 1``; returns what it returned, in order.
+
+    `words`: those of :func:`parted`. `directory`: for the launcher's own files. Raises what a launcher does.
+    """
+    numbers = ",".join(str(number) for number in range(count))
+    own = (*_QUIET, f"hydra.sweep.dir={hydra_string(str(directory))}", "hydra.sweep.subdir=.")
+    with _hydra():
+        hydra = cast("Any", GlobalHydra.instance().hydra)
+        batches = hydra.multirun(
+            config_name=None, task_function=partial(_job, task), overrides=[*own, *words, f"+job={numbers}"]
+        )
+    return [job.return_value for batch in batches for job in batch]
+
+
+def _job(task: Callable[[int], Any], config: Any) -> Any:
+    return task(config.job)
+
+
+def _hydra() -> initialize_config_dir:
+    GlobalHydra.instance().clear()
+    return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")
