@@ -150,10 +150,15 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
 
 def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
     _register_schema(methods)
-    GlobalHydra.instance().clear()
     others = ",".join(f"'file://{directory}'" for directory in directories[1:])
-    with initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3"):
+    with initialized():
         return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
+
+
+def initialized() -> initialize_config_dir:
+    """Return a context in which Hydra reads the project's own option files, whatever was set before."""
+    GlobalHydra.instance().clear()
+    return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")
 
 
 @lru_cache(maxsize=1)

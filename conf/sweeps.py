@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 
 from conf.errors import ConfigError
 from conf.load import hydra_string, options, with_quoted_path
-from conf.option_files import OWN_DIRECTORY
+from conf.option_files import initialized
 
 LAUNCHER = "hydra/launcher"
 BASIC = "basic"
@@ -88,7 +88,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")
     if not words:
         return words, ours
-    with _hydra():
+    with initialized():
         known = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
         for word in words:
             name = word.partition("=")[2]
@@ -110,7 +110,7 @@ def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directo
     """
     numbers = ",".join(str(number) for number in range(count))
     own = (*_QUIET, f"hydra.sweep.dir={hydra_string(str(directory))}", "hydra.sweep.subdir=.")
-    with _hydra():
+    with initialized():
         hydra = cast("Any", GlobalHydra.instance().hydra)
         batches = hydra.multirun(
             config_name=None, task_function=partial(_job, task), overrides=[*own, *words, f"+job={numbers}"]
@@ -120,8 +120,3 @@ def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directo
 
 def _job(task: Callable[[int], Any], config: Any) -> Any:
     return task(config.job)
-
-
-def _hydra() -> initialize_config_dir:
-    GlobalHydra.instance().clear()
-    return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")
