@@ -118,7 +118,6 @@ def compose_file(
         jobs[FLWR] = control_job(FLWR, ("--",), place, image)
     jobs |= {AUDIT: audit_job(mine, image), **watch_jobs(mine, image)}
     reached = networks_of([each for each in mine if not each.offline], one_host=party is None)
-    reached[METRICS] = [METRICS]
     containers = {
         service.name: container(
             federation, service, mine, jobs, reached.get(service.name, ()), cuda=cuda, place=place
@@ -130,7 +129,7 @@ def compose_file(
     return {
         "name": project.name if party is None else f"{project.name}-{party}",
         "services": jobs | containers,
-        "networks": networks(reached, one_host=party is None),
+        "networks": networks(reached, one_host=party is None) | figures_network(one_host=party is None),
     }
 
 
@@ -209,26 +208,33 @@ def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[st
 
 
 def networks(reached: Mapping[str, Sequence[str]], *, one_host: bool) -> Tree:
-    """Return the networks: none leads out of its host or to it, but the one between hosts.
+    """Return the networks of services: none leads out of its host or to it, but the one between hosts.
 
-    That of figures leads to its host. On one host they have small ranges of their own, since Docker's own
-    ranges are few.
+    On one host they have small ranges of their own, since Docker's own ranges are few.
     """
     made: Tree = {}
     first = 0
     # In the order of the parties, so that a node's networks stay as they are when another is added.
     in_order = sorted(reached, key=GATE.__eq__)
     for name in dict.fromkeys(name for service in in_order for name in reached[service]):
-        made[name] = {"internal": name not in (FEDERATION_NETWORK, METRICS)}
+        made[name] = {"internal": name != FEDERATION_NETWORK}
         if name != FEDERATION_NETWORK:
-            made[name]["driver_opts"] = NO_WAY_OUT if name == METRICS else NO_HOST
+            made[name]["driver_opts"] = NO_HOST
         if one_host:
             bits = SERVER_BITS if name == SERVER else NODE_BITS
-            start = LAST_BLOCK if name == METRICS else first
-            subnet = f"{FIRST_BYTES}.{start >> 8}.{start & 255}/{bits}"
-            made[name]["ipam"] = {"config": [{"subnet": subnet}]}
-            first += 0 if name == METRICS else 2 ** (32 - bits)
+            made[name]["ipam"] = _range(first, bits)
+            first += 2 ** (32 - bits)
     return made
+
+
+def figures_network(*, one_host: bool) -> Tree:
+    """Return the network of what serves figures, which leads to its host and no further."""
+    made: Tree = {"internal": False, "driver_opts": NO_WAY_OUT}
+    return {METRICS: made | ({"ipam": _range(LAST_BLOCK, NODE_BITS)} if one_host else {})}
+
+
+def _range(start: int, bits: int) -> Tree:
+    return {"config": [{"subnet": f"{FIRST_BYTES}.{start >> 8}.{start & 255}/{bits}"}]}
 
 
 class _Plain(yaml.SafeDumper):

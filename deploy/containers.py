@@ -11,6 +11,7 @@ from typing import Any
 from deploy.credentials import PUBLIC
 from deploy.federation import Federation, TopologyError
 from deploy.placements import CREDENTIALS, Containers
+from deploy.probes import http_probe
 from deploy.run_words import secagg_words, signed_words
 from deploy.topology import (
     CONSORTIUM_FILE,
@@ -249,14 +250,14 @@ def watch_jobs(mine: Sequence[Service], image: Tree) -> dict[str, Tree]:
     ):
         if kept:
             files = [f"{target}/{LEDGER_FILE}" if name == LEDGER_METRICS else target for target in kept]
-            health = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{port}/health', timeout=15)"
+            health = http_probe(f"http://127.0.0.1:{port}/health")
             jobs[name] = job(image, ["gdpfed.cli", *words, "--listen", f"0.0.0.0:{port}", *files]) | {
                 "restart": "unless-stopped",
                 "profiles": [METRICS],
                 "networks": [METRICS],
                 "ports": [f"127.0.0.1:{port}:{port}"],
                 "volumes": list(kept.values()),
-                "healthcheck": {"test": ["CMD", "python", "-c", health], **HEALTH},
+                "healthcheck": {"test": ["CMD", *health], **HEALTH},
             }
     return jobs
 

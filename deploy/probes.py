@@ -11,6 +11,11 @@ def https_probe(url: str, trusted: str) -> tuple[str, ...]:
     )
 
 
+def http_probe(url: str) -> tuple[str, ...]:
+    """One that gets a page in clear."""
+    return ("python", "-c", "import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=15)", url)
+
+
 def health_probe(address: str) -> tuple[str, ...]:
     """One that asks for the health of a SuperExec over gRPC."""
     return (
