@@ -16,7 +16,7 @@ from rich.text import Text
 from gdpfed.errors import ReportError
 from gdpfed.report.comparison import whom_it_holds_against
 from gdpfed.report.console import Table
-from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings
+from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings, run_paths
 from gdpfed.report.metric_display import shown_in
 from gdpfed.report.progress import WITHOUT_A_SUM, duration, each_of
 from gdpfed.runs.file_formats import (
@@ -204,12 +204,10 @@ class RunStatus:
 
 def _run_in(path: Path) -> Path:
     """The run itself, or the newest one in a folder of runs."""
-    if (path / CONFIG_FILE).is_file() or not path.is_dir():
-        return path
-    runs = [each.parent for each in path.glob(f"*/{CONFIG_FILE}")]
-    if not runs:
+    runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
+    if not runs and path.is_dir():
         raise ReportError(f"{path} is no run, and there is none in it: name a run's directory, or the folder")
-    return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime)
+    return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
 
 
 def _state(path: Path) -> str:
