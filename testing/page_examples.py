@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 PYTHON = "the page's Python"
 DOCS = Path(__file__).parents[1] / "docs"
-_EXAMPLE = re.compile(r"^## (.*?)\n.*?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(
     r"^```python\n(?P<python>(?:.*\n)*?)```\n|(?P<indented>^ {4}.*\n(?:(?:\n)*^ {4}.*\n)*)", re.MULTILINE
 )
+_HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 _FILE = re.compile(r"`([\w/.]+\.(?:py|csv|yaml))`")
 
 
@@ -89,8 +89,13 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
 
 
 def examples_of(page: str) -> dict[str, str]:
-    """The first block of each section of a page in docs/, by its heading."""
-    return dict(_EXAMPLE.findall((DOCS / page).read_text("utf-8")))
+    """The first block of Python of each section of a page in docs/, by its heading."""
+    examples, title = dict[str, str](), ""
+    for block in blocks_of((DOCS / page).read_text("utf-8")):
+        if block.kind == "python":
+            examples.setdefault(title, block.text)
+        title = next(reversed(_HEADING.findall(block.text)), title) if block.kind == "text" else title
+    return examples
 
 
 def executed(page: str, title: str) -> dict[str, Any]:
