@@ -149,14 +149,14 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
 
 
 def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    _register_schema(methods)
     others = ",".join(f"'file://{directory}'" for directory in directories[1:])
-    with initialized():
+    with initialized(methods):
         return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
 
 
-def initialized() -> initialize_config_dir:
-    """Return a context in which Hydra reads the project's own option files, whatever was set before."""
+def initialized(methods: Methods) -> initialize_config_dir:
+    """Return a context in which Hydra knows these methods and our own option files, whatever was before."""
+    _register_schema(methods)
     GlobalHydra.instance().clear()
     return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")
 
@@ -174,5 +174,7 @@ def _register_schema(methods: Methods) -> None:
         ("simulation", SimulationConfig),
     ):
         store.store(group=group, name="schema", node=node)
+    # A launcher hands the store to other processes, which may not have the class of a method that is gone.
+    store.repo.pop("method", None)
     for name, method in methods:
         store.store(group="method", name=f"schema_{name}", node=method)

@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 
 from conf.errors import ConfigError
 from conf.load import hydra_string, options, with_quoted_path
-from conf.option_files import initialized
+from conf.option_files import initialized, method_configs
 
 LAUNCHER = "hydra/launcher"
 BASIC = "basic"
@@ -88,7 +88,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
             raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")
     if not words:
         return words, ours
-    with initialized():
+    with initialized(tuple(method_configs().items())):
         known = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
         for word in words:
             name = word.partition("=")[2]
@@ -110,7 +110,7 @@ def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directo
     """
     numbers = ",".join(str(number) for number in range(count))
     own = (*_QUIET, f"hydra.sweep.dir={hydra_string(str(directory))}", "hydra.sweep.subdir=.")
-    with initialized():
+    with initialized(tuple(method_configs().items())):
         hydra = cast("Any", GlobalHydra.instance().hydra)
         batches = hydra.multirun(
             config_name=None, task_function=partial(_job, task), overrides=[*own, *words, f"+job={numbers}"]

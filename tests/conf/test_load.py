@@ -6,12 +6,13 @@ from dataclasses import asdict, fields
 
 import pytest
 import yaml
+from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from conf import option_files
 from conf.load import load, options, split, to_yaml
 from conf.option_files import method_configs, option_directories
-from conf.schema import TrainingConfig
+from conf.schema import MethodConfig, TrainingConfig
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
 
@@ -214,6 +215,13 @@ def test_words_are_split_as_a_shell_does():
     assert split("a=1 'b=[1, 2]' \"c='x y'\"") == ["a=1", "b=[1, 2]", "c='x y'"]
     with pytest.raises(ConfigError, match="cannot be split into words"):
         split("a='1")
+
+
+def test_hydra_knows_no_method_that_is_gone():
+    for known in (method_configs() | {"gone": MethodConfig}, method_configs()):
+        with option_files.initialized(tuple(known.items())):
+            named = {name.removesuffix(".yaml") for name in ConfigStore.instance().list("method")}
+            assert named == {f"schema_{name}" for name in known}
 
 
 def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
