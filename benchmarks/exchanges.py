@@ -3,8 +3,8 @@
 One federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the
 same model with the same nodes three times, one after the other in this one call. The first round of each is
 left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
-without a warm process. No node has a guard: Flower's app reads the nodes' settings, and all that a message
-costs is in the processor time of the process that handles it.
+without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
+them a federation whose nodes have one, as by default, trains once with keys agreed ahead.
 
     python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [OVERRIDE ...]
 """
@@ -32,6 +32,7 @@ from gdpfed.runs.round_log import read_rounds
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 # What nodes allow all runs together; each of them takes a small part.
 NODE_BUDGET = 100.0
+WARM = "forks of a warm process"
 MESSAGE_LINE = "Start `flwr-clientapp` process"
 ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
@@ -59,28 +60,41 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
 
 
 def handled(federation: LoopbackFederation) -> tuple[float, int]:
-    """Return the processor seconds of the ended processes that handled messages, and their number."""
+    """Return the processor seconds that nodes and guards spent on messages, and the number of messages."""
     seconds, messages = 0.0, 0
     for node in federation.federation.nodes:
         messages += federation.log(node.superexec).count(MESSAGE_LINE)
-        for process in federation.home.processes(node.superexec):
-            with suppress(psutil.Error):
-                times = process.cpu_times()
-                seconds += times.children_user + times.children_system
+        for name in (node.superexec, node.guard):
+            for process in federation.home.processes(name):
+                with suppress(psutil.Error):
+                    times = process.cpu_times()
+                    seconds += times.children_user + times.children_system
+                    seconds += times.user + times.system if name == node.guard else 0.0
     return seconds, messages
 
 
+def resident_mb(federation: LoopbackFederation) -> float:
+    """Return the megabytes that all processes of a node hold between messages: proportional set sizes."""
+    held = 0
+    for node in federation.federation.nodes:
+        for name in (node.supernode, node.superexec, node.guard):
+            for process in federation.home.processes(name):
+                with suppress(psutil.Error):
+                    held += process.memory_full_info().pss
+    return held / len(federation.federation.nodes) / 1e6
+
+
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure a contender, with the processor seconds that each of its messages takes."""
+    """Measure a contender, with the processor seconds that each of its messages takes and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
     cost = (after[0] - seconds) / (after[1] - messages)
-    return replace(measured, facts=(processes, harness.three(cost)))
+    return replace(measured, facts=(processes, harness.three(cost), f"{resident_mb(federation):.0f}"))
 
 
 def contenders(nodes: int, rounds: int, overrides: Sequence[str], processes: str) -> list[Measured]:
-    """Measure all three in one federation."""
+    """Measure all three in one federation without guards."""
     with LoopbackFederation(replace(Federation.of(nodes, (NODE_BUDGET,)), unguarded=True)) as federation:
         each = (
             partial(training, federation, overrides, "two exchanges, keys agreed ahead", "true"),
@@ -90,17 +104,24 @@ def contenders(nodes: int, rounds: int, overrides: Sequence[str], processes: str
         return harness.measure([partial(with_cost, run, federation, processes) for run in each])
 
 
+def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
+    """Measure a training whose nodes have guards."""
+    with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,))) as federation:
+        run = partial(training, federation, overrides, "two exchanges, keys agreed ahead, guards", "true")
+        return harness.measure([partial(with_cost, run, federation, WARM)])
+
+
 def main() -> None:
     """Measure and show the table."""
     options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5)
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
-    measured: list[Measured] = []
-    for said, processes in (("", "forks of a warm process"), (OFF, "Flower's command")):
+    measured = guarded(options.nodes, overrides)
+    for said, processes in (("", WARM), (OFF, "Flower's command")):
         os.environ[WARM_VARIABLE] = said
         measured += contenders(options.nodes, options.rounds, overrides, processes)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
     headings = (
-        *("messages are handled in", "processor seconds a message"),
+        *("messages are handled in", "processor seconds a message", "MB a node"),
         *("seconds a steady round", "times Flower's SecAgg+"),
     )
     harness.publish([harness.comparison(title, measured, lambda _: measured[-1], *headings)], options.write)

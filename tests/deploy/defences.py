@@ -256,8 +256,8 @@ def without(defence: Defence) -> dict[str, str]:
     return texts
 
 
-def failing_without(defence: Defence) -> bool:
-    """Whether the test fails once the defence is gone.
+def failure_without(defence: Defence) -> str:
+    """How the test fails once the defence is gone, in pytest's line; empty if it passes.
 
     Raises:
         ValueError: the code or the test is not there.
@@ -271,14 +271,16 @@ def failing_without(defence: Defence) -> bool:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-m", "slow or not slow", test],
             cwd=copy,
-            env=os.environ | {"PYTHONPATH": str(copy)},
+            # The line of a failure is as long as its reason.
+            env=os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "400"},
             capture_output=True,
             text=True,
             check=False,
         )
     if done.returncode not in (PASSED, FAILED) or "error" in done.stdout.splitlines()[-1]:
         raise ValueError(f"{defence.name}: {test} did not run:\n{done.stdout[-2000:]}")
-    return done.returncode == FAILED
+    failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    return failures[0].removeprefix(f"FAILED {test}").removeprefix(" - ") if failures else ""
 
 
 def main() -> int:
@@ -292,10 +294,10 @@ def main() -> int:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
     console, unnoticed = Console(), 0
     for defence in track([each for each in DEFENCES if each.name in chosen], console=console):
-        noticed = failing_without(defence)
-        unnoticed += not noticed
-        outcome = "fails" if noticed else "STILL PASSES"
-        console.print(f"{defence.name}: {defence.test} {outcome} without it", markup=False)
+        failure = failure_without(defence)
+        unnoticed += not failure
+        outcome = f"fails without it: {failure}" if failure else "STILL PASSES without it"
+        console.print(f"{defence.name}: {defence.test} {outcome}", markup=False)
     return 1 if unnoticed else 0
 
 
