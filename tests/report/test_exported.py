@@ -40,7 +40,7 @@ from gdpfed.report.exported import (
     certificate_sources,
     run_figures,
 )
-from gdpfed.report.figures_server import Figures, address, serve
+from gdpfed.report.figures_server import CERTIFICATE_DAYS, DAY, WARNED, Figures, address, serve
 from gdpfed.runs.round_log import read_rounds
 from tests.report.test_run_status import EVERYBODY, begun, rewrite
 
@@ -251,6 +251,10 @@ def test_the_alert_rules_are_of_figures_that_there_are():
     assert {"gdpfed_node_epsilon_budget", "gdpfed_node_last_message_timestamp_seconds"} <= named
     assert named >= COUNTERS
     assert {"data", "budget"} <= {cause for _, cause in CAUSES}
+    # The page warns where an alert would.
+    limits = " ".join(rule["expr"] for rule in rules)
+    assert limits.count(f">= {WARNED} * ") == 2
+    assert f"< {CERTIFICATE_DAYS} * {DAY:.0f}" in limits
 
 
 def test_the_dashboard_is_of_figures_and_labels_that_there_are():
