@@ -61,7 +61,10 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
+        from gdpfed.late_import import packages_needed
+
+        with packages_needed():
+            return getattr(import_module(_HOME_OF[name]), name)
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gdpfed.clients.versions import project_version

@@ -1,6 +1,7 @@
-"""Modules that are imported when one of their attributes is first used.
+"""Modules that are imported when one of their attributes is first used, and packages that may be missing.
 
-In a deployment every message starts a fresh process, and most messages neither train nor account.
+In a deployment every message starts a fresh process, and most messages neither train nor account. Where parts
+of this project are used alone, torch and others need not be installed.
 """
 
 import gc
@@ -11,6 +12,8 @@ from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from gdpfed.errors import InputError
 
 
 class LateModule:
@@ -53,3 +56,15 @@ def loaded_for_good(name: str) -> Iterator[None]:
         gc.freeze()
     finally:
         gc.enable()
+
+
+@contextmanager
+def packages_needed() -> Iterator[None]:
+    """Name a package that is missing, and the remedy, in one line: an InputError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"this needs the package {error.name}, which is not installed: install it, or this project with "
+            "all that it depends on"
+        ) from error

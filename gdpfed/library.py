@@ -8,6 +8,7 @@ from typing import Any
 from conf.load import load
 from conf.schema import Config
 from gdpfed.errors import ConfigError
+from gdpfed.late_import import packages_needed
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.registry import Registry
@@ -38,7 +39,8 @@ def register(kind: str, name: str, item: Any) -> None:
     home = _REGISTRIES.get(kind)
     if home is None:
         raise ConfigError(f"there is nothing of kind {kind!r} to register: choose {', '.join(_REGISTRIES)}")
-    registry: Registry[Any] = getattr(import_module(home[0]), home[1])
+    with packages_needed():
+        registry: Registry[Any] = getattr(import_module(home[0]), home[1])
     registry.register(name, item)
 
 
@@ -64,7 +66,8 @@ def simulate(*settings: str, observe: Observe | None = None) -> FinishedRun:
     `observe` is given the record of every round. Raises ConfigError, PrivacyError, LearningError: before
     anything is written; RunError: a file system that refuses, and a run without a sum.
     """
-    from gdpfed import simulation
+    with packages_needed():
+        from gdpfed import simulation
 
     return read_run(simulation.simulate(load(settings), observe=observe))
 

@@ -12,6 +12,7 @@ import gdpfed
 from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.errors import FailedError, InputError, line_of
+from gdpfed.late_import import packages_needed
 
 COMMANDS = (
     *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     command: Command = options.command
     try:
-        with ended_as_interrupted():
+        with ended_as_interrupted(), packages_needed():
             return command.execute(options)
     except InputError as error:
         print(f"gdpfed: {line_of(error)}", file=sys.stderr)

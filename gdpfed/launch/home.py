@@ -21,6 +21,7 @@ from typing import Self
 import psutil
 
 from gdpfed.child_process import LOG_VARIABLE
+from gdpfed.errors import LaunchError
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".flwr" / "cache"
@@ -101,13 +102,18 @@ class FlowerHome:
 
         `command`: the program's name and its arguments. `log`: file under ``path`` to which its output is
         appended. `folder`: folder of ``path`` that is its ``FLWR_HOME``. `environment`: further variables.
+
+        Raises LaunchError: there is no such program.
         """
         program, *arguments = command
+        file = Path(sys.executable).with_name(program)
+        if not file.exists():
+            raise LaunchError(f"{file} is not there: install Flower, flwr; 'gdpfed simulate' needs none")
         home = self.path / folder
         home.mkdir(parents=True, exist_ok=True)
         with (self.path / log).open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own programs
-                [str(Path(sys.executable).with_name(program)), *arguments],
+                [str(file), *arguments],
                 env=self.environment(home) | dict(environment or {}),
                 cwd=PROJECT,
                 stdin=subprocess.DEVNULL,

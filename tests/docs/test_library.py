@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 EXAMPLES = examples_of("library.md")
+(TORCH_MISSING,) = re.findall(r"(?:    .*\n)*    .*depends on \[input\]", PAGE.read_text("utf-8"))
 
 
 def test_what_type_checkers_see_is_what_there_is():
@@ -43,26 +45,52 @@ def test_the_page_names_every_name_once_and_no_example_is_long():
     assert {title: text.count("\n") for title, text in EXAMPLES.items() if text.count("\n") > 60} == {}
 
 
-def test_the_parts_work_where_there_is_neither_torch_nor_flower_nor_ray():
-    """Blocked, not only unused: all names but one are imported, and those of a loop of one's own used."""
+def test_the_parts_work_with_no_other_package_than_the_page_installs(tmp_path):
+    """Blocked, not only unused, are all others that the project names; a name that needs one says which."""
+    (listed,) = re.findall(r"^    pip install (numpy .*)", PAGE.read_text("utf-8"), re.MULTILINE)
+    named = {re.split(r"[^\w-]", each)[0] for each in requires("gdpfed") or () if "extra ==" not in each}
+    assert set(listed.split()) < named
+    # rich brings its markdown-it-py.
+    missing = named - {*listed.split(), "markdown-it-py"}
+    others = {
+        module
+        for module, owners in packages_distributions().items()
+        if missing & {owner.lower() for owner in owners}
+    }
+    assert {"torch", "torchvision", "flwr", "jinja2", "sklearn", "pandas", "tensorboardX"} <= others
     loop = EXAMPLES["What a party has spent"] + EXAMPLES["A sum that nobody sees the summands of"]
     words = f"""
 import importlib.abc, sys
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {{"torch", "torchvision", "ray", "flwr", "flwr_datasets"}}:
-            raise ModuleNotFoundError(name)
+        if name.partition(".")[0] in {others | {"ray"}}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
 import gdpfed
+from gdpfed.cli import main
 for name in set(dir(gdpfed)) - {{"load_model"}}:
     getattr(gdpfed, name)
 gdpfed.plan("dataset=digits")
 {loop}
 from secagg.arithmetic import discrete_gaussian
+assert [main([name]) for name in ("plan", "settings")] == [0, 0]
+assert main(["identity", "new", "key"]) == 0
+assert main(["audit", "nowhere"]) == 1
+for needs_torch in (
+    lambda: gdpfed.load_model, lambda: gdpfed.simulate(), lambda: gdpfed.register("model", "mine", None)
+):
+    try:
+        needs_torch()
+        raise SystemExit("nothing was missing")
+    except gdpfed.InputError as error:
+        assert str(error).startswith("this needs the package torch, which is not installed: "), error
+assert main(["simulate", "dataset=digits"]) == 2
 print(result.survivors)
 """
-    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines()[-1] == "(0, 1, 2, 4, 5)"
+    assert found.stderr.splitlines()[-1] == " ".join(TORCH_MISSING.split())
 
 
 def test_a_flower_quickstart_under_a_plan():

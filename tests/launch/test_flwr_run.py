@@ -15,6 +15,8 @@ from flwr.cli.utils import filter_paths_for_publish
 from safetensors.numpy import load_file
 
 from conf.load import load, to_yaml
+from gdpfed.errors import LaunchError
+from gdpfed.launch.home import FlowerHome
 from gdpfed.methods import resolve
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.flower_traces import FlowerTraces
@@ -131,3 +133,12 @@ def test_an_environment_below_the_checkout_is_no_part_of_the_app():
     environment = "benchmarks/simulation/pfl_environment/.venv/lib/python3.11/site-packages/a/b/c/deep.py"
     files = {name: PROJECT / name for name in (".gitignore", "pyproject.toml", "client_app/app.py")}
     assert set(filter_paths_for_publish(files | {environment: b""})) == set(files)
+
+
+def test_where_flower_is_not_installed_one_line_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with (
+        FlowerHome() as home,
+        pytest.raises(LaunchError, match="flower-superlink is not there: install Flower"),
+    ):
+        home.spawn(["flower-superlink"], log="superlink.log")
