@@ -267,7 +267,11 @@ def host_file(
     Raises TopologyError: no such party.
     """
     every = sum(len(edge.nodes) for edge in layers.edges.values())
-    words = ("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host)
+    words = (
+        *("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host),
+        *(("--without-guard",) if any(edge.unguarded for edge in layers.edges.values()) else ()),
+        *(("--unsigned-apps",) if layers.cloud.unsigned_apps else ()),
+    )
     overrides = layers.overrides(host)
     place = place or Containers(CLOUD_HOST)
     if host == CLOUD:

@@ -58,8 +58,11 @@ class Layers:
         examples: str = EXAMPLES_FILE,
         *,
         trusted_edges: int = 0,
+        unsigned_apps: bool = False,
     ) -> Self:
         """So many edges with equally many nodes each, of which the first are trusted by their nodes.
+
+        `unsigned_apps`: whether edge clients and nodes run apps that their consortium has not signed.
 
         Raises TopologyError: fewer edges than a mean needs, nodes that do not divide among them, more trusted
         edges than there are, or several budgets.
@@ -75,10 +78,15 @@ class Layers:
             raise TopologyError(f"--trusted-edges {trusted_edges} is not from 0 to {num_edges}, the edges")
         if len(budgets) != 1:
             raise TopologyError(f"--budgets {list(budgets)} are {len(budgets)}: behind edges all have one")
-        devices = Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples)
+        devices = replace(
+            Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples),
+            unsigned_apps=unsigned_apps,
+        )
         edge_clients = tuple(Node(number, BUDGET, EDGE_CLIENT_KIND) for number in range(num_edges))
         return cls(
-            Federation(edge_clients, of_edges=True, minimum_cohort=MINIMUM_EDGES),
+            Federation(
+                edge_clients, of_edges=True, minimum_cohort=MINIMUM_EDGES, unsigned_apps=unsigned_apps
+            ),
             {
                 f"edge-{number}": replace(devices, trusts_edge=number < trusted_edges)
                 for number in range(num_edges)
@@ -127,15 +135,12 @@ def layers_of(options: argparse.Namespace) -> Layers:
             "--aversions, --first-budgets and --max-participations are of a game, which nobody plays behind "
             "edges: leave them out"
         )
-    if options.signed_apps:
-        raise TopologyError(
-            "--signed-apps is for nodes without edges: leave it out, and start the SuperNodes of edges with "
-            "deploy.supernode by hand"
-        )
     budgets = (BUDGET,) if options.budgets is None else options.budgets
     trusted = getattr(options, "trusted_edges", 0)
     made = Layers.of(
-        options.edges, options.nodes, budgets, options.secagg, options.examples, trusted_edges=trusted
+        *(options.edges, options.nodes, budgets, options.secagg, options.examples),
+        trusted_edges=trusted,
+        unsigned_apps=options.unsigned_apps,
     )
     sized = {
         name: replace(edge, parameters=options.parameters, unguarded=options.without_guard)

@@ -67,7 +67,7 @@ class Federation:
         of_edges: whether the nodes are clients of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
         unguarded: whether the app itself holds a node's data, ledger and identity, and no guard does.
-        signed_apps: whether nodes run apps alone that the consortium has signed.
+        unsigned_apps: whether nodes run apps that the consortium has not signed.
         parameters: d of the largest model that is trained, from which limits of memory follow.
     """
 
@@ -80,13 +80,18 @@ class Federation:
     of_edges: bool = False
     most_rounds: int | None = None
     unguarded: bool = False
-    signed_apps: bool = False
+    unsigned_apps: bool = False
     parameters: int = RESNET18_PARAMETERS
 
     @property
     def guarded(self) -> bool:
         """Whether each node has a guard; the client of an edge has neither data nor ledger, and none."""
         return not (self.unguarded or self.of_edges)
+
+    @property
+    def signed_apps(self) -> bool:
+        """Whether nodes run apps alone that the consortium has signed."""
+        return not self.unsigned_apps
 
     @property
     def about_records(self) -> bool:

@@ -8,13 +8,13 @@ import numpy as np
 
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
-from deploy.credentials import RENEWABLE, Store
+from deploy.credentials import PUBLIC, RENEWABLE, Store
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import EXAMPLES_FILE, Federation, TopologyError
 from deploy.options import add_federation, exit_status, federation_of, host
 from deploy.placements import Containers
-from deploy.stored_app import provide_signed_app
-from deploy.topology import DATA, SERVER, Service, services, services_of
+from deploy.stored_app import provide_signature
+from deploy.topology import APP_SIGNATURE, DATA, SERVER, SERVER_SUPEREXEC, Service, services, services_of
 from gdpfed.clients.configured import task_of
 
 
@@ -46,11 +46,20 @@ def provide(options: argparse.Namespace) -> str:
             store.renew(kind, operated)
         store.provide(operated, options.superlink_host)
         if federation.signed_apps and store.signs_roster:
-            provide_signed_app(store)
+            provide_signature(store)
     if options.demo_data:
         provide_demo_data(options.directory, federation)
     made = f"credentials of {', '.join(service.name for service in mine)} are in {options.directory}"
     waits = [words for store, operated in stores for words in store.awaited(operated)]
+    signature = options.directory / PUBLIC / APP_SIGNATURE
+    if (
+        federation.signed_apps
+        and any(each.name == SERVER_SUPEREXEC for each in own)
+        and not signature.exists()
+    ):
+        waits.append(
+            f"put the consortium's {signature.name} into {signature.parent}: nodes run signed apps alone"
+        )
     return "".join([made, *(f"\n{words}" for words in waits)])
 
 

@@ -18,7 +18,7 @@ from conf.load import load
 from deploy.edges import CLOUD, MINIMUM_EDGES, Layers
 from deploy.local import add_wall, audit_nodes, check_wall, said_budgets
 from deploy.loopback import LoopbackFederation, Named
-from deploy.options import exit_status
+from deploy.options import add_unsigned, exit_status
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, LaunchError
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
-    layers = Layers.of(options.edges, options.nodes, trusted_edges=1)
+    layers = Layers.of(options.edges, options.nodes, trusted_edges=1, unsigned_apps=options.unsigned_apps)
     check_wall(layers.cloud, options, console)
     for name, edge in layers.edges.items():
         words = [*layers.words(name, options.overrides), "run.mailbox=/mailbox"]
@@ -143,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--edges", type=int, default=MINIMUM_EDGES, help="edges (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=6, help="nodes of all edges (default: %(default)s)")
     add_wall(parser)
+    add_unsigned(parser)
     parser.add_argument("--directory", metavar="DIR", help="where the runs' files are kept")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=1")
     return parser

@@ -16,7 +16,7 @@ from deploy.federation import Federation, Node
 from deploy.init import provide_demo_data
 from deploy.placements import Loopback, credentials_of
 from deploy.run_words import secagg_words, signed_words
-from deploy.stored_app import provide_signed_app
+from deploy.stored_app import provide_signature
 from deploy.superlink_client import SuperLinkClient
 from deploy.topology import (
     DATA,
@@ -105,7 +105,7 @@ class LoopbackFederation:
             store = Store(self.home.path)
             store.provide(list(self.services.values()))
             if self.federation.signed_apps:
-                provide_signed_app(store)
+                provide_signature(store)
             for node, file in zip(self.federation.nodes, self._files, strict=bool(self._files)):
                 own = Path(self.place.folder(node.superexec, DATA)) / self.federation.examples
                 copy_examples(file, own)
@@ -237,7 +237,7 @@ class LoopbackFederation:
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
     def _signed_words(self) -> tuple[str, ...]:
-        """The options by which a training is that of the signed app; none where apps are not signed."""
+        """The options by which a training brings the app's signature; none where apps are not signed."""
         if not self.federation.signed_apps:
             return ()
         return signed_words(str(self.home.path / PUBLIC), self.place.folder(SUPERLINK, STATE))

@@ -11,13 +11,13 @@ from pathlib import Path
 from conf.schema import CLIENTS
 from deploy.federation import Federation
 from deploy.options import address, exit_status
-from deploy.stored_app import store_app
+from deploy.stored_app import build_bundle, store_app
 from deploy.superlink_client import SuperLinkClient, SuperLinkError
 from gdpfed.identities import public_key_of
 from gdpfed.launch.flower_run import CONNECTION, run_command, training_config
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.paths import run_path
-from gdpfed.signed_apps import read_signed_bundle
+from gdpfed.signed_apps import SignedApp, read_file
 
 # One sum over all nodes, who all take part: in a sum of two neither would be hidden from the other. Each
 # group has a clipping norm of its own in it, as its members' budgets allow.
@@ -62,16 +62,17 @@ def _execute(options: argparse.Namespace) -> None:
 
 
 def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Sequence[str]) -> None:
-    """Submit a training and follow it: of a signed app, or of the app of this checkout."""
+    """Submit a training of the app of this checkout, with its signature if there is one, and follow it."""
     name = run_name(words)
     run_config = train_config(options.runs / name, words)
-    if options.bundle is None:
+    if options.signature is None:
         superlink.follow(run_command(superlink.flower_home, PROJECT, run_config), name)
         return
     if options.consortium is None or options.database is None:
-        raise SuperLinkError("--bundle goes with --consortium and --database: name all three")
+        raise SuperLinkError("--signature goes with --consortium and --database: name all three")
     key = public_key_of(str(options.consortium))
-    bundle, signed = read_signed_bundle(options.bundle, key)
+    bundle, signed = build_bundle(), SignedApp.read(read_file(options.signature), key)
+    signed.statement.check(bundle)
     store_app(options.database, bundle, signed, key)
     run_id = superlink.start_stored(signed.statement.app, signed.statement.bundle, run_config)
     superlink.follow(["flwr", "log", run_id, CONNECTION, "--stream"], name, run_id)
@@ -157,10 +158,10 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--runs", type=Path, required=True, help="directory of the runs on the server")
     train.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance method=gdpfed")
     train.add_argument(
-        "--bundle", type=Path, help="signed bundle to run; without it the app of this checkout"
+        "--signature", type=Path, help="the consortium's signature of this checkout's app, which goes with it"
     )
-    train.add_argument("--consortium", type=Path, help="file with the public key that has signed the bundle")
-    train.add_argument("--database", type=Path, help="of the SuperLink, which gets the bundle's signature")
+    train.add_argument("--consortium", type=Path, help="file with the public key that has signed the app")
+    train.add_argument("--database", type=Path, help="of the SuperLink, which gets the app's signature")
     nodes = commands.add_parser("nodes", help="list the registered nodes: name, id, status")
     nodes.add_argument("--unregister", metavar="NAME", help="take this node away first, for ever")
     flwr = commands.add_parser("flwr", help="run a command of flwr on this connection")

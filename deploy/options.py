@@ -80,11 +80,13 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rounds of a run that a node takes part in at most",
     )
-    parser.add_argument(
-        "--signed-apps",
-        action="store_true",
-        help="nodes run apps alone that the consortium has signed (docs/deployment.md)",
-    )
+    add_unsigned(parser)
+
+
+def add_unsigned(parser: argparse.ArgumentParser) -> None:
+    """Add the option to run apps that nobody has signed."""
+    what = "nodes run whatever app a run brings; else those alone that the consortium has signed"
+    parser.add_argument("--unsigned-apps", action="store_true", help=what)
 
 
 def federation_of(options: argparse.Namespace) -> Federation:
@@ -105,7 +107,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
         federation,
         parameters=options.parameters,
         unguarded=options.without_guard,
-        signed_apps=options.signed_apps,
+        unsigned_apps=options.unsigned_apps,
     )
     return federation.playing(options.aversions, options.first_budgets, options.max_participations)
 
@@ -128,7 +130,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),
         *(() if federation.most_rounds is None else ("--max-participations", str(federation.most_rounds))),
         *(("--without-guard",) if federation.unguarded else ()),
-        *(("--signed-apps",) if federation.signed_apps else ()),
+        *(("--unsigned-apps",) if federation.unsigned_apps else ()),
     )
 
 

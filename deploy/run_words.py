@@ -2,7 +2,7 @@
 
 from deploy.federation import Federation
 from deploy.topology import (
-    APP_BUNDLE,
+    APP_SIGNATURE,
     CONSORTIUM_FILE,
     DATABASE,
     ROSTER_FILE,
@@ -22,8 +22,8 @@ def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
 
 
 def signed_words(public: str, state: str) -> tuple[str, ...]:
-    """Return the options by which ``deploy.operate train`` runs a signed app, from two folders."""
+    """Return the options by which ``deploy.operate train`` submits the app as signed, from two folders."""
     return (
-        *("--bundle", f"{public}/{APP_BUNDLE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
+        *("--signature", f"{public}/{APP_SIGNATURE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
         *("--database", f"{state}/{DATABASE}"),
     )

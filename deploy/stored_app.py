@@ -3,10 +3,12 @@
 A bundle that ``flwr run`` submits comes to nodes without signatures: a SuperLink keeps those of apps alone
 that it fetches from Flower's hub. A run of an app that it has stored, named by the bundle's hash, brings the
 signatures that are stored with it. So `store_app` writes the app into the SuperLink's database, by the tables
-as Flower itself describes them, and `SuperLinkClient.start_stored` names it.
+as Flower itself describes them, and `SuperLinkClient.start_stored` names it. Whoever submits the same bundle
+by ``flwr run`` would have its signatures written over by none: a trigger in the database keeps them.
 """
 
 import json
+import time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -18,18 +20,24 @@ from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.date import now
 from flwr.supercore.state.schema.corestate_models import Fab, FederationApp
 from flwr.supercore.version import package_version
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
 from deploy.superlink_client import SuperLinkError
-from deploy.topology import APP_BUNDLE, ROSTER_FILE
+from deploy.topology import APP_SIGNATURE, ROSTER_FILE
 from gdpfed.errors import InputError
 from gdpfed.identities import read_identity, read_roster
 from gdpfed.launch.flower_run import copy_app
 from gdpfed.launch.home import PROJECT
-from gdpfed.signed_apps import SignedApp, read_signed_bundle, sign_app, signature_path
+from gdpfed.signed_apps import DAY_SECONDS, DEFAULT_DAYS, SignedApp, read_file, sign_app
+
+# Flower writes a bundle anew whenever it is submitted, and without signatures as an empty object.
+_KEEP_SIGNATURES = """
+CREATE TRIGGER IF NOT EXISTS gdpfed_keep_signatures BEFORE UPDATE OF verifications ON fab
+WHEN NEW.verifications = '{}' BEGIN SELECT RAISE(IGNORE); END
+"""
 
 
 def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: bytes) -> None:
@@ -44,6 +52,7 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
     try:
         with Session(engine) as session, session.begin():
             verifications = json.dumps(signed.verifications(consortium_key))
+            session.execute(text(_KEEP_SIGNATURES))
             session.merge(Fab(fab_hash=digest, content=bundle, verifications=verifications))
             named = {"federation_id": NOOP_FEDERATION_ID, "app_id": signed.statement.app}
             app = session.get(FederationApp, named) or FederationApp(**named, added_at=now())
@@ -65,22 +74,22 @@ def build_bundle() -> bytes:
         return build_fab_from_disk(copy_app(PROJECT, Path(folder) / "app"))
 
 
-def provide_signed_app(store: Store) -> None:
-    """Sign the app of this checkout for the newest roster, unless that is done, and publish both files.
+def provide_signature(store: Store) -> None:
+    """Publish a signature of the app of this checkout for the newest roster; a good one stays.
 
     This is for who operates all parties: the consortium's key is here. Raises InputError: it cannot be read.
     """
     public = store.root / PUBLIC
     consortium = read_identity(store.root / CONSORTIUM / CONSORTIUM_KEY, store.owner)
     key, bundle = consortium.public_bytes(), build_bundle()
-    number, path = read_roster(public / ROSTER_FILE, key).number, public / APP_BUNDLE
-    # One of another roster, that has expired or is damaged is signed anew.
+    number = read_roster(public / ROSTER_FILE, key).number
+    # One of another app or roster, that is damaged or past half of its time is made anew.
     with suppress(InputError):
-        before, signed = read_signed_bundle(path, key)
-        if before == bundle and signed.statement.roster_number == number:
+        signed = SignedApp.read(read_file(public / APP_SIGNATURE), key).statement
+        signed.check(bundle, now=time.time() + DEFAULT_DAYS * DAY_SECONDS / 2)
+        if signed.roster_number == number:
             return
-    store.publish(APP_BUNDLE, bundle)
-    store.publish(signature_path(path).name, sign_app(bundle, consortium, number).to_json())
+    store.publish(APP_SIGNATURE, sign_app(bundle, consortium, number).to_json())
 
 
 def _first_line(error: Exception) -> str:

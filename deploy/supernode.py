@@ -185,6 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
     """Run Flower's SuperNode with the words that are its own."""
     check_flower()
+    for file in (options.consortium, options.roster):
+        if not file.is_file():
+            raise LaunchError(
+                f"{file} is not there yet, and says which apps this node runs: put the consortium's "
+                f"{file.name} into public/, and run python -m deploy.init again"
+            )
     key = public_key_of(str(options.consortium))
     read_roster(options.roster, key)
     gate = AppGate(key, options.roster, options.seen / SEEN_FILE)

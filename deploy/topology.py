@@ -42,7 +42,7 @@ IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "co
 TRUST_FILES = (IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE)
 
 STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "mailbox", "guard"
-SEEN, APP_BUNDLE = "seen", "app.fab"
+SEEN, APP_SIGNATURE = "seen", "app.fab.signature"
 SIGNED_SUPERNODE = ("python", "-m", "deploy.supernode")
 SOCKET_FILE = "guard.sock"
 RELAY = "relay"

@@ -18,7 +18,7 @@ from deploy.federation import Federation, Node, TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import HEALTH_PORT, LOOPBACK, SUPERLINK_PORT, SUPERNODE_PORT, credentials_of
-from deploy.run_words import secagg_words
+from deploy.run_words import secagg_words, signed_words
 from deploy.topology import (
     CONSORTIUM_FILE,
     DATA,
@@ -29,6 +29,7 @@ from deploy.topology import (
     RUNS,
     SERVER,
     SERVER_SUPEREXEC,
+    STATE,
     SUPERLINK,
     Service,
     gate,
@@ -207,7 +208,7 @@ what=$1
 shift
 case $what in
 register) set -- --public {public} ;;
-train) set -- --nodes {nodes} --runs {runs} -- {words} "$@" ;;
+train) set -- --nodes {nodes} --runs {runs} {signed}-- {words} "$@" ;;
 flwr) set -- -- "$@" ;;
 esac
 cd {checkout} && FLWR_HOME=${{FLWR_HOME:-$HOME/.gdpfed-flower}} exec .venv/bin/python -m deploy.operate \\
@@ -258,13 +259,12 @@ def write(options: argparse.Namespace) -> str:
 
 
 def _script(federation: Federation, place: Units, checkout: Path) -> str:
-    if federation.signed_apps:
-        raise TopologyError(
-            "--signed-apps is not for units so far: leave it out, or use the files of python -m deploy"
-        )
     words = (*federation_overrides(federation), *secagg_words(federation, place))
+    public = str(place.root / PUBLIC)
+    signed = signed_words(public, place.folder(SUPERLINK, STATE)) if federation.signed_apps else ()
     return OPERATE.format(
-        public=place.root / PUBLIC,
+        public=public,
+        signed="".join(f"{word} " for word in signed),
         nodes=len(federation.nodes),
         runs=place.folder(SERVER_SUPEREXEC, RUNS),
         words=" ".join(words),

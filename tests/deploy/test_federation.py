@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.common.serde import user_config_to_proto
-from flwr.proto.control_pb2 import StartRunRequest
-from flwr.proto.fab_pb2 import Fab
+from flwr.cli.build import build_fab_from_disk
 from flwr.superlink.routers.control.router import router as control_api
 from starlette.routing import Route
 
@@ -24,13 +22,13 @@ from deploy.confine import lacking
 from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
 from deploy.federation import Federation
 from deploy.gate import PATHS
-from deploy.loopback import LoopbackFederation
+from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import train_config, training_words
 from deploy.placements import Loopback, credentials_of
-from deploy.stored_app import provide_signed_app, store_app
+from deploy.stored_app import build_bundle, provide_signature, store_app
 from deploy.superlink_client import FINISHED, SuperLinkClient, SuperLinkError
 from deploy.topology import (
-    APP_BUNDLE,
+    APP_SIGNATURE,
     CONSORTIUM_FILE,
     DATA,
     DATABASE,
@@ -45,16 +43,17 @@ from deploy.topology import (
     services,
 )
 from gdpfed.identities import public_key_of, read_identity
+from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.launch.home import PROJECT, free_ports
-from gdpfed.signed_apps import read_signed_bundle, sign_app
+from gdpfed.signed_apps import SignedApp, sign_app
 from testing.known_identities import identity_of
 from tests.deploy.faulty_federation import FaultyFederation
-from tests.deploy.thieving_app import thieving_bundle
+from tests.deploy.thieving_app import thieving_app
 
 
 @pytest.fixture(scope="module")
 def running():
-    with LoopbackFederation(replace(Federation.of(3, secagg_mode="active"), signed_apps=True)) as running:
+    with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
         yield running
     assert list(running.home.processes()) == []
     assert not running.home.path.exists()
@@ -172,10 +171,10 @@ def intruder(running):
         zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
     )
     place = Loopback(running.home.path, ports)
-    four = services(replace(Federation.of(4, (1.0,)), signed_apps=True), place)
+    four = services(Federation.of(4, (1.0,)), place)
     store = Store(running.home.path)
     store.provide(four)
-    provide_signed_app(store)
+    provide_signature(store)
     running.operate("register", "--public", str(running.home.path / PUBLIC))
     own = {service.name: service for service in four if service.party == "node-3"}
     command = own["node-3-guard"].command
@@ -218,11 +217,37 @@ def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkey
     assert re.search(refusal, (directory / "flower.log").read_text())
 
 
+def handed_on(running):
+    """How many messages each SuperNode has handed to an app."""
+    logs = [running.log(node.supernode) for node in running.federation.nodes]
+    return [log.count("Received successfully") for log in logs]
+
+
+def signature(running):
+    """The consortium's key, and its signature of the app."""
+    public = running.home.path / PUBLIC
+    key = public_key_of(str(public / CONSORTIUM_FILE))
+    return key, SignedApp.read((public / APP_SIGNATURE).read_bytes(), key)
+
+
+def test_an_app_of_plain_flwr_run_runs_on_no_node(running, tmp_path):
+    """Nobody has signed it, and nobody has given an option: each node answers with its line."""
+    before, report = handed_on(running), running.runs / "unsigned.json"
+    command = run_command(running.home.path / OPERATOR, thieving_app(tmp_path, {}, report), {})
+    FaultyFederation(running).finish(FlowerRun(running.home, command, folder=OPERATOR))
+    of_server, *of_nodes = json.loads(report.read_text())
+    assert of_server == []
+    assert len(of_nodes) == len(running.federation.nodes)
+    for (said,) in of_nodes:
+        assert said.startswith("the app is not signed, and this node runs signed apps only: ")
+        assert "\n" not in said
+    assert handed_on(running) == before
+
+
 def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
     """Each run ends with a node's line, and no SuperNode has handed a message on to an app."""
-    public, client = running.home.path / PUBLIC, running.superlink_client()
-    key = public_key_of(str(public / CONSORTIUM_FILE))
-    content, signed = read_signed_bundle(public / APP_BUNDLE, key)
+    client, content = running.superlink_client(), build_bundle()
+    key, signed = signature(running)
     foreign = sign_app(content + b"\0\0", identity_of(91), signed.statement.roster_number)
     database = Path(running.place.folder(SUPERLINK, STATE)) / DATABASE
     run_config = train_config(running.runs / "refused", training_words(3, ["run.timeout_seconds=60"]))
@@ -231,18 +256,8 @@ def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
         store_app(database, bundle, app, key)
         return client.start_stored("@gdpfed/gdpfed", sha256(bundle).hexdigest(), run_config)
 
-    def handed_on():
-        logs = [running.log(node.supernode) for node in running.federation.nodes]
-        return [log.count("Received successfully") for log in logs]
-
-    before = handed_on()
-    submitted = StartRunRequest(
-        fab=Fab(content=content), override_config=user_config_to_proto({**run_config})
-    )
-    with client.asked() as superlink:  # as ``flwr run`` does
-        unsigned = str(superlink.StartRun(submitted).run_id)
+    before = handed_on(running)
     refusals = {
-        unsigned: "the app is not signed, and this node runs signed apps only",
         stored(content + b"\0", signed): "is not the one that was signed",
         stored(content + b"\0\0", foreign): "the app is not signed by the consortium with key",
     }
@@ -250,7 +265,7 @@ def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
         ended = partial(lambda asked: client.status(asked).status == FINISHED, run_id)
         FaultyFederation(running).until(ended, f"the end of run {run_id}")
         assert re.search(rf"SuperNode \d+ does not join: .*{line}", client.status(run_id).details)
-    assert handed_on() == before
+    assert handed_on(running) == before
 
 
 @pytest.mark.skipif(bool(lacking()), reason=lacking())
@@ -270,10 +285,10 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
     assert {path.name for path in files} >= {"identity.key", "node.key", "examples.npz", DATABASE}
     assert len(aims["processes"]) >= len(others)
     report = running.runs / "stolen.json"
-    bundle = thieving_bundle(tmp_path, aims, report)
+    bundle = build_fab_from_disk(thieving_app(tmp_path, aims, report))
     consortium = read_identity(root / CONSORTIUM / CONSORTIUM_KEY, None)
     key = consortium.public_bytes()
-    number = read_signed_bundle(root / PUBLIC / APP_BUNDLE, key)[1].statement.roster_number
+    number = signature(running)[1].statement.roster_number
     signed = sign_app(bundle, consortium, number)
     store_app(Path(running.place.folder(SUPERLINK, STATE)) / DATABASE, bundle, signed, key)
     client = running.superlink_client()

@@ -8,10 +8,14 @@ import pytest
 from deploy import layers as layers_module
 from deploy.edges import Layers
 from deploy.federation import TopologyError
-from deploy.layers import main
+from deploy.layers import LoopbackLayers, main
+from deploy.loopback import OPERATOR
 from deploy.placements import Containers
 from deploy.topology import node_config, services
+from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.round_log import read_rounds
+from tests.deploy.faulty_federation import FaultyFederation
+from tests.deploy.thieving_app import thieving_app
 
 
 def told(federation, number=0):
@@ -66,6 +70,22 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_starts(monkeypatch, ca
     monkeypatch.setattr(layers_module, "LoopbackLayers", pytest.fail)
     assert main(["method.mechanism=convex", "method.local_aggregations=3"]) == 2
     assert "training.local_steps=2 are not method.local_aggregations=3" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_neither_edge_clients_nor_devices_run_an_app_of_plain_flwr_run(tmp_path):
+    with LoopbackLayers(Layers.of(2, 6)) as running:
+        for name, federation in running.federations.items():
+            report = federation.runs / "unsigned.json"
+            app = thieving_app(tmp_path / name, {}, report)
+            command = run_command(federation.home.path / OPERATOR, app, {})
+            FaultyFederation(federation).finish(FlowerRun(federation.home, command, folder=OPERATOR))
+            of_server, *of_nodes = json.loads(report.read_text())
+            assert of_server == []
+            assert len(of_nodes) == len(federation.federation.nodes)
+            assert {said[:23] for (said,) in of_nodes} == {"the app is not signed, "}
+            logs = [federation.log(node.supernode) for node in federation.federation.nodes]
+            assert not any("Received successfully" in log for log in logs)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A node runs no code that its consortium has not signed, and says in one line why."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
@@ -149,6 +148,8 @@ def test_flower_finds_a_stored_app_with_its_signatures(tmp_path):
     found = state.get_app(NOOP_FEDERATION_ID, "@gdpfed/gdpfed", app.statement.bundle)
     assert found == Fab(app.statement.bundle, bundle, app.verifications(KEY))
     assert _verify_fab(found, trusted(KEY))
+    state.store_fab(Fab(app.statement.bundle, bundle, {}))
+    assert state.get_fab(app.statement.bundle) == found, "plain flwr run has removed the signatures"
     (listed,) = state.list_apps(NOOP_FEDERATION_ID)
     assert (listed.app_id, listed.app_type) == ("@gdpfed/gdpfed", "flwr-serverapp")
     with state.session() as session:
@@ -161,10 +162,10 @@ def test_flower_finds_a_stored_app_with_its_signatures(tmp_path):
 
 
 def test_the_supernodes_of_a_signed_federation_check_and_remember():
-    tree = compose_file(replace(Federation.of(3), signed_apps=True))["services"]
+    tree = compose_file(Federation.of(3))["services"]
     node = tree["supernode-0"]
     assert node["command"][:2] == ["-m", "deploy.supernode"]
     assert node["image"] == tree["node-0-superexec"]["image"]
     assert {each["target"] for each in node["volumes"]} == {"/federation", "/seen"}
-    assert {"--bundle", "--consortium", "--database"} < set(tree["train"]["entrypoint"])
+    assert {"--signature", "--consortium", "--database"} < set(tree["train"]["entrypoint"])
     assert "/state" in {each["target"] for each in tree["train"]["volumes"]}

@@ -42,8 +42,11 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
     assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in app
     assert "IPAddress" not in node + guard
     assert re.findall("^Bind.*", node + app, re.MULTILINE) == [
-        "BindReadOnlyPaths=/srv/gdpfed/node-1-guard/guard"
+        "BindPaths=/srv/gdpfed/supernode-1/seen",
+        "BindReadOnlyPaths=/srv/gdpfed/node-1-guard/guard",
     ]
+    assert "ExecStart=/opt/gdpfed/.venv/bin/python -m deploy.supernode --consortium /run/credentials/" in node
+    assert "--seen /srv/gdpfed/supernode-1/seen " in node
     for service, text in zip(services, (node, app, guard), strict=True):
         loaded = re.findall(r"^LoadCredential=\S+?:(\S+)", text, re.MULTILINE)
         assert all(path.startswith(f"/srv/gdpfed/{service}/") for path in loaded)
@@ -58,7 +61,14 @@ def test_of_a_server_the_gate_alone_is_for_other_hosts(tmp_path):
     files = written(tmp_path, SERVER)
     assert "--host 127.0.0.1 --port 8001" in files["gdpfed-superlink.service"]
     assert "--superlink 127.0.0.1:8001 --host 0.0.0.0 --port 8000" in files["gdpfed-gate.service"]
-    assert "--runs /srv/gdpfed/server-superexec/runs -- privacy.num_groups=1" in files["federation"]
+    signed = (
+        "--signature /srv/gdpfed/public/app.fab.signature "
+        "--consortium /srv/gdpfed/public/consortium.identity "
+        "--database /srv/gdpfed/superlink/state/superlink.db"
+    )
+    assert f"--runs /srv/gdpfed/server-superexec/runs {signed} -- privacy.num_groups=1" in files["federation"]
+    unsigned = written(tmp_path / "unsigned", SERVER, "--unsigned-apps")["federation"]
+    assert "--runs /srv/gdpfed/server-superexec/runs -- privacy.num_groups=1" in unsigned
     subprocess.run(["/bin/sh", "-n", str(tmp_path / "federation")], check=True)
 
 

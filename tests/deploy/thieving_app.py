@@ -7,8 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flwr.cli.build import build_fab_from_disk
-
 from tests.deploy import thief
 
 PROJECT = """\
@@ -37,7 +35,8 @@ from flwr.serverapp import ServerApp
 from thief.thief import stolen
 
 AIMS = json.loads({aims!r})
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 
 @client.query()
@@ -49,13 +48,16 @@ def steal(message, context):
 @server.main()
 def main(grid, context):
     orders = [Message(RecordDict(), node, "query") for node in grid.get_node_ids()]
-    answers = [reply.content["got"]["got"] for reply in grid.send_and_receive(orders, timeout=120)]
-    Path({report!r}).write_text(json.dumps([stolen(AIMS), *map(json.loads, answers)]))
+    answers = [
+        [reply.error.reason] if reply.has_error() else json.loads(reply.content["got"]["got"])
+        for reply in grid.send_and_receive(orders, timeout=120)
+    ]
+    Path({report!r}).write_text(json.dumps([stolen(AIMS), *answers]))
 """
 
 
-def thieving_bundle(directory: Path, aims: Mapping[str, list[Any]], report: Path) -> bytes:
-    """Return the bundle of an app that writes what it got into ``report``: on the server, then on nodes."""
+def thieving_app(directory: Path, aims: Mapping[str, list[Any]], report: Path) -> Path:
+    """Write an app that reports what it got: on the server, then on each node, or why one did not run it."""
     package = directory / "thief"
     package.mkdir(parents=True)
     text = PROJECT.format(version=version("gdpfed"))
@@ -64,4 +66,4 @@ def thieving_bundle(directory: Path, aims: Mapping[str, list[Any]], report: Path
     (package / "__init__.py").touch()
     text = APP.format(aims=json.dumps(aims), report=str(report))
     (package / "app.py").write_text(text, encoding="utf-8")
-    return build_fab_from_disk(directory)
+    return directory

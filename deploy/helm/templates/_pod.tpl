@@ -48,7 +48,17 @@ spec:
     # Files of a Secret are root's and open to a group; a key is to be its user's alone.
     - name: credentials
       image: {{ $image }}
-      command: [sh, -c, 'umask 077; for each in /secret/*; do own="/copied${each#/secret}"; mkdir -p "$own"; cp -L "$each"/* "$own"; chmod 700 "$own"; done']
+      command:
+        - sh
+        - -c
+        - |
+          umask 077
+          for each in /secret/*; do
+            own="/copied${each#/secret}"
+            mkdir -p "$own"
+            cp -L "$each"/* "$own"
+            chmod 700 "$own"
+          done
       securityContext: {{- include "gdpfed.confined" . | nindent 8 }}
       resources: {limits: {cpu: "0.5", memory: 64Mi}}
       volumeMounts:

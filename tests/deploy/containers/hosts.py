@@ -8,6 +8,7 @@ from deploy.compose import compose_file, to_text
 from deploy.federation import Federation
 from deploy.placements import Containers
 from deploy.topology import SERVER
+from gdpfed.identities import new_identity, public_key_of, signed_roster
 from gdpfed.launch.home import free_ports
 from tests.deploy.containers.engine import EngineError, Project, put, read, removed_afterwards, until
 from tests.deploy.containers.one_host import own_address
@@ -36,8 +37,19 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
                 return not _runs(server, "server-superexec")
             return False
 
-        def node_started() -> bool:
+        def consortium_awaited() -> bool:
             node.compose("up", "--detach")
+            until(
+                lambda: "is not there yet" in node.log("supernode-0"), "the SuperNode says what it lacks", 120
+            )
+            return True
+
+        def node_started() -> bool:
+            consortium = new_identity(root / "consortium.key")
+            keys = {0: public_key_of(read(node.root, f"public/{NODE}.identity").decode().strip())}
+            put(node.root, "public/roster.json", signed_roster(keys, consortium))
+            put(node.root, "public/consortium.identity", consortium.public_bytes().hex().encode())
+            node.compose("up", "--detach", "--force-recreate", "init")
             until(
                 lambda: (
                     "must be registered" in node.log("supernode-0") or "activate" in node.log("supernode-0")
@@ -58,6 +70,7 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
             return _runs(server, "server-superexec")
 
         check("without a node's key register fails, and the server's app waits for it", waits_for_keys)
+        check("a SuperNode does not start before the consortium's files are there", consortium_awaited)
         check("a node that is not registered yet is refused, and its app runs all the same", node_started)
         check("registered, it takes part without another word of its operator", registered)
         check(

@@ -10,8 +10,11 @@ from pathlib import Path
 from deploy.compose import host_file, to_text
 from deploy.edges import Layers
 from deploy.placements import Containers
+from deploy.stored_app import build_bundle
+from deploy.topology import APP_SIGNATURE
 from gdpfed.identities import new_identity, public_key_of, signed_roster
 from gdpfed.launch.home import PROJECT, free_ports
+from gdpfed.signed_apps import sign_app
 from tests.deploy.containers.engine import Job, Project, put, read, removed_afterwards
 from tests.deploy.containers.one_host import own_address
 
@@ -19,6 +22,7 @@ Check = Callable[[str, Callable[[], object]], bool]
 EDGES = 2
 RUN = "layered"
 FIRST_PREFIX = 215
+ROSTER = 1
 OVERRIDES = (f"run.directory={RUN}", "run.num_rounds=1")
 DOCUMENT = PROJECT / "docs/deployment.md"
 ROUNDS = f"server-superexec/runs/{RUN}/rounds.jsonl"
@@ -104,13 +108,14 @@ def _project(root: Path, layers: Layers, host: str, place: Containers) -> Projec
 
 
 def _exchange_keys(root: Path, layers: Layers, cloud: Project, edges: list[Project]) -> None:
-    """The edge clients' keys go to the cloud; a consortium of the edges signs their roster, which all get."""
+    """The edge clients' keys go to the cloud; a consortium of the edges signs their roster and the app."""
     consortium, keys = new_identity(root / "consortium.key"), {}
     for number, (name, edge) in enumerate(zip(layers.edges, edges, strict=True)):
         edge_client = layers.edge_client(name).name
         put(cloud.root, f"public/{edge_client}.pub", read(edge.root, f"cloud/public/{edge_client}.pub"))
         keys[number] = public_key_of(read(edge.root, f"cloud/public/{edge_client}.identity").decode().strip())
-    roster, signed_by = signed_roster(keys, consortium), consortium.public_bytes().hex().encode()
+    roster, signed_by = signed_roster(keys, consortium, ROSTER), consortium.public_bytes().hex().encode()
+    put(cloud.root, f"public/{APP_SIGNATURE}", sign_app(build_bundle(), consortium, ROSTER).to_json())
     for project, folder in [(cloud, "public"), *((edge, "cloud/public") for edge in edges)]:
         put(project.root, f"{folder}/roster.json", roster)
         put(project.root, f"{folder}/consortium.identity", signed_by)

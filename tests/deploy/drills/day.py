@@ -134,7 +134,8 @@ def _rotation(day: Day, check: Checks) -> None:
 
     def consortium() -> bool:
         before = number()
-        return day.init("--renew", CONSORTIUM) and number() > before
+        renewed = day.init("--renew", CONSORTIUM) and number() > before
+        return renewed and day.again(*(each.supernode for each in day.running.federation.nodes))
 
     def old_roster() -> bool:
         handed = credentials_of(day.root, node.guard) / ROSTER_FILE

@@ -18,7 +18,7 @@ BOOT = Path(__file__).with_suffix(".sh")
 BUDGETS = {"node-0": "1", "node-1": "2.5", "node-2": "6"}
 PUBLIC = "/srv/gdpfed/public"
 START_SECONDS = 60.0
-# What the section leaves to others: examples, the consortium's roster, and a name for this machine.
+# What the section leaves to others: examples, what the consortium signs, and a name for this machine.
 EXAMPLES = """
 mkdir -p /srv/study /tmp/demo && echo 127.0.0.1 fl.example.org >> /etc/hosts
 .venv/bin/python -m deploy.init --nodes 3 --directory /tmp/demo --demo-data >/dev/null
@@ -31,6 +31,9 @@ cd /srv/gdpfed/public
     --clients 0=node-0.identity 1=node-1.identity 2=node-2.identity
 /opt/gdpfed/.venv/bin/gdpfed identity show /opt/gdpfed/consortium.key > consortium.identity
 cd /opt/gdpfed
+.venv/bin/flwr build && mv gdpfed.gdpfed.*.fab app.fab
+.venv/bin/gdpfed identity sign-app app.fab --key consortium.key --roster /srv/gdpfed/public/roster.json
+cp app.fab.signature /srv/gdpfed/public/
 for party in server node-0 node-1 node-2; do
 .venv/bin/python -m deploy.init --nodes 3 --directory /srv/gdpfed --party $party
 done
