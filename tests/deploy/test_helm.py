@@ -16,7 +16,7 @@ from deploy.compose import compose_file, host_file
 from deploy.edges import Layers
 from deploy.federation import Federation, TopologyError
 from deploy.kubernetes import main as print_secrets
-from deploy.kubernetes import values_of
+from deploy.kubernetes import secrets_of, values_of
 from deploy.placements import Containers
 from tests.deploy.compose_promises import at_defaults
 
@@ -100,6 +100,21 @@ def test_credentials_become_one_secret_a_service_and_no_other_files(tmp_path, ca
     assert secrets.keys() == values["services"].keys() | {"public"}
     assert secrets["gate"]["data"].keys() == {"ca.crt", "tls.crt", "tls.key"}
     assert "ca.key" not in set(chain.from_iterable(each["data"] for each in secrets.values()))
+
+
+def test_a_cluster_runs_signed_apps_alone(tmp_path):
+    """A Secret holds a megabyte: the signature is in one, and the bundle in none."""
+    node = values_of(TREES["node"], {})["services"]["supernode-3"]
+    assert node["command"][3:6] == ["python", "-m", "deploy.supernode"]
+    assert node["claims"] == {"supernode-3-seen": {"path": "/seen", "read_only": False}}
+    train = values_of(TREES["server"], {})["jobs"]["train"]
+    assert {"--signature", "/public/app.fab.signature", "/state/superlink.db"} < set(train["command"])
+    assert train["claims"] == {"superlink-state": {"path": "/state", "read_only": False}}
+    assert init.main(["--directory", str(tmp_path)]) == 0
+    secrets = {each["metadata"]["name"]: each["data"] for each in secrets_of(tmp_path)}
+    assert secrets["supernode-3"].keys() >= {"roster.json", "consortium.identity"}
+    assert "app.fab.signature" in secrets["public"]
+    assert max(sum(map(len, each.values())) for each in secrets.values()) < 2**20
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
