@@ -24,6 +24,7 @@ PATHS = (
     "dataset.path",
     "dataset.columns",
     "dataset.test_path",
+    "dataset.weights",
     "run.directory",
     "run.resume",
     "secagg.roster_file",

@@ -99,7 +99,7 @@ class RecordTape(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        if not any(id(each) in self._names for each in tree_leaves((args, given))):
+        if func in _TELL_NO_NUMBER or not any(id(each) in self._names for each in tree_leaves((args, given))):
             return func(*args, **given)
         form = _FORMS.get(func)
         if form is None:
@@ -240,6 +240,8 @@ class RecordTape(TorchFunctionMode):
         return self._names[id(parameter)]
 
 
+_TELL_NO_NUMBER = (torch.Tensor.dtype.__get__, torch.Tensor.device.__get__)  # type: ignore[attr-defined]
+"""What may be asked of a parameter and depends on none of its numbers."""
 _FORMS: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
     functional.linear: RecordTape._linear,
     functional.conv2d: RecordTape._conv2d,

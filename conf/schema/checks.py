@@ -17,6 +17,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "sequence_length": (1, 100_000),
     "min_characters": (1, 100_000_000),
     "test_stride": (1, 100_000_000),
+    "train_stride": (1, 100_000_000),
+    "vocabulary": (2, 2**31 - 1),
     # As torch takes it.
     "seed": (0, 2**63 - 1),
     "timeout_seconds": (1e-3, 1e7),

@@ -20,7 +20,7 @@ MOST_SETTINGS = 16
 class DatasetConfig:
     """One data set with the settings recommended for it, from which run, privacy and training start.
 
-    From ``image_size`` to ``features``, what is null does not belong to the data set or has its default
+    From ``image_size`` to ``weights_sha256``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.data.DataSource` says what each is).
     """
 
@@ -36,6 +36,10 @@ class DatasetConfig:
     test_path: str | None = None
     complete_rows: bool | None = None
     features: str | None = None
+    train_stride: int | None = None
+    vocabulary: int | None = None
+    weights: str | None = None
+    weights_sha256: str | None = None
     loss: str = "cross_entropy"
     class_weights: list[float] | None = None
     metrics: list[str] | None = None
@@ -88,18 +92,10 @@ class DatasetConfig:
                     f"choose dataset.partition={partition}, or leave it out",
                 )
 
-        options = self.partition_options
-        values = isinstance(options, dict) and all(
-            type(each) in (int, float, str) for each in options.values()
-        )
-        require(
-            options is None or values,
-            f"dataset.partition_options={options} must be numbers or text by name, as in "
-            "'dataset.partition_options={classes:2}'",
-        )
+        _require_values("dataset.partition_options", self.partition_options, "{classes:2}")
 
     def _validate_model_options(self) -> None:
-        _require_numbers("dataset.model_options", self.model_options, "{hidden_units:32}")
+        _require_values("dataset.model_options", self.model_options, "{hidden_units:32}")
 
     def _validate_judgement(self) -> None:
         weights = self.class_weights
@@ -174,6 +170,15 @@ class TrainingConfig:
             2 <= number <= MOST_SETTINGS,
             f"training.vote={grid} has {number} settings: vote on 2 to {MOST_SETTINGS}",
         )
+
+
+def _require_values(key: str, options: Any, example: str) -> None:
+    """Refuse options that are not numbers or text by name."""
+    values = isinstance(options, dict) and all(type(each) in (int, float, str) for each in options.values())
+    require(
+        options is None or values,
+        f"{key}={options} must be numbers or text by name, as in '{key}={example}'",
+    )
 
 
 def _require_numbers(key: str, options: Any, example: str) -> None:

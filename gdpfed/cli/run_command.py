@@ -45,7 +45,7 @@ def _execute(options: argparse.Namespace) -> int:
         num_clients=config.dataset.num_clients,
         directory=directory,
         resuming=resuming,
-        dataset_path=config.dataset.path,
+        files={"dataset.path": config.dataset.path, "dataset.weights": config.dataset.weights},
         workers=config.simulation.workers,
     )
     plan, waiting = method.plan, "starting Flower and its workers ..."

@@ -39,8 +39,10 @@ IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
 LABEL_DTYPE, COLUMNS = "label-dtype", "columns"
 UNIT, RECORDS, BY_PARTY = "unit", "records", "counts-by-party"
+WEIGHTS = "weights-sha256"
 """Of the query ``join``: the fields of the question, those by which a node proves its key, and how many
-records it has, which it says where the unit is one, and whether its counts are shown by themselves."""
+records it has, which it says where the unit is one, whether its counts are shown by themselves, and the hash
+of the file that the model is built on."""
 
 WIRE, WIRE_VERSION, VERSIONS = "wire", 1, "versions"
 """Of question and answer of ``join``: the version of these messages, and those of the packages in words.

@@ -69,7 +69,7 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     if np.dtype(form.input_dtype).kind == "f":
         x = torch.randn(shape, generator=generator)
     else:
-        x = torch.randint(form.num_classes, shape, generator=generator)
+        x = torch.randint(form.num_tokens, shape, generator=generator)
     with torch.no_grad():
         outputs = model(x)
     if np.dtype(form.label_dtype).kind == "f":

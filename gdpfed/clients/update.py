@@ -25,6 +25,7 @@ from gdpfed.clients.vote import Trial, vote_update
 from gdpfed.errors import PrivacyError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
+from gdpfed.learning.data.text import following
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.local_update import clip, local_update, with_indicator
 from gdpfed.learning.training.secret_draws import RandomBytes, gaussian_noise
@@ -201,6 +202,7 @@ def _examples(task: Task, client_id: int, own_data: OwnData | Split | None) -> S
     if task.form is None:
         raise OrderError("the order does not say what examples look like, so own data cannot be used")
     own = own_split(own_data.path, task.form, own_data.held_out_share)
+    own = following(own) if task.at_every_position else own
     last = max(1, len(task.record_shares)) - 1
     if own.groups is None:
         return own

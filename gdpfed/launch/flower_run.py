@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from conf.load import hydra_string
@@ -179,17 +180,18 @@ class Launch:
         num_clients: int,
         directory: Path,
         resuming: bool,
-        dataset_path: str | None = None,
+        files: Mapping[str, str | None] = MappingProxyType({}),
         workers: int | None = None,
     ) -> Self:
         """A training of this project with its files in ``directory``, a new one or one to continue.
 
-        ``dataset_path`` is relative to the caller's working directory, which is not that of the run. Raises
-        LaunchError: this is no checkout of the project.
+        ``files`` are what settings name, relative to the caller's working directory, which is not that of the
+        run. Raises LaunchError: this is no checkout of the project.
         """
         words = list(overrides)
-        if dataset_path is not None:
-            words.append(f"dataset.path={hydra_string(str(user_path(dataset_path)))}")
+        for key, file in files.items():
+            if file is not None:
+                words.append(f"{key}={hydra_string(str(user_path(file)))}")
         run_config = training_config(words, directory=directory, resuming=resuming)
         return cls(PROJECT, run_config, num_supernodes=num_clients, workers=workers, log_directory=directory)
 

@@ -18,7 +18,7 @@ from gdpfed.files import save_whole
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.models import Options, build_model, state_dict_of
+from gdpfed.learning.models import Given, Options, build_model, state_dict_of
 from gdpfed.learning.task import Task
 
 FOLDER = "model"
@@ -96,6 +96,7 @@ class ModelDescription:
             seed=0,
             input_dtype=np.dtype(form.input_dtype),
             options=self.options,
+            given=Given(form.vocabulary),
         )
         model.load_state_dict(weights)
         return model.eval()

@@ -17,6 +17,7 @@ from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_rows import Table, Where, inputs_of, read_table, texts_of
 from gdpfed.learning.model_folder import ModelDescription, read_model
+from gdpfed.learning.training.record_losses import last_position
 
 CHUNK = 4096
 
@@ -117,7 +118,7 @@ class LoadedModel:
         """Predict for inputs as the model itself takes them, shape (N, ...)."""
         with torch.inference_mode():
             parts = [self.module(torch.from_numpy(x[i : i + CHUNK])) for i in range(0, max(1, len(x)), CHUNK)]
-            outputs = torch.cat(parts)
+            outputs = last_position(torch.cat(parts))
         if self.description.form.num_classes == 1:
             low, high = (self.columns and self.columns.label_range) or (-1.0, 1.0)
             scaled = outputs.reshape(len(x)).double().numpy()

@@ -19,8 +19,10 @@ from gdpfed.learning.data.client_partition import Partition, client_names, clien
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.persons import beyond_parties, persons_of
 from gdpfed.learning.data.tabular import not_read, undeclared_persons
-from gdpfed.learning.models import Options, build_model, count_parameters, leave_out
-from gdpfed.learning.training.record_losses import make_loss
+from gdpfed.learning.data.text import at_every_position
+from gdpfed.learning.models import Given, Options, build_model, count_parameters, leave_out
+from gdpfed.learning.training.record_losses import NEXT_TOKEN, make_loss
+from gdpfed.learning.weights_file import WeightsFile
 
 MOST_NAMED = 5
 """Of the classes without an example, in a warning."""
@@ -97,7 +99,22 @@ class Task:
     def load(self) -> Dataset:
         """The data set, loaded once a process."""
         data = load_dataset(self.source)
+        if self.at_every_position:
+            return at_every_position(data)
         return persons_of(data) if self.by_person else data
+
+    @property
+    def at_every_position(self) -> bool:
+        """Whether a text is learnt at all its positions."""
+        return self.loss == NEXT_TOKEN
+
+    @property
+    def weights(self) -> WeightsFile | None:
+        """The file that the model is built on; None without one.
+
+        Raises LearningError: settings that name none.
+        """
+        return WeightsFile.of(self.source.weights, self.source.weights_sha256)
 
     @property
     def dimension(self) -> int:
@@ -107,11 +124,19 @@ class Task:
         """
         form = self.form or ExampleForm.of(self.load())
         return count_parameters(
-            self.model, form.input_shape, form.num_classes, self.model_options, self.local_parameters
+            self.model,
+            form.input_shape,
+            form.num_classes,
+            self.model_options,
+            self.local_parameters,
+            Given(form.vocabulary, self.weights),
         )
 
     def build_model(self) -> nn.Module:
-        """The model at its initial parameters."""
+        """The model at its initial parameters.
+
+        Raises LearningError: it cannot be built, or scores other positions than the loss learns.
+        """
         form = self.form or ExampleForm.of(self.load())
         model = build_model(
             self.model,
@@ -120,7 +145,16 @@ class Task:
             seed=self.seed,
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
+            given=Given(form.vocabulary, self.weights),
         )
+        if self.at_every_position != getattr(model, "every_position", False):
+            loss, scored = (
+                ("cross_entropy", "one class") if self.at_every_position else (NEXT_TOKEN, "every position")
+            )
+            raise LearningError(
+                f"dataset.model={self.model} scores {scored} of an example, which dataset.loss={self.loss} "
+                f"does not learn: set dataset.loss={loss}"
+            )
         leave_out(model, self.local_parameters)
         return model
 

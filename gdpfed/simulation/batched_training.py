@@ -174,7 +174,7 @@ class BatchedTraining:
         with self._products():
             with self._forward():
                 logits = self.logits(leaf, x, keys)
-            losses = self._loss(logits.float().flatten(0, 1), y.flatten())
+            losses = self._loss(logits.float().flatten(0, 1), y.flatten(0, 1))
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
         return gradient
 

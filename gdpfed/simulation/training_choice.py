@@ -44,7 +44,7 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     shape = (TRIED_RECORDS, *form.input_shape)
     x = torch.randn(shape, generator=generator)
     if form.input_dtype == "int64":
-        x = torch.randint(form.num_classes, shape, generator=generator)
+        x = torch.randint(form.num_tokens, shape, generator=generator)
     y = torch.randint(form.num_classes, (TRIED_RECORDS,), generator=generator)
     theta = torch.from_numpy(flatten(model))
     training.load(theta)

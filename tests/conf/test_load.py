@@ -194,10 +194,10 @@ def test_yaml_says_everything_and_reads_back():
         ("dataset.channels=2", "dataset.channels=2 must be 1 (grey) or 3 (RGB)"),
         ("dataset.image_size=0", "dataset.image_size=0 must be from 1 to 4096"),
         ("dataset.test_fraction=1", "dataset.test_fraction=1.0 must be in (0, 1)"),
-        ("dataset.model_options=8", "dataset.model_options=8 must be numbers by name"),
+        ("dataset.model_options=8", "dataset.model_options=8 must be numbers or text by name"),
         (
-            "dataset.model_options={width:wide}",
-            "dataset.model_options={'width': 'wide'} must be numbers by name",
+            "dataset.model_options={width:[8]}",
+            "dataset.model_options={'width': [8]} must be numbers or text by name",
         ),
         ("privacy.client_budgets=[1]", "privacy.client_budgets=[1.0] goes with budgets of the clients' own"),
         ("privacy.budgets=clients privacy.group_shares=[1]", "does not go with privacy.budgets=clients"),

@@ -22,7 +22,7 @@ MODELS = [
     ("lstm", (9,), 5, SMALL_LSTM),
     ("ngram", (9,), 5, ()),
 ]
-OF_TEXT = ("lstm", "ngram")
+OF_TEXT = ("lstm", "ngram", "transformer")
 
 
 def dtype_of(name):
@@ -48,6 +48,7 @@ def draw(name, shape, classes, clients, batch):
         ("resnet18", (3, 32, 32), 10, 11_173_962),
         ("lstm", (80,), 81, 818_137),
         ("ngram", (80,), 81, 19_683),
+        ("transformer", (80,), 81, 2_048),
     ],
 )
 def test_dimensions(name, shape, classes, dimension):

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from gdpfed.clients.messages import BY_PARTY, CLIENTS, COLUMNS, INPUT_DTYPE, INPUT_SHAPE, LABEL_DTYPE, UNIT
+from gdpfed.clients.messages import (
+    BY_PARTY,
+    CLIENTS,
+    COLUMNS,
+    INPUT_DTYPE,
+    INPUT_SHAPE,
+    LABEL_DTYPE,
+    UNIT,
+    WEIGHTS,
+)
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
@@ -26,8 +35,11 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
     """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
 
     Raises:
-        NodeConfigError: the run has fewer clients than this node's smallest sum, or shows counts of its own.
+        NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, or
+            builds its model on weights that this node has not.
     """
+    if WEIGHTS in question:
+        settings.check_weights(str(question[WEIGHTS]))
     if question.get(BY_PARTY):
         settings.check_by_party()
     least, clients = settings.policy.minimum_cohort, question.get(CLIENTS)

@@ -26,6 +26,7 @@ RAISED_KEY = "raised-from"
 LOST_ROUNDS_KEY = "lost-rounds"
 AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
 DATA_KEY = "data"
+WEIGHTS_KEY = "weights"
 HELD_OUT_DATA_KEY, HELD_OUT_SHARE_KEY = "held-out-data", "held-out-share"
 MODE_KEY = "secagg-mode"
 BY_PARTY_KEY = "counts-by-party"
@@ -159,6 +160,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     DATA_KEY: path(),
     HELD_OUT_DATA_KEY: path(),
     HELD_OUT_SHARE_KEY: share(),
+    WEIGHTS_KEY: path(),
     MODE_KEY: one_of(*MODES),
     BY_PARTY_KEY: yes_or_no(),
     SESSION_FILE_KEY: path(),

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
+from gdpfed.clients.messages import one_line
+from gdpfed.errors import LearningError
+from gdpfed.federation import log
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     BUDGET_LIMITS,
@@ -27,6 +31,7 @@ from gdpfed.federation.node.node_config import (
     SESSION_FILE_KEY,
     SESSION_SECONDS_KEY,
     SETTING_OF,
+    WEIGHTS_KEY,
     NodeConfigError,
     fields_in,
     numbers_in,
@@ -34,6 +39,7 @@ from gdpfed.federation.node.node_config import (
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
+from gdpfed.learning.weights_file import hash_of
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.record_steps import person_words
@@ -141,6 +147,34 @@ class NodeSettings:
             raise NodeConfigError(
                 "this run shows noised counts of every single client (run.evaluation_by_party), and this "
                 f"node was not started with {BY_PARTY_KEY}=true"
+            )
+
+    def check_weights(self, wanted: str) -> None:
+        """Compare this node's own file of weights with what a run's model is built on, and have it read.
+
+        `wanted`: the SHA-256 that the run names.
+
+        Raises NodeConfigError: the node has none, or another one; which one is for its log to say.
+        """
+        own = self.path(WEIGHTS_KEY)
+        if own is None and self.simulated:
+            return
+        if own is None:
+            raise NodeConfigError(
+                f"this run's model is built on a file with SHA-256 {one_line(wanted)}, and this node was "
+                f"started without {WEIGHTS_KEY}: it reads no file that another names; start it with "
+                f"{WEIGHTS_KEY}=..."
+            )
+        try:
+            found = hash_of(own)
+        except LearningError as error:
+            log(ERROR, "%s", error)
+            raise NodeConfigError(f"{WEIGHTS_KEY} cannot be read, see the log of this client") from None
+        if found != wanted:
+            log(ERROR, "%s=%s has SHA-256 %s", WEIGHTS_KEY, own, found)
+            raise NodeConfigError(
+                f"{WEIGHTS_KEY} is another file than this run's model is built on, whose SHA-256 is "
+                f"{one_line(wanted)}: take that one"
             )
 
     @property

@@ -148,6 +148,9 @@ def _order_and_model(
     source, own = order.task.source, node.settings
     if order.counts_by_party(parameters.dimension):
         own.check_by_party()
+    if (weights := order.task.weights) is not None:
+        own.check_weights(weights.sha256)
+        weights.tensors()
     named = source.path or source.test_path or source.columns
     if named and own.data is None and own.stand_in is None and not own.simulated:
         raise NodeConfigError(

@@ -22,6 +22,7 @@ from gdpfed.clients.messages import (
     ROSTER_DIGEST,
     SIGNATURE,
     UNIT,
+    WEIGHTS,
 )
 from gdpfed.clients.versions import said_here
 from gdpfed.errors import ConfigError, RunError
@@ -167,6 +168,8 @@ class Questions:
             form = ExampleForm.of(self._task.load())
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.input_dtype
             question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
+            if self._task.source.weights_sha256 is not None:
+                question[WEIGHTS] = self._task.source.weights_sha256
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest

@@ -20,10 +20,10 @@ MOST_MEMORY = 0.5
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, BadZipFile, zlib.error)
 
 
-def read_npz(path: Path, keys: Sequence[str], name: str) -> dict[str, Array]:
+def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str] = ()) -> dict[str, Array]:
     """The arrays of these names.
 
-    `name`: what errors call the file.
+    `name`: what errors call the file. `optional`: arrays that need not be there.
 
     Raises LearningError: no ``.npz`` file, one that cannot be read, or one without these arrays.
     """
@@ -47,7 +47,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str) -> dict[str, Array]:
                     raise LearningError(
                         f"{name} lacks the arrays {', '.join(missing)}; it needs {', '.join(keys)}"
                     )
-                return {key: archive[key] for key in keys}
+                return {key: archive[key] for key in (*keys, *optional) if key in archive}
     except LearningError:
         raise
     except UNREADABLE as error:
@@ -76,22 +76,60 @@ NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def load(source: DataSource) -> Dataset:
     """Take the arrays as they are: the user has scaled them and set the test split apart.
 
+    With ``vocabulary`` inputs are texts, tokens from 0 to one less. Then labels may be missing: a text's last
+    token is what is predicted from those before it.
+
     Raises LearningError: no such file, arrays missing, or of a shape or type that cannot be used.
     """
-    source.allow("path")
+    source.allow("path", "vocabulary")
     path = Path(source.path or "").expanduser()
     if not path.is_file():
         raise LearningError(f"dataset.path={source.path} is no file: name the .npz file that holds the data")
+    if source.vocabulary is not None:
+        return _texts(path, source.vocabulary)
     arrays = read_npz(path, NPZ_KEYS, str(path))
-    train, test = (_checked_split(path, arrays, part) for part in ("train", "test"))
+    train, test = _alike(path, *(_checked_split(path, arrays, part) for part in ("train", "test")))
+    return Dataset(train, test, _num_classes(path, np.concatenate([train.y, test.y])))
+
+
+TEXT_KEYS = ("x_train", "x_test")
+
+
+def _texts(path: Path, vocabulary: int) -> Dataset:
+    """Texts of one length as tokens, each with a class, or with its last token in place of one."""
+    arrays = read_npz(path, TEXT_KEYS, str(path), optional=("y_train", "y_test"))
+    for key in TEXT_KEYS:
+        x = arrays[key]
+        if x.ndim != 2 or x.dtype.kind not in "iu" or not x.size or x.shape[1] < 2:
+            raise LearningError(
+                f"{path}: {key} has shape {x.shape} and type {x.dtype}; with dataset.vocabulary it holds "
+                "texts of one length, whole numbers of shape (N, L)"
+            )
+        if x.min() < 0 or x.max() >= vocabulary:
+            raise LearningError(
+                f"{path}: {key} holds tokens from {x.min()} to {x.max()}; dataset.vocabulary={vocabulary} "
+                f"has those from 0 to {vocabulary - 1}"
+            )
+    if len(arrays) == len(TEXT_KEYS):
+        texts = [arrays[key].astype(np.int64) for key in TEXT_KEYS]
+        return Dataset(*_alike(path, *(Split(each[:, :-1], each[:, -1]) for each in texts)), vocabulary)
+    arrays = read_npz(path, NPZ_KEYS, str(path))
+    parts = [_checked_split(path, arrays, part, np.int64) for part in ("train", "test")]
+    classes = _num_classes(path, np.concatenate([part.y for part in parts]))
+    return Dataset(*_alike(path, *parts), classes, vocabulary=vocabulary)
+
+
+def _alike(path: Path, train: Split, test: Split) -> tuple[Split, Split]:
     if train.x.shape[1:] != test.x.shape[1:]:
         raise LearningError(
             f"{path}: examples of shape {train.x.shape[1:]} in x_train but {test.x.shape[1:]} in x_test"
         )
-    return Dataset(train, test, _num_classes(path, np.concatenate([train.y, test.y])))
+    return train, test
 
 
-def _checked_split(path: Path, arrays: dict[str, npt.NDArray[np.generic]], part: str) -> Split:
+def _checked_split(
+    path: Path, arrays: dict[str, npt.NDArray[np.generic]], part: str, dtype: npt.DTypeLike = np.float32
+) -> Split:
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
     if x.ndim < 2 or y.shape != (len(x),) or len(x) == 0:
         raise LearningError(
@@ -100,7 +138,7 @@ def _checked_split(path: Path, arrays: dict[str, npt.NDArray[np.generic]], part:
         )
     if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
         raise LearningError(f"{path}: y_{part} must hold class numbers 0, 1, 2, ... as integers")
-    return Split(as_numbers(x, np.float32, f"{path}: x_{part}"), y.astype(np.int64))
+    return Split(as_numbers(x, dtype, f"{path}: x_{part}"), y.astype(np.int64))
 
 
 def _num_classes(path: Path, labels: npt.NDArray[np.int64]) -> int:

@@ -62,11 +62,7 @@ class Partition:
         """
         if not 0 <= client_id < self.num_clients:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
-        if data.by_person and self.name not in ("iid", "natural"):
-            raise LearningError(
-                f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
-                "use dataset.partition=natural or iid"
-            )
+        self._check_records(data)
         if self.name not in OF_ONE_CLIENT:
             return self._shared_out(data)[client_id]
         if self.options:
@@ -89,6 +85,19 @@ class Partition:
             f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
             "iid, labels, natural, shards with their number, or dirichlet with an alpha"
         )
+
+    def _check_records(self, data: Dataset) -> None:
+        """Raise LearningError where a record has several labels, and the partition goes by one."""
+        if data.by_person and self.name not in ("iid", "natural"):
+            raise LearningError(
+                f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
+                "use dataset.partition=natural or iid"
+            )
+        if data.train.y.ndim > 1 and self.name not in ("iid", "natural", "owners"):
+            raise LearningError(
+                f"dataset.partition={self.name} shares out labels, and these texts have one at every "
+                "position: use dataset.partition=iid"
+            )
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:

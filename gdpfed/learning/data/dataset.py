@@ -31,7 +31,8 @@ class Split:
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
-        y: their labels of shape (N,): class numbers as int64, or numbers in [-1, 1] as float32.
+        y: their labels of shape (N,): class numbers as int64, or numbers in [-1, 1] as float32. Of texts that
+            are learnt at every position, the token after each, shape (N, L).
         groups: where records have budgets of their own, the number of each one's group; shape (N,), int64.
         persons: where several rows may be about one person, what stands for each one's; shape (N,), int64.
     """
@@ -91,6 +92,7 @@ class Dataset:
         features: the transform that pictures went through, by name; None where there was none.
         picture_shape: of a picture before it.
         by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
+        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
     """
 
     train: Examples
@@ -105,6 +107,7 @@ class Dataset:
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None
     by_person: bool = False
+    vocabulary: int | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

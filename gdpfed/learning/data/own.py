@@ -81,6 +81,7 @@ class ExampleForm:
         features: the transform that pictures go through; None where there is none.
         picture_shape: of a picture before it.
         by_person: whether a training record is a person with all its rows.
+        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
     """
 
     input_shape: tuple[int, ...]
@@ -90,6 +91,12 @@ class ExampleForm:
     features: str | None = None
     picture_shape: tuple[int, ...] | None = None
     by_person: bool = False
+    vocabulary: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """From 0 to one less than this, where inputs are tokens."""
+        return self.vocabulary or self.num_classes
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -129,6 +136,7 @@ class ExampleForm:
             data.features,
             data.picture_shape,
             data.by_person,
+            data.vocabulary,
         )
 
 
@@ -265,7 +273,7 @@ def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
     unusable = ~((own.y >= low) & (own.y <= high))
     if np.dtype(form.input_dtype).kind == "i":
         tokens = own.x.reshape(len(own), -1)
-        unusable |= ((tokens < 0) | (tokens >= form.num_classes)).any(axis=1)
+        unusable |= ((tokens < 0) | (tokens >= form.num_tokens)).any(axis=1)
     return unusable
 
 

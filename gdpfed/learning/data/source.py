@@ -27,6 +27,10 @@ class DataSource:
         test_path: file or folder of the test split of a table.
         complete_rows: whether rows with a missing value are left out.
         features: public transform that pictures go through, by name.
+        train_stride: characters from one training window to the next.
+        vocabulary: how many tokens there are, where the arrays of inputs hold tokens.
+        weights: the safetensors file that the model is built on.
+        weights_sha256: its SHA-256 in hexadecimal.
     """
 
     name: str
@@ -41,6 +45,10 @@ class DataSource:
     test_path: str | None = None
     complete_rows: bool | None = None
     features: str | None = None
+    train_stride: int | None = None
+    vocabulary: int | None = None
+    weights: str | None = None
+    weights_sha256: str | None = None
 
     def allow(self, *settings: str) -> None:
         """Refuse every setting that the loader has no use for.
@@ -66,5 +74,5 @@ def load_dataset(source: DataSource) -> Dataset:
 
     Raises LearningError: no loader of that name, or data that cannot be used.
     """
-    data = DATASETS.get(source.name)(replace(source, features=None))
+    data = DATASETS.get(source.name)(replace(source, features=None, weights=None, weights_sha256=None))
     return data if source.features is None else with_features(data, source.features)

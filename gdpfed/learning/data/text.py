@@ -1,12 +1,14 @@
 """Text as windows of characters, each with the character that follows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.learning.data.dataset import Split
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.dataset import Dataset, Split
 
 # LEAF's 80 characters (Caldas et al., 2018); a public constant, since the characters that occur in the
 # clients' texts would tell of them. Every other character is one more class.
@@ -30,11 +32,14 @@ class Windows:
         codes: the text, shape (characters,), uint8.
         starts: where each window begins, shape (N,), int64; the character after it is its label.
         sequence_length: characters of a window.
+        every_position: whether labels are the characters after all positions of a window, and not after the
+            last one alone.
     """
 
     codes: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
     sequence_length: int
+    every_position: bool = False
 
     @property
     def y(self) -> npt.NDArray[np.int64]:
@@ -48,7 +53,7 @@ class Windows:
         """The windows at these positions, shape (N, sequence_length), int64, and their next characters."""
         positions = self.starts[indices][:, None] + np.arange(self.sequence_length + 1)
         characters = self.codes[positions].astype(np.int64)
-        return Split(characters[:, :-1], characters[:, -1])
+        return Split(characters[:, :-1], characters[:, 1:] if self.every_position else characters[:, -1])
 
     def thinned(self, stride: int) -> "Windows":
         """Every ``stride``-th window."""
@@ -72,3 +77,26 @@ def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
         np.concatenate(starts) if starts else np.zeros(0, dtype=np.int64),
         sequence_length,
     )
+
+
+@lru_cache(maxsize=4)
+def at_every_position(data: Dataset) -> Dataset:
+    """The data set whose training labels are the token after every position; its test labels are the last.
+
+    Raises LearningError: its examples are no texts whose next token is the label.
+    """
+    train = data.train
+    if isinstance(train, Windows):
+        return replace(data, train=replace(train, every_position=True))
+    if not isinstance(train, Split) or train.x.dtype != np.int64 or train.x.ndim != 2 or data.vocabulary:
+        raise LearningError(
+            "dataset.loss=next_token is for texts whose label is the next token, and this data set has none: "
+            "use dataset.loss=cross_entropy"
+        )
+    return replace(data, train=following(train))
+
+
+def following(texts: Split) -> Split:
+    """The same texts with the token after every position: y of shape (N,) to (N, L)."""
+    labels = np.concatenate([texts.x[:, 1:], texts.y[:, None]], axis=1)
+    return replace(texts, y=labels.astype(np.int64))

@@ -8,6 +8,7 @@ one as an entry point of the group ``gdpfed.models``, which every process sees, 
 from gdpfed.learning.models.build import (
     MODELS,
     Builder,
+    Given,
     Options,
     build_model,
     check_model,
@@ -15,6 +16,7 @@ from gdpfed.learning.models.build import (
     refuse_changing_buffers,
 )
 from gdpfed.learning.models.networks import cnn2, cnn3, linear, lstm, mlp, ngram, resnet18, softmax
+from gdpfed.learning.models.transformer import transformer
 from gdpfed.learning.models.vector import (
     assign,
     dimension_of,
@@ -36,10 +38,12 @@ register("mlp", mlp)
 register("ngram", ngram)
 register("resnet18", resnet18)
 register("softmax", softmax)
+register("transformer", transformer)
 
 __all__ = [
     "MODELS",
     "Builder",
+    "Given",
     "Options",
     "assign",
     "build_model",

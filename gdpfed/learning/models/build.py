@@ -1,7 +1,10 @@
 """Models by name, built for the shape of the data and with options of their own; dropout by keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from inspect import Parameter, signature
+from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +14,7 @@ from torch import nn
 from fastgrad.modules import DrawnDropout
 from gdpfed.errors import LearningError
 from gdpfed.learning.models.vector import dimension_of, leave_out
+from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
 
 KEYS = 2**63
@@ -18,11 +22,11 @@ KEYS = 2**63
 
 
 def with_drawn_dropout(model: nn.Module) -> nn.Module:
-    """The model, in which `DrawnDropout` stands in the place of every `nn.Dropout`."""
+    """The model, in which `DrawnDropout` stands in for every `nn.Dropout` that leaves anything out."""
     number = 0
     for parent in list(model.modules()):
         for name, child in parent.named_children():
-            if type(child) is nn.Dropout:
+            if type(child) is nn.Dropout and child.p > 0:
                 setattr(parent, name, DrawnDropout(child.p, number))
                 number += 1
     return model
@@ -55,10 +59,25 @@ class DropoutKeys:
             layer.key.fill_(key)
 
 
-# A builder takes (input_shape, num_classes) and options of its own as keyword-only numbers.
+# A builder takes (input_shape, num_classes) and options of its own: keyword-only numbers or texts, or one
+# keyword-only dataclass of them, `options`. One that takes `given` is told that as well.
 Builder = Callable[..., nn.Module]
 # Pairs and no mapping, since a task is hashed.
-Options = tuple[tuple[str, int | float], ...]
+Options = tuple[tuple[str, int | float | str], ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a model may depend on beside its options and the shape of the data.
+
+    `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
+    """
+
+    vocabulary: int | None = None
+    weights: WeightsFile | None = None
+
+
+NOTHING_GIVEN = Given()
 
 MODELS: Registry[Builder] = Registry("model", "gdpfed.models", error=LearningError)
 
@@ -71,20 +90,23 @@ def build_model(
     seed: int,
     input_dtype: npt.DTypeLike = np.float32,
     options: Options = (),
+    given: Given = NOTHING_GIVEN,
 ) -> nn.Module:
-    """Build a model whose initial parameters depend on ``seed`` alone.
+    """Build a model whose initial parameters depend on ``seed``, and on what is given, alone.
 
     Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
     take, or buffers that change in training.
     """
-    builder = check_model(name, options)
+    build = _builder(name, options, given)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            model = with_drawn_dropout(builder(input_shape, num_classes, **dict(options)))
+            model = with_drawn_dropout(build(input_shape, num_classes))
             with torch.no_grad():
                 model(example)
+        except LearningError:
+            raise
         except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             raise LearningError(
                 f"dataset.model={name} cannot take examples of shape {input_shape} and type "
@@ -104,6 +126,7 @@ def count_parameters(
     num_classes: int,
     options: Options = (),
     local: tuple[str, ...] = (),
+    given: Given = NOTHING_GIVEN,
 ) -> int:
     """Return d of a model, without its numbers: it takes no memory however large the model is.
 
@@ -111,10 +134,12 @@ def count_parameters(
 
     Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
     """
-    builder = check_model(name, options)
+    build = _builder(name, options, given)
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
-            model = builder(input_shape, num_classes, **dict(options))
+            model = build(input_shape, num_classes)
+    except LearningError:
+        raise
     except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise LearningError(
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
@@ -131,19 +156,57 @@ def check_model(name: str, options: Options) -> Builder:
     than the option's default.
     """
     builder = MODELS.get(name)
-    own = {
-        key: p.default for key, p in signature(builder).parameters.items() if p.kind is Parameter.KEYWORD_ONLY
-    }
+    own = _own_options(builder)
     for key, value in options:
         if key not in own:
             raise LearningError(
                 f"dataset.model_options.{key}={value} is no option of model '{name}': "
                 f"it has {', '.join(own) or 'none'}"
             )
-        if value <= 0 or (isinstance(own[key], int) and not isinstance(value, int)):
+        if isinstance(own[key], str) or isinstance(value, str):
+            if isinstance(own[key], str) != isinstance(value, str):
+                wanted = "a word" if isinstance(own[key], str) else "a number"
+                raise LearningError(f"dataset.model_options.{key}={value} must be {wanted}")
+        elif value <= 0 or (isinstance(own[key], int) and not isinstance(value, int)):
             kind = "whole" if isinstance(own[key], int) else ""
             raise LearningError(f"dataset.model_options.{key}={value} must be a positive {kind} number")
     return builder
+
+
+def _keywords(builder: Builder) -> dict[str, Any]:
+    """The keyword-only parameters of a builder with their defaults."""
+    kept = signature(builder).parameters.items()
+    return {key: each.default for key, each in kept if each.kind is Parameter.KEYWORD_ONLY}
+
+
+def _own_options(builder: Builder) -> Mapping[str, Any]:
+    """The options of a builder with their defaults."""
+    keywords = _keywords(builder)
+    if "options" in keywords:
+        return {field.name: field.default for field in fields(get_type_hints(builder)["options"])}
+    return {key: default for key, default in keywords.items() if key != "given"}
+
+
+def _builder(name: str, options: Options, given: Given) -> Builder:
+    """The builder of a model with all its keywords.
+
+    Raises LearningError: as in :func:`check_model`, or something is given that the model does not take.
+    """
+    builder = check_model(name, options)
+    keywords = _keywords(builder)
+    told: dict[str, Any] = dict(options)
+    if "options" in keywords:
+        told = {"options": get_type_hints(builder)["options"](**told)}
+    if "given" in keywords:
+        told["given"] = given
+    elif given.weights is not None:
+        raise LearningError(f"dataset.weights has no meaning for dataset.model={name}: leave it out")
+    elif given.vocabulary is not None:
+        raise LearningError(
+            f"dataset.model={name} has one vocabulary for inputs and classes, and dataset.vocabulary is for "
+            "inputs alone: use dataset.model=transformer"
+        )
+    return partial(builder, **told)
 
 
 def _in_words(options: Options) -> str:

@@ -15,7 +15,7 @@ from gdpfed.learning.data import Dataset, Examples, Labels
 from gdpfed.learning.models import assign
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.evaluation_metrics import DEFAULT, METRICS, Metric, Outputs, chosen_metrics
-from gdpfed.learning.training.record_losses import check_loss
+from gdpfed.learning.training.record_losses import check_loss, last_position
 
 BATCH_SIZE = 1024
 Theta = npt.NDArray[np.float32]
@@ -59,7 +59,10 @@ def evaluate(
 def model_outputs(
     model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
 ) -> tuple[Outputs, float]:
-    """Return the model's outputs on all examples, shape (N, k), and the mean loss."""
+    """Return the model's outputs on all examples, shape (N, k), and the mean loss.
+
+    Of a model that scores every position of a text, those of the last, with all of the text before it.
+    """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
@@ -67,7 +70,7 @@ def model_outputs(
         for start in range(0, len(data), BATCH_SIZE):
             batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
-            answers = model(x)
+            answers = last_position(model(x))
             total += float(loss(answers, y).sum())
             outputs.append(answers.double().cpu().numpy())
     return np.concatenate(outputs), total / len(data)

@@ -34,15 +34,38 @@ def huber(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.huber_loss(outputs.squeeze(-1), targets, reduction="none")
 
 
+NEXT_TOKEN = "next_token"  # noqa: S105 - of a text
+
+
+def last_position(outputs: torch.Tensor) -> torch.Tensor:
+    """Scores of the last position where there are some of every one: (n, L, tokens) to (n, tokens)."""
+    return outputs[:, -1] if outputs.ndim > 2 else outputs
+
+
+def next_token(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean over a text's positions of -log softmax(outputs)[the token after it], in nats.
+
+    Outputs of shape (n, L, tokens) and targets (n, L); of targets (n,) the last position alone.
+    """
+    if targets.ndim < outputs.ndim - 1:
+        return cross_entropy(last_position(outputs), targets)
+    losses = functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+    return losses.mean(dim=1) if losses.ndim > 1 else losses
+
+
 def make_loss(name: str, class_weights: Sequence[float] = ()) -> Loss:
     """The loss of that name; with weights, w_y times the loss of a record of class y.
 
     The weights are not divided by those of a batch: that would couple the records in it. Raises
-    LearningError: no loss of that name.
+    LearningError: no loss of that name, or weights for one that knows no class of a record.
     """
     loss = LOSSES.get(name)
     if not class_weights:
         return loss
+    if name == NEXT_TOKEN:
+        raise LearningError(
+            f"dataset.class_weights={list(class_weights)} goes with no dataset.loss={name}: leave it out"
+        )
     weights = torch.tensor(tuple(class_weights), dtype=torch.float32)
 
     def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -86,6 +109,7 @@ def check_loss(name: str, class_weights: Sequence[float], num_classes: int) -> N
 
 LOSSES.register("cross_entropy", cross_entropy)
 LOSSES.register("huber", huber)
+LOSSES.register(NEXT_TOKEN, next_token)
 LOSSES.register("squared_error", squared_error)
 
 

@@ -1,0 +1,250 @@
+"""Transformers, built from a configuration by Hugging Face's library, with low-rank adapters by peft.
+
+A model is built of numbers alone: nothing is downloaded, and no file's code is run. Which architectures there
+are is the table below. What is trained is, as a rule, a low-rank change of the attention's maps (LoRA, Hu et
+al., arXiv:2106.09685) and a head, so that little is sent, clipped and noised.
+
+None draws in training: dropout is 0, since noise and clipping regularise, and clients draw by keys.
+"""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.models.build import Given
+
+ADAPTERS, ALL = "adapters", "all"
+PADDING = 0
+"""The token that fills up a text to its length, where texts are classified: nothing attends to it."""
+MISSING = (
+    "dataset.{0} needs the packages transformers and peft, which are not installed: pip install "
+    "'gdpfed[transformers]'"
+)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture of the library.
+
+    Attributes:
+        config, model: classes of `transformers`.
+        sizes: what the library calls a vocabulary, positions, width, layers, heads and inner width, in order.
+        fixed: other values of the configuration.
+        built_with: arguments of the model's class.
+        adapted: the maps that adapters change.
+        prefix: before the names in files that have a head as well.
+        causal: whether a position sees none after it.
+    """
+
+    config: str
+    model: str
+    sizes: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    built_with: Mapping[str, Any]
+    adapted: tuple[str, ...]
+    prefix: str
+    causal: bool = False
+
+
+ARCHITECTURES = {
+    "gpt2": Architecture(
+        "GPT2Config",
+        "GPT2Model",
+        ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"),
+        {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}
+        | {"bos_token_id": None, "eos_token_id": None},
+        {},
+        ("c_attn",),
+        "transformer.",
+        causal=True,
+    ),
+    "bert": Architecture(
+        "BertConfig",
+        "BertModel",
+        (
+            *("vocab_size", "max_position_embeddings", "hidden_size"),
+            *("num_hidden_layers", "num_attention_heads", "intermediate_size"),
+        ),
+        {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "pad_token_id": None},
+        {"add_pooling_layer": False},
+        ("query", "value"),
+        "bert.",
+    ),
+    "distilbert": Architecture(
+        "DistilBertConfig",
+        "DistilBertModel",
+        ("vocab_size", "max_position_embeddings", "dim", "n_layers", "n_heads", "hidden_dim"),
+        {"dropout": 0.0, "attention_dropout": 0.0, "pad_token_id": None},
+        {},
+        ("q_lin", "v_lin"),
+        "distilbert.",
+    ),
+}
+IN_FILES_ALONE = r"attn\.(masked_)?bias$|position_ids$|token_type_ids$|^pooler\."
+"""Names in published files for what a model here does not have: constant masks, and a head's first layer."""
+
+
+@dataclass(frozen=True)
+class EncoderSizes:
+    """The sizes of a transformer: those of its file, where it has one.
+
+    `inner`: width of the feed-forward layers; 0 for four times the width. `positions`: of the longest text;
+    0 for as many as an example has tokens.
+    """
+
+    architecture: str = "gpt2"
+    layers: int = 2
+    heads: int = 2
+    width: int = 64
+    inner: int = 0
+    positions: int = 0
+
+
+@dataclass(frozen=True)
+class TransformerOptions(EncoderSizes):
+    """The options of dataset.model=transformer, as `EncoderSizes`.
+
+    `trained`: adapters, with the head, or all. `rank`, `alpha`: of the adapters: W x + alpha / rank B A x, A
+    and B of that rank.
+    """
+
+    trained: str = ADAPTERS
+    rank: int = 4
+    alpha: float = 8.0
+
+
+def transformer(
+    input_shape: tuple[int, ...], num_classes: int, *, options: TransformerOptions, given: Given
+) -> nn.Module:
+    """A transformer that says the next token at every position, or the class of a text.
+
+    Inputs are tokens, shape (B, L), int64. Without a vocabulary of the data, classes are tokens, and the
+    scores are those of the token after each position, shape (B, L, classes): products with the embeddings,
+    which are trained in both places, or in none. With one, a linear head scores the mean over all positions
+    that hold no `PADDING`, shape (B, classes).
+    """
+    speaks = given.vocabulary is None
+    encoder = build_encoder(options, given, input_shape, num_classes, setting="model=transformer")
+    if speaks and not ARCHITECTURES[options.architecture].causal:
+        raise ValueError(f"architecture={options.architecture} sees what comes next: take gpt2 to predict it")
+    if options.trained not in (ADAPTERS, ALL):
+        raise ValueError(f"trained={options.trained} is none of {ADAPTERS}, {ALL}")
+    if options.trained == ADAPTERS:
+        encoder = _adapted(encoder.requires_grad_(False), options)
+    return Speaker(encoder) if speaks else Classifier(encoder, options, num_classes)
+
+
+def build_encoder(
+    sizes: EncoderSizes, given: Given, input_shape: tuple[int, ...], num_classes: int, *, setting: str
+) -> nn.Module:
+    """The architecture without a head, from the file of weights or else from torch's generator.
+
+    Raises:
+        ValueError: sizes that do not fit each other, or examples that are no texts.
+        LearningError: the packages are missing, there is no such architecture, or the file is another one.
+    """
+    if sizes.architecture not in ARCHITECTURES:
+        raise LearningError(
+            f"architecture={sizes.architecture} is none of {', '.join(ARCHITECTURES)}: no other is known here"
+        )
+    if len(input_shape) != 1:
+        raise ValueError("a text has one dimension")
+    kind, library = ARCHITECTURES[sizes.architecture], _library(setting)
+    positions = sizes.positions or input_shape[0]
+    if positions < input_shape[0]:
+        raise ValueError(f"positions={positions} are fewer than the {input_shape[0]} tokens of an example")
+    values = (given.vocabulary or num_classes, positions, sizes.width, sizes.layers, sizes.heads)
+    numbers = dict(zip(kind.sizes, (*values, sizes.inner or 4 * sizes.width), strict=True))
+    config = getattr(library, kind.config)(**numbers, **kind.fixed)
+    # The other forms of attention choose by values of the mask, which torch.func cannot.
+    config._attn_implementation = "eager"
+    encoder: nn.Module = getattr(library, kind.model)(config, **kind.built_with)
+    if given.weights is not None and not next(encoder.parameters()).is_meta:
+        given.weights.fill(encoder, (kind.prefix, "transformer."), IN_FILES_ALONE)
+    return encoder
+
+
+def _library(setting: str) -> Any:
+    """The package transformers, which looks for nothing in the network."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import peft  # noqa: F401 - both belong to one extra
+        import transformers
+    except ImportError:
+        raise LearningError(MISSING.format(setting)) from None
+    return transformers
+
+
+def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
+    """The encoder with adapters, the one part of it that is trained."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    adapted = list(ARCHITECTURES[options.architecture].adapted)
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=0.0,
+        target_modules=adapted,
+    )
+    with warnings.catch_warnings():
+        # GPT-2's maps are stored the other way round, which peft finds out.
+        warnings.simplefilter("ignore", UserWarning)
+        changed: nn.Module = inject_adapter_in_model(config, encoder)
+    return changed
+
+
+class Speaker(nn.Module):
+    """(B, L) tokens to scores of the token after each, shape (B, L, vocabulary)."""
+
+    every_position = True
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.transformer = encoder
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return products of states and embeddings."""
+        states = self.transformer(input_ids=tokens).last_hidden_state
+        return functional.linear(states, self.transformer.get_parameter("wte.weight"))
+
+
+class Classifier(nn.Module):
+    """(B, L) tokens to scores of classes, shape (B, classes)."""
+
+    def __init__(self, encoder: nn.Module, options: EncoderSizes, num_classes: int) -> None:
+        super().__init__()
+        self.transformer = encoder
+        self.causal = ARCHITECTURES[options.architecture].causal
+        self.head = nn.Linear(options.width, num_classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the head's scores of the mean state."""
+        scores: torch.Tensor = self.head(mean_states(self.transformer, tokens, causal=self.causal))
+        return scores
+
+
+def mean_states(encoder: nn.Module, tokens: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    """The mean of the last states over the positions without padding: (B, L) to (B, width).
+
+    A text of padding alone is its first position.
+    """
+    there = tokens != PADDING
+    there = torch.cat([torch.ones_like(there[:, :1]), there[:, 1:]], dim=1)
+    if causal:
+        # Padding is at the end, where no other position sees it.
+        states = encoder(input_ids=tokens).last_hidden_state
+    else:
+        length = tokens.shape[1]
+        hidden = torch.where(there, 0.0, torch.finfo(torch.float32).min)
+        mask = hidden[:, None, None, :].expand(-1, 1, length, length)
+        states = encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+    weights = there[..., None].to(states.dtype)
+    mean: torch.Tensor = (states * weights).sum(dim=1) / weights.sum(dim=1)
+    return mean

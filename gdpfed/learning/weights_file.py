@@ -1,0 +1,144 @@
+"""A file of weights that somebody brings: safetensors, known by its SHA-256. It holds numbers and no code."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_torch = late_import("torch")
+_safetensors = late_import("safetensors.torch")
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_OLD_END = re.compile(r"\.(gamma|beta)$")
+_NEW_ENDS = {".gamma": ".weight", ".beta": ".bias"}
+"""Of normalisations in files of former times."""
+_own: dict[str, Path] = {}
+"""Files of this process's own by their hash; they are read wherever a server says that the weights lie."""
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """The file that a run builds on.
+
+    `path`: where it lies, if this machine has none of its own with that hash. `sha256`: in hexadecimal.
+    """
+
+    path: str
+    sha256: str
+
+    @classmethod
+    def of(cls, path: str | None, digest: str | None) -> "WeightsFile | None":
+        """The file of two settings; None without them.
+
+        Raises LearningError: one without the other.
+        """
+        if path is None and digest is None:
+            return None
+        if path is None:
+            raise LearningError(
+                f"dataset.weights_sha256={digest} is the hash of no file: set dataset.weights, or leave it "
+                "out"
+            )
+        if digest is None or not _HASH.fullmatch(digest):
+            raise LearningError(
+                f"dataset.weights_sha256={digest} must be the SHA-256 of dataset.weights={path}, which is "
+                f"{sha256(_read(Path(path).expanduser())).hexdigest()}: set it"
+            )
+        return cls(path, digest)
+
+    def tensors(self) -> "dict[str, torch.Tensor]":
+        """What is in the file; the bytes that are read are those that were hashed.
+
+        Raises LearningError: it cannot be read, it is another file, or it holds no tensors.
+        """
+        path = _own.get(self.sha256, Path(self.path).expanduser())
+        content = _read(path)
+        if (found := sha256(content).hexdigest()) != self.sha256:
+            raise LearningError(
+                f"dataset.weights={path} has SHA-256 {found}, and dataset.weights_sha256 is {self.sha256}: "
+                "take the file that the run was set up with"
+            )
+        try:
+            tensors: dict[str, torch.Tensor] = _safetensors.load(content)
+        except (SafetensorError, ValueError) as error:
+            raise LearningError(
+                f"dataset.weights={path} is no safetensors file: {' '.join(str(error).split())}"
+            ) from None
+        return tensors
+
+    def fill(self, model: "nn.Module", prefixes: tuple[str, ...] = (), ignored: str = "$^") -> None:
+        """Put the file's numbers into a model.
+
+        Every parameter and kept buffer has to be there in its shape. What else is in the file is left out if
+        it begins with another name than the model's, as a head does, or matches ``ignored``.
+
+        `prefixes`: what may stand before the model's names in the file. `ignored`: a pattern of names without
+        prefix that a file may hold and that a model does not have.
+
+        Raises LearningError: as in `tensors`, or a file of another model; it names the first difference.
+        """
+        given, own = self.tensors(), model.state_dict()
+        given = {_OLD_END.sub(lambda end: _NEW_ENDS[end[0]], name): each for name, each in given.items()}
+        prefix = next((each for each in ("", *prefixes) if f"{each}{next(iter(own))}" in given), "")
+        held = {name.removeprefix(prefix): each for name, each in given.items() if name.startswith(prefix)}
+        roots = {name.partition(".")[0] for name in own}
+        more = [
+            name
+            for name in held
+            if name not in own and name.partition(".")[0] in roots and not re.search(ignored, name)
+        ]
+        where = f"dataset.weights={self.path}"
+        for name, each in own.items():
+            if name not in held:
+                raise LearningError(
+                    f"{where} lacks {prefix}{name}: set dataset.model_options as the file has it"
+                )
+            if held[name].shape != each.shape:
+                raise LearningError(
+                    f"{where} has {prefix}{name} of shape {tuple(held[name].shape)}, and the model "
+                    f"{tuple(each.shape)}: set dataset.model_options as the file has it"
+                )
+        if more:
+            raise LearningError(
+                f"{where} has {prefix}{more[0]}, which the model has not: set dataset.model_options as the "
+                "file has it"
+            )
+        _copy(own, held)
+
+
+def _copy(own: "Mapping[str, torch.Tensor]", held: "Mapping[str, torch.Tensor]") -> None:
+    with _torch.no_grad():
+        for name, each in own.items():
+            each.copy_(held[name])
+
+
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a file of this process's own, which is read from now on where weights of that hash are.
+
+    Raises LearningError: it cannot be read.
+    """
+    digest = sha256(_read(path)).hexdigest()
+    for former in [each for each, where in _own.items() if where == path]:
+        del _own[former]
+    _own[digest] = path
+    return digest
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LearningError(
+            f"dataset.weights={path} cannot be read ({error.strerror}): name a safetensors file"
+        ) from None
