@@ -17,6 +17,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 # A plan needs no torch, so their modules are imported late.
 _REGISTRIES = {
+    "client_state": ("gdpfed.learning.training.client_states", "CLIENT_STATES"),
     "dataset": ("gdpfed.learning.data.source", "DATASETS"),
     "loss": ("gdpfed.learning.training.record_losses", "LOSSES"),
     "metric": ("gdpfed.learning.training.evaluation_metrics", "METRICS"),
@@ -32,9 +33,9 @@ Observe = Callable[[RoundLogEntry], None]
 def register(kind: str, name: str, item: Any) -> None:
     """Add to this process what settings then choose by name; docs/extending.md says what each kind is.
 
-    ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. `kind`: dataset,
-    loss, metric, model, optimizer, partition or schedule. Raises ConfigError for another kind, LearningError
-    for a name that is taken.
+    ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. `kind`:
+    client_state, dataset, loss, metric, model, optimizer, partition or schedule. Raises ConfigError for
+    another kind, LearningError for a name that is taken.
     """
     home = _REGISTRIES.get(kind)
     if home is None:

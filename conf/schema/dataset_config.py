@@ -130,6 +130,7 @@ class TrainingConfig:
     optimizer_options: Any = None
     proximal: float = 0.0
     schedule: str = "constant"
+    client_state: str | None = None
     local_parameters: list[str] | None = None
     vote: Any = None
 

@@ -53,6 +53,7 @@ def update_steps(
     own_data: OwnData | Split | None = None,
     *,
     bits: BitsOf = secret_bits,
+    added: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.int64]:
     """One client's contribution in integer steps, shape (d,): clip(w_i Delta_i / F, w_i C_i).
 
@@ -69,6 +70,7 @@ def update_steps(
         client_id: whose contribution it is.
         own_data: this client's own examples, or where they lie; without its part of the data set.
         bits: the source of batches and noise of works on records, and of noise of its own.
+        added: to every gradient of an update, shape (d,); None for nothing.
 
     Raises:
         EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
@@ -91,7 +93,7 @@ def update_steps(
     if kind.on_records:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
     else:
-        update = trained_update(order, theta, client_id, data, device)
+        update = trained_update(order, theta, client_id, data, device, added)
         if kind.own_noise:
             update = with_own_noise(order, update, bits(client_id))
     return contribution_steps(order, update, encoding)
@@ -103,6 +105,7 @@ def trained_update(
     client_id: int,
     data: Split,
     device: torch.device,
+    added: npt.NDArray[np.float32] | None = None,
 ) -> torch.Tensor:
     """Delta_i, what local training changes, before it is weighed and clipped: shape (d,), float64."""
     return local_update(
@@ -113,6 +116,7 @@ def trained_update(
         rng=batch_generator(order, client_id),
         device=device,
         loss=order.task.make_loss(),
+        added=None if added is None else torch.from_numpy(added).to(device),
     )
 
 

@@ -104,6 +104,8 @@ def make_method(config: Config) -> Method:
             f"method={config.method.name} is made for steps of SGD: set training.optimizer=sgd, "
             "training.optimizer_options=null and training.proximal=0, or take another method"
         )
+    if config.training.client_state is not None:
+        _refuse_client_state(config, method)
     try:
         return _planned(method, config)
     except PrivacyError as error:
@@ -122,11 +124,33 @@ def make_method(config: Config) -> Method:
         ) from None
 
 
+def _refuse_client_state(config: Config, method: type[Method]) -> None:
+    """Refuse what clients keep between their rounds where the method or a vote knows nothing of it."""
+    name = config.training.client_state
+    if not method.keeps_states:
+        able = ", ".join(each for each, one in METHODS.items().items() if one.keeps_states)
+        raise ConfigError(
+            f"training.client_state={name} does not go with method={config.method.name}: it follows from "
+            f"plain sums of updates, which {able} have; use one, or training.client_state=null"
+        )
+    if config.training.vote is not None:
+        raise ConfigError(
+            f"training.client_state={name} does not go with training.vote, whose trials know nothing of it: "
+            "leave out one of them"
+        )
+
+
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for what clients count on records that they hold out."""
     if config.training.vote is not None:
         refuse_vote(config, method)
     made = method.from_config(config)
+    if config.training.client_state is not None and made.plan.private and made.plan.law.name == "fixed_size":
+        raise PrivacyError(
+            f"training.client_state={config.training.client_state} has no proof under "
+            "privacy.sampling=fixed_size: what others keep then tells who was drawn with them. Use "
+            "privacy.sampling=poisson, or privacy.against=everyone"
+        )
     if configured_parties(config):
         if made.plan.mechanism.kind != "record_sums":
             raise ConfigError(

@@ -135,6 +135,7 @@ class Method(ABC):
         rehearsed: whether a client can try a run by itself, and so vote on settings (`gdpfed.methods.vote`).
         any_optimizer: whether clients may step otherwise than by SGD: neither bounds nor steps of the server
             follow from it.
+        keeps_states: whether clients may keep something between their rounds: these are sums of updates.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
     """
@@ -153,6 +154,7 @@ class Method(ABC):
     clients_are_edges: ClassVar[bool] = False
     rehearsed: ClassVar[bool] = False
     any_optimizer: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = False
     announced: str = ""
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:
@@ -164,8 +166,7 @@ class Method(ABC):
     def resolve(cls, config: Config) -> Config:
         """Give the configuration that is carried out and saved: by default the one that is given.
 
-        A method may choose settings from public quantities. A resolved configuration resolves to itself,
-        since a run is resumed from it.
+        It may choose settings from public quantities. What is resolved resolves to itself, for a resumed run.
         """
         return config
 
@@ -257,8 +258,7 @@ class Method(ABC):
         Clients agree on the keys of these sums while the round before is still running, which saves two
         of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
         that asks for its sums one after the other returns those it asks for first, or []; ``draw`` draws
-        the next round's cohorts, which nobody else does before their round. Where a request starts from is
-        not known yet, only its length.
+        the next round's cohorts, before anybody else does. Of where it starts only the length is known yet.
         """
         return self.requests(theta, round_index, draw())
 

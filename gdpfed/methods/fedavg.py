@@ -23,6 +23,7 @@ class FedAvg(Method):
     curve: ClassVar[CurveStyle | None] = ("#000000", ":", "X")
     unit: ClassVar[Unit | None] = None
     private: ClassVar[bool] = False
+    keeps_states: ClassVar[bool] = True
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
@@ -43,6 +44,7 @@ class DPFedAvg(Method):
     rehearsed: ClassVar[bool] = True
     curve: ClassVar[CurveStyle | None] = ("#D55E00", "--", "s")
     adapts_clipping: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True
 
     @classmethod

@@ -61,6 +61,7 @@ class GDPFed(Method):
     curve: ClassVar[CurveStyle | None] = ("#56B4E9", "-.", "^")
     config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
     rehearsed: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True
 
     @classmethod
@@ -84,6 +85,7 @@ class GDPFedOp(Method):
     curve: ClassVar[CurveStyle | None] = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D")
     config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
     has_turns: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     sparsified: ClassVar[bool] = False
 
     @classmethod

@@ -44,6 +44,7 @@ class SharedNoise(Method):
     """
 
     adapts_clipping: ClassVar[bool] = True
+    keeps_states: ClassVar[bool] = True
     has_turns: ClassVar[bool] = True
     rehearsed: ClassVar[bool] = True
 

@@ -16,6 +16,7 @@ from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.ledgers.charged import ChargedCounts, ChargedSum, ExpectedSum
 from gdpfed.privacy.release import NoiseAt
+from gdpfed.rounds.client_memory import ClientMemory
 from gdpfed.rounds.noise_streams import NoiseStreams, SumNoise
 from gdpfed.rounds.pairwise import PairwiseSums, StageRequests
 from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
@@ -82,6 +83,11 @@ class Fleet(ABC):
         """Whether clients can be asked for their class counts."""
         return False
 
+    @property
+    def keeps_client_states(self) -> bool:
+        """Whether clients can keep something between their rounds (training.client_state)."""
+        return False
+
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
         """The class counts of every client, each under its client's own noise, shape (n, B)."""
         del task, charged
@@ -121,11 +127,13 @@ class Fleet(ABC):
         *,
         upcoming: Upcoming = nothing_upcoming,
         noise: NoiseStreams | None = None,
+        memory: ClientMemory | None = None,
     ) -> list[ClientSum]:
         """One sum for each charged request, in their order; each is taken and so cannot be summed again.
 
         ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
-        a fleet that prepares ahead. ``noise`` is that of sums which take parts of earlier ones' back.
+        a fleet that prepares ahead. ``noise`` is that of sums which take parts of earlier ones' back,
+        ``memory`` what clients keep between their rounds.
 
         Raises:
             PrivacyError: what no ledger has charged, or what has been summed already.
@@ -137,9 +145,10 @@ class Fleet(ABC):
         paid = {each.request.name: each for each in charged}
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
+        kept = None if memory is None else memory.of_round(order.round_index, requests)
         for wave in waves:
             drawn = _in_streams(wave, noise, order.round_index)
-            prepared = self._prepared(order, wave, drawn)
+            prepared = [replace(each, kept=kept) for each in self._prepared(order, wave, drawn)]
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
                 if noise is not None and each_sum.name in drawn and self._is_masked(each_sum):

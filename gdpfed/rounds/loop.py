@@ -140,7 +140,7 @@ class RoundLoop:
             return theta, _Outcome(sizes, {"round": LEFT_OUT}, self._reachable(present))
         theta = given
         start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
-        noise = self.state.noise_streams
+        noise, memory = self.state.noise_streams, None if self.counts_in(index) else self.state.memory
         norms = {"clipping_norm": norm_factor.clipping_norm}
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -152,9 +152,12 @@ class RoundLoop:
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
             charged = ledger.charge(index, norm_factor.asked(requests))
-            summed = norm_factor.taken(self.fleet.sum_updates(order, charged, upcoming=upcoming, noise=noise))
-            pairs = zip(summed, charged, strict=True)
-            sums.extend(replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs)
+            asked = self.fleet.sum_updates(order, charged, upcoming=upcoming, noise=noise, memory=memory)
+            pairs = zip(norm_factor.taken(asked), charged, strict=True)
+            summed = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
+            if memory is not None:
+                memory.taken(index, summed, order.training)
+            sums.extend(summed)
             return summed
 
         if self.counts_in(index):

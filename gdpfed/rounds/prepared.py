@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from gdpfed.clients.kept_states import KeptStates
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
@@ -31,6 +32,7 @@ class PreparedSum:
         noise: of a stream of sums; None where it is independent of other sums.
         corrections: of masked sums of a stream: who takes back noise, and of which earlier rounds. It holds
             every member without an update, of whom no noise may be due.
+        kept: by its clients between their rounds; None where they keep nothing.
     """
 
     name: str
@@ -42,6 +44,7 @@ class PreparedSum:
     at_edge: bool = False
     noise: SumNoise | None = None
     corrections: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    kept: KeptStates | None = None
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:

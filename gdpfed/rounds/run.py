@@ -26,6 +26,7 @@ from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.sums_once import vote_index
 from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.client_memory import ClientMemory
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.held_out import TOO_FEW, record_request, result_of_counts, round_requests
@@ -49,6 +50,7 @@ class PreparedRun:
         order: what clients train in round 0.
         resumed: the files and the state of the run that is continued; None for a new one.
         enrolment: who takes part, and how tables are read.
+        memory: what clients keep between their rounds.
     """
 
     config: Config
@@ -60,6 +62,7 @@ class PreparedRun:
     evaluate_model: EvaluateModel
     resumed: tuple[RunDirectory, tuple[RunState, Theta]] | None
     enrolment: Enrolment
+    memory: ClientMemory
 
     @classmethod
     def of(cls, config: Config, identities: Mapping[int, str] | None = None) -> Self:
@@ -84,7 +87,7 @@ class PreparedRun:
         if config.run.evaluation != "nodes":
             evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
-        average = ReleasedAverage(config.method.average)
+        average, memory = ReleasedAverage(config.method.average), ClientMemory(config, method.plan, path)
         enrolment = Enrolment(identities, task.client_names, task.load().columns)
         return cls(
             config=config,
@@ -94,8 +97,9 @@ class PreparedRun:
             path=path,
             name=secrets.token_hex(16) if files is None else files.load_name(method.plan, enrolment),
             evaluate_model=evaluate_model,
-            resumed=None if files is None else (files, restore(files, method, average)),
+            resumed=None if files is None else (files, restore(files, method, average, memory)),
             enrolment=enrolment,
+            memory=memory,
         )
 
     @property
@@ -125,7 +129,9 @@ class PreparedRun:
             RunError: sums that do not fit, an observer that cannot work, or a directory that cannot be used.
         """
         method = self.method
-        fleet.check(self.order, self._largest_requests())
+        requests = self._largest_requests()
+        fleet.check(self.order, requests)
+        self.memory.check(requests, can_keep=fleet.keeps_client_states)
         refuse_without_counts(fleet, method, self.task)
         with ExitStack() as closing:
             observers = make_observers(self, announce)
@@ -135,12 +141,13 @@ class PreparedRun:
                 files = RunDirectory.create(self.path, self.config, method, self.name, self.enrolment)
                 closing.enter_context(files.held())
                 average = ReleasedAverage(self.config.method.average)
-                state, theta = begin(files, method, self.task, average)
+                state, theta = begin(files, method, self.task, average, self.memory)
             else:
                 files, (state, theta) = self.resumed
                 closing.enter_context(files.held())
             with_released_counts(fleet, method, self.task, state.ledger, files)
             files.keep_rounds(state.completed_rounds)
+            self.memory.open(state.completed_rounds)
             loop = RoundLoop(
                 method=method,
                 fleet=fleet,
@@ -260,6 +267,7 @@ class OpenRun:
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
             files.finish(self.prepared.task, released.astype(np.float32))
+            self.prepared.memory.forget()
             files.seal()
             if not any(record.summed for record in records):
                 raise RunError(_without_a_sum(records, files.path))

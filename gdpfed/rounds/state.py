@@ -13,6 +13,7 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
 from gdpfed.record_steps import RecordSteps
 from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.client_memory import ClientMemory
 from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.norm_factor import NormFactor
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -34,6 +35,7 @@ class RunState:
         average: of the models that the method has released so far.
         norm_factor: of adaptive clipping.
         noise_streams: the noise of sums that later ones take back in part; its keys are secret.
+        memory: what clients keep between their rounds.
     """
 
     completed_rounds: int
@@ -42,10 +44,11 @@ class RunState:
     average: ReleasedAverage
     norm_factor: NormFactor
     noise_streams: NoiseStreams
+    memory: ClientMemory
 
 
 def begin(
-    files: RunDirectory, method: Method, task: Task, average: ReleasedAverage
+    files: RunDirectory, method: Method, task: Task, average: ReleasedAverage, memory: ClientMemory
 ) -> tuple[RunState, Theta]:
     """A new run's state, written down before its first round.
 
@@ -62,6 +65,7 @@ def begin(
         average=average,
         norm_factor=NormFactor(method.plan),
         noise_streams=new_noise_streams(method),
+        memory=memory,
     )
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
@@ -90,7 +94,9 @@ def secret_sampling_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tuple[RunState, Theta]:
+def restore(
+    files: RunDirectory, method: Method, average: ReleasedAverage, memory: ClientMemory
+) -> tuple[RunState, Theta]:
     """The state of a run that was stopped, the method's own included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan, subject_of(method), REQUESTS)
@@ -103,11 +109,11 @@ def restore(files: RunDirectory, method: Method, average: ReleasedAverage) -> tu
     norm_factor, noise = NormFactor(method.plan), new_noise_streams(method)
     try:
         carried = noise.restore(norm_factor.restore(average.restore(checkpoint.method_state)))
-        method.load_state_dict(carried)
+        method.load_state_dict(memory.restore(carried, checkpoint.completed_rounds))
     except ValueError as error:
         raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
     state = RunState(
-        checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor, noise
+        checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor, noise, memory
     )
     return state, checkpoint.theta
 
@@ -125,6 +131,8 @@ class RoundFiles(Observer):
         """Keep theta itself, from which the run goes on, and not what is released of it."""
         self._files.append_round(ended.record)
         key = self._state.sampling_key
-        carried = self._state.average.state_dict() | self._state.norm_factor.state_dict()
-        method_state = self._method.state_dict() | carried | self._state.noise_streams.state_dict()
+        state = self._state
+        carried = state.average.state_dict() | state.norm_factor.state_dict() | state.memory.state_dict()
+        method_state = self._method.state_dict() | carried | state.noise_streams.state_dict()
         Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)
+        state.memory.saved()

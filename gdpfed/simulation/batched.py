@@ -185,6 +185,7 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
+        kept = cohort.kept
         if order.kind.on_records:
             updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
         elif order.kind.held_out:
@@ -193,10 +194,16 @@ class BatchedEngine(Engine):
             updates = self._votes(order, theta, clients, cohort)
         else:
             batches = Batches.draw(order, clients, with_keys=self._training.draws)
-            updates = self._training.updates(theta, order.training, self._examples, batches)
+            added = None if kept is None else torch.from_numpy(kept.added(clients, order.training))
+            if added is not None:
+                added = added.to(self.device)
+            updates = self._training.updates(theta, order.training, self._examples, batches, added)
             if order.kind.own_noise:
                 self._add_own_noise(order, clients, cohort, updates)
-        return clients, contributions_steps(updates, order, cohort, clients)
+        steps = contributions_steps(updates, order, cohort, clients)
+        if kept is not None:
+            kept.keep(clients, steps.cpu().numpy(), cohort.encoding.grid, order)
+        return clients, steps
 
     def _held_out(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
@@ -279,7 +286,8 @@ def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:
-            if job.order == first.order and job.cohort.encoding == first.cohort.encoding:
+            alike = job.cohort.encoding == first.cohort.encoding and job.cohort.kept is first.cohort.kept
+            if alike and job.order == first.order:
                 numbers.append(number)
                 break
         else:

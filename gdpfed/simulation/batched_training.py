@@ -143,15 +143,21 @@ class BatchedTraining:
         self._sizes = [parameter.numel() for parameter in parameters]
 
     def updates(
-        self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
+        self,
+        theta: Theta,
+        training: LocalTraining,
+        examples: DeviceExamples,
+        batches: Batches,
+        added: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Delta_i = theta_i - theta of every client, shape (clients, d), float64, on the device.
 
-        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d).
+        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
+        every gradient of each, shape (clients, d), on the device.
         """
         start = torch.from_numpy(theta).to(self.device)
         ours = start.expand(batches.positions.shape[1], -1).clone()
-        descent = Descent(ours, training)
+        descent = Descent(ours, training, added)
         weights = torch.from_numpy(batches.weights).to(self.device)
         keys = torch.from_numpy(batches.keys).to(self.device)
         for step, positions in enumerate(batches.positions):
@@ -239,11 +245,17 @@ class ProgrammedTraining:
         self._by_size: dict[int, Program] = {}
 
     def updates(
-        self, theta: Theta, training: LocalTraining, examples: DeviceExamples, batches: Batches
+        self,
+        theta: Theta,
+        training: LocalTraining,
+        examples: DeviceExamples,
+        batches: Batches,
+        added: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Delta_i = theta_i - theta of every client, shape (clients, d), float64.
 
-        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d).
+        ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
+        every gradient of each, shape (clients, d).
         """
         start, weights = torch.from_numpy(theta), torch.from_numpy(batches.weights)
         ends = torch.empty(weights.shape[1], theta.shape[-1])
@@ -251,7 +263,8 @@ class ProgrammedTraining:
         with _one_thread():
             for k, end in enumerate(ends):
                 self.load(starts[k])
-                descent = Descent(self._parameters, training)
+                own = None if added is None else torch.index_select(added[k], 0, self._order)
+                descent = Descent(self._parameters, training, own)
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):
                     key = int(batches.keys[step, k])

@@ -8,6 +8,7 @@ from math import isinf
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.clients.kept_states import KeptStates
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.record_work import BitsOf, secret_bits
 from gdpfed.clients.update import update_steps
@@ -22,12 +23,13 @@ class Cohort:
     """Clients whose updates go into one sum.
 
     `clients`: their ids. `encoding`: the integer grid of the sum. `parts`: of those whose bound or weight is
-    their own; may name other clients, too.
+    their own; may name other clients, too. `kept`: between their rounds; None where they keep nothing.
     """
 
     clients: Sequence[int]
     encoding: Encoding
     parts: Mapping[int, ClientPart] = field(default_factory=dict)
+    kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
         """The sum's grid as each of these clients uses it, with its own bound."""
@@ -140,5 +142,9 @@ class SequentialEngine(Engine):
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for client_id in cohort.clients:
-            own = order.for_part(cohort.parts.get(client_id, ClientPart()))
-            yield [client_id], update_steps(own, theta, cohort.encoding, client_id, bits=self._bits)[None]
+            own, kept = order.for_part(cohort.parts.get(client_id, ClientPart())), cohort.kept
+            added = None if kept is None else kept.added([client_id], own.training)[0]
+            steps = update_steps(own, theta, cohort.encoding, client_id, bits=self._bits, added=added)[None]
+            if kept is not None:
+                kept.keep([client_id], steps, cohort.encoding.grid, own)
+            yield [client_id], steps

@@ -70,6 +70,11 @@ class InProcessFleet(Fleet):
         """Whether clients can be asked for their class counts: they are here."""
         return True
 
+    @property
+    def keeps_client_states(self) -> bool:
+        """Whether clients keep something between their rounds: in files of the run."""
+        return True
+
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
         """The releases of all clients, with noise from their own secret bits."""
         noise = charged.take().noise_stddev
@@ -98,7 +103,7 @@ class InProcessFleet(Fleet):
             SumJob(
                 each.order,
                 each.start,
-                Cohort(each.clients, each.parameters.encoding(len(each.clients)), each.parts),
+                Cohort(each.clients, each.parameters.encoding(len(each.clients)), each.parts, each.kept),
             )
             for each in sums
         ]

@@ -79,7 +79,9 @@ class JoinedSessions:
             SumJob(
                 prepared.order,
                 prepared.start,
-                Cohort(clients, prepared.parameters.encoding(num_contributors), prepared.parts),
+                Cohort(
+                    clients, prepared.parameters.encoding(num_contributors), prepared.parts, prepared.kept
+                ),
             )
             for num_contributors, clients in groups.items()
         ]

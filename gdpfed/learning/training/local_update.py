@@ -23,28 +23,32 @@ def local_update(
     rng: np.random.Generator,
     device: torch.device,
     loss: Loss = cross_entropy,
+    added: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Delta_i = theta_i - theta after tau local steps, by default of SGD (Algorithm 1 of the paper).
 
     Args:
         model: the architecture; its parameters are overwritten.
         theta: float32[d], the global parameters.
-        data: the client's own examples; with none of them the update is zero.
+        data: the client's own examples; with none of them the update is that of what is added, if anything.
         rng: chooses the batches, and then what dropout leaves out.
         loss: one figure a record; a step descends their mean.
+        added: to every gradient, float32[d] on ``device``; None for nothing.
 
     Returns:
         float64[d], the update, on ``device``; it may hold NaN where training diverged.
     """
     start = torch.from_numpy(theta.copy()).to(device)
-    if len(data) == 0:
-        return torch.zeros(len(theta), dtype=torch.float64, device=device)
-    model.to(device).train()
     ours = start.clone()
+    descent = Descent(ours, training, added)
+    if len(data) == 0:
+        for _ in range(training.local_steps if added is not None else 0):
+            descent.step(torch.zeros_like(ours))
+        return ours.double() - start.double()
+    model.to(device).train()
     assign(model, ours)  # As views: the steps change the model.
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
     parameters = list(trainable(model).values())
-    descent = Descent(ours, training)
     batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
     keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps
     for batch, key in zip(map(torch.from_numpy, batches), keys, strict=True):

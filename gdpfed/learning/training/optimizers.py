@@ -54,11 +54,14 @@ class LocalTraining:
 class Descent:
     """The steps of one round, on the parameters of one client, shape (d,), or of several, (clients, d).
 
-    `parameters` are changed in place, and what every client starts from is in them.
+    `parameters` are changed in place, and what every client starts from is in them. `added`: to every
+    gradient, of the shape of the parameters; None for nothing.
     """
 
-    def __init__(self, parameters: torch.Tensor, training: LocalTraining) -> None:
-        self._parameters, self._training = parameters, training
+    def __init__(
+        self, parameters: torch.Tensor, training: LocalTraining, added: torch.Tensor | None = None
+    ) -> None:
+        self._parameters, self._training, self._added = parameters, training, added
         self._start = parameters.clone() if training.proximal else None
         self._velocity = torch.zeros_like(parameters) if training.momentum else None
         self._rows = list(parameters.view(-1, parameters.shape[-1]))
@@ -74,6 +77,8 @@ class Descent:
         """
         whole = isinstance(among, slice)
         ours = self._parameters if whole else self._parameters[among]
+        if self._added is not None:
+            gradient = gradient + self._added[among]
         if self._start is not None:
             gradient = gradient + self._training.proximal * (ours - self._start[among])
         if self._optimizer is not None:

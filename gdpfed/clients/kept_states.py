@@ -1,0 +1,86 @@
+"""The files of simulated clients' states, of which each client reads its own, and writes it anew.
+
+A file is named by client and round. Which of them count is for the run to say: what a round has written that
+was never completed is not read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import RunError
+from gdpfed.learning.training.client_states import CLIENT_STATES, Floats, KeptState
+from gdpfed.learning.training.optimizers import LocalTraining
+
+
+def state_file(folder: Path, client_id: int, round_index: int) -> Path:
+    """Where a client leaves what it keeps after a round."""
+    return folder / f"{client_id}.{round_index}.npy"
+
+
+@dataclass(frozen=True, eq=False)
+class KeptStates:
+    """What the clients of a round have kept, and where they leave what they keep after it.
+
+    Attributes:
+        kind: of the state, by name.
+        told: by the server to all of them, float32[d].
+        folder: of the files.
+        round_index: of the round.
+        last: the round after which each client's state was written; whoever is not in it has kept zeros.
+    """
+
+    kind: str
+    told: Floats
+    folder: Path
+    round_index: int
+    last: Mapping[int, int] = field(default_factory=dict)
+
+    def added(self, clients: Sequence[int], training: LocalTraining) -> Floats:
+        """What these clients add to every gradient of the round, float32[clients, d]."""
+        return np.array(self._kind.added(self._kept(clients), self.told, training), np.float32)
+
+    def keep(
+        self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
+    ) -> None:
+        """Write down what these clients keep, of the integer steps that they send, shape (clients, d).
+
+        Raises RunError: the file system refused, as when it is full.
+        """
+        sent = steps[:, : len(self.told)].astype(np.float64) * (order.norm_factor * grid)
+        kept = self._kind.kept(self._kept(clients), self.told, sent, order.training)
+        for client_id, own in zip(clients, kept.astype(np.float32, copy=False), strict=True):
+            path = state_file(self.folder, client_id, self.round_index)
+            try:
+                np.save(path, own)
+            except OSError as error:
+                raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+    @property
+    def _kind(self) -> KeptState:
+        return CLIENT_STATES.get(self.kind)
+
+    def _kept(self, clients: Sequence[int]) -> Floats:
+        """What these clients have kept, float32[clients, size]."""
+        kept = np.zeros((len(clients), self._kind.size(len(self.told))), np.float32)
+        for row, client_id in zip(kept, clients, strict=True):
+            if client_id in self.last:
+                row[:] = _read(state_file(self.folder, client_id, self.last[client_id]), len(row))
+        return kept
+
+
+def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
+    """The numbers of a file; RunError where it is missing or damaged."""
+    try:
+        kept = np.load(path, allow_pickle=False)
+        if kept.shape != (size,) or kept.dtype != np.float32:
+            raise ValueError(f"it holds {kept.dtype}{list(kept.shape)}, not float32[{size}]")
+    except (OSError, ValueError, EOFError) as error:
+        raise RunError(
+            f"{path} cannot be read as a client's state ({error}): restore it from a copy, or start a new run"
+        ) from None
+    return np.asarray(kept)
