@@ -94,7 +94,7 @@ def test_clients_train_as_the_data_set_recommends_unless_told_otherwise():
     names, others = names[:5], names[5:]
     assert names == ["local_steps", "batch_size", "learning_rate", "learning_rate_decay", "momentum"]
     # What no data set recommends.
-    unset = ("sgd", None, 0.0, "constant", None, None)
+    unset = ("sgd", None, 0.0, "constant", None, None, None)
     own = dict(zip(others, unset, strict=True))
     whole = load(["dataset=shakespeare"])
     assert [getattr(whole.training, name) for name in names] == [30, 4, 0.1, 0.99, 0.9]

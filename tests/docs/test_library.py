@@ -183,7 +183,7 @@ def test_what_is_registered_is_trained_with_and_bounded_as_anything_else(tmp_pat
         < 100
     )
     assert gdpfed.audit_run(run.path).passed
-    with pytest.raises(gdpfed.InputError, match="nothing of kind 'clip' to register: choose dataset, loss"):
+    with pytest.raises(gdpfed.InputError, match="nothing of kind 'clip' to register: choose client_state, "):
         gdpfed.register("clip", "none", far_off)
     with pytest.raises(gdpfed.InputError, match="there is a loss 'far_off' already"):
         gdpfed.register("loss", "far_off", halves)
