@@ -37,7 +37,8 @@ from gdpfed.cli.metrics_command import RUN_PORT
 from gdpfed.cli.node_command import NODE_PORT
 from gdpfed.runs.paths import FOLDERS
 
-FLOWER_VERSION = version("flwr")
+# Of uv.lock, as what the images hold; another Flower may be installed here.
+FLOWER_VERSION = "1.41.0"
 _BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")
 # The user that Flower's images are made for.
 USER_ID = 49999

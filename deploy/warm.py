@@ -33,7 +33,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 WARM_VARIABLE, OFF = "GDPFED_WARM", "off"
-KNOWN_FLOWER = "1.41.0"
+KNOWN_FLOWER = ("1.41.0", "1.42.0")
 PROGRAM, KNOWN_ENTRY = "flwr-clientapp", "flwr.supernode.cli:flwr_clientapp"
 TRAINS = "--trains"
 # Packages of others, where they are installed; the app's own code comes with each run. First what Flower
@@ -89,8 +89,8 @@ def why_off() -> str:
         return f"{WARM_VARIABLE}={OFF}"
     if sys.platform != "linux":
         return f"{sys.platform} is not linux"
-    if version("flwr") != KNOWN_FLOWER:
-        return f"flwr {version('flwr')} is not the known {KNOWN_FLOWER}"
+    if version("flwr") not in KNOWN_FLOWER:
+        return f"flwr {version('flwr')} is none of the known {', '.join(KNOWN_FLOWER)}"
     entries = [entry.value for entry in entry_points(group="console_scripts", name=PROGRAM)]
     if entries != [KNOWN_ENTRY]:
         return f"{PROGRAM} is {', '.join(entries) or 'not installed'}, not {KNOWN_ENTRY}"

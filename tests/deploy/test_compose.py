@@ -24,10 +24,14 @@ from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of
 from deploy.placements import Containers
 from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, services
+from gdpfed.launch.home import PROJECT
 from tests.deploy.compose_promises import COMMITTED, assert_fits_the_schema, assert_promises, at_defaults
 
 TREE = yaml.safe_load(at_defaults(COMMITTED.read_text(encoding="utf-8")))
 LAYERS = Layers.of(2, 6, trusted_edges=1)
+(LOCKED,) = re.findall(
+    r'^name = "flwr"\nversion = "(.+)"', (PROJECT / "uv.lock").read_text("utf-8"), re.MULTILINE
+)
 KINDS = [
     compose_file(Federation.of()),
     compose_file(Federation.of(12, (0.5, 8.0)), cuda=True),
@@ -70,19 +74,19 @@ def test_jobs_say_what_their_programs_take_and_images_are_of_the_locked_version(
             assert words == ["audit"]
         else:
             parsers[module].parse_args(words)
-    assert all(f":{version('flwr')}" in service["image"] for service in TREE["services"].values())
+    assert all(f":{LOCKED}" in service["image"] for service in TREE["services"].values())
 
 
 def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
     folder = Path(deploy.__file__).parent
     dockerfile = (folder / "Dockerfile").read_text("utf-8")
     assert dockerfile.count("--require-hashes") == 2
-    assert f"SUPEREXEC_IMAGE=flwr/superexec:{version('flwr')}\n" in dockerfile
+    assert f"SUPEREXEC_IMAGE=flwr/superexec:{LOCKED}\n" in dockerfile
     uv = (folder / "uv.txt").read_text("utf-8")
     assert re.search(r"^uv==[0-9.]+ \\\n    --hash=sha256:", uv, re.MULTILINE)
     text = {"supernode": text_of_words("--unsigned-apps")}
     for program in ("superlink", "supernode", "superexec"):
-        named = f"${{{program.upper()}_IMAGE:-flwr/{program}:{version('flwr')}}}"
+        named = f"${{{program.upper()}_IMAGE:-flwr/{program}:{LOCKED}}}"
         assert named in text.get(program, default_text())
     arguments = TREE["services"]["init"]["build"]["args"]
     assert (arguments["VERSION"], arguments["REVISION"]) == (version("gdpfed"), "unknown")

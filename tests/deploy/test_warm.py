@@ -9,13 +9,16 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 
 import flwr.supercore.cli
 import psutil
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from deploy import warm
-from deploy.warm import PROGRAM, WARM_VARIABLE, Launcher, install_once, main
+from deploy.warm import KNOWN_FLOWER, PROGRAM, WARM_VARIABLE, Launcher, install_once, main
 from gdpfed.launch.home import PROJECT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is for Linux")
@@ -126,11 +129,21 @@ def test_without_the_warm_process_a_message_starts_the_command(monkeypatch, tmp_
     assert capsys.readouterr().err == f"the warm process has ended, so every message starts {PROGRAM}\n"
 
 
+def test_every_flower_that_the_project_takes_is_known():
+    """What is installed with a new one has been tried with it, the warm process among the rest."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (taken,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "flwr")
+    assert all(known in taken.specifier for known in KNOWN_FLOWER)
+    first, newest = Version(KNOWN_FLOWER[0]), Version(KNOWN_FLOWER[-1])
+    assert f"{first.major}.{first.minor - 1}" not in taken.specifier
+    assert f"{newest.major}.{newest.minor + 1}" not in taken.specifier
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
         ("setting", "off", f"{WARM_VARIABLE}=off"),
-        ("version", "1.42.0", "flwr 1.42.0 is not the known 1.41.0"),
+        ("version", "1.43.0", "flwr 1.43.0 is none of the known 1.41.0, 1.42.0"),
         ("entry", "flwr.new:run", f"{PROGRAM} is flwr.new:run, not flwr.supernode.cli:flwr_clientapp"),
     ],
 )
