@@ -13,6 +13,7 @@ from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.registry import Registry
 from gdpfed.report.finished_run import FinishedRun, read_run
+from gdpfed.report.progress import RoundLines, is_interactive, said_if_slow
 from gdpfed.runs.round_log import RoundLogEntry
 
 # A plan needs no torch, so their modules are imported late.
@@ -58,19 +59,26 @@ def plan(*settings: str) -> PrivacyPlan:
 
     Raises ConfigError, PrivacyError: settings that cannot be, or that have no valid accounting.
     """
-    return make_method(load(settings)).plan
+    with said_if_slow("planning ..."):
+        return make_method(load(settings)).plan
 
 
 def simulate(*settings: str, observe: Observe | None = None) -> FinishedRun:
     """Train in this process, as ``gdpfed simulate`` does, and return the run that is in its directory.
 
-    `observe` is given the record of every round. Raises ConfigError, PrivacyError, LearningError: before
-    anything is written; RunError: a file system that refuses, and a run without a sum.
+    `observe` is given the record of every round. Without it a notebook or an interactive session is told from
+    time to time how far the run is and how much time is left. Raises ConfigError, PrivacyError,
+    LearningError: before anything is written; RunError: a file system that refuses, and a run without a sum.
     """
     with packages_needed():
-        from gdpfed import simulation
+        from gdpfed.rounds.run import PreparedRun
+        from gdpfed.simulation.in_process_fleet import simulate_prepared
 
-    return read_run(simulation.simulate(load(settings), observe=observe))
+    with said_if_slow("planning, and reading the data ..."):
+        prepared = PreparedRun.of(load(settings))
+    if observe is None and is_interactive():
+        observe = RoundLines(prepared.method.plan.num_rounds, prepared.path)
+    return read_run(simulate_prepared(prepared, observe=observe))
 
 
 def finished_run(path: str | Path) -> FinishedRun:

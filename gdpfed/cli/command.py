@@ -140,7 +140,7 @@ def planning() -> Iterator[None]:
     """
     from rich.console import Console
 
-    with Console(stderr=True).status("planning ..."):
+    with Console(stderr=True, force_jupyter=False).status("planning ..."):
         yield
 
 

@@ -18,10 +18,13 @@ FIGURE_WIDTH = 16
 
 
 class OutputConsole(Console):
-    """Standard output: as wide as the terminal or as $COLUMNS says, else :data:`WIDTH` columns."""
+    """Standard output: as wide as the terminal or as $COLUMNS says, else :data:`WIDTH` columns.
+
+    In a notebook it is text, as everywhere.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(force_jupyter=False)
         if not self.is_terminal and "COLUMNS" not in self._environ:
             self.width = WIDTH
 

@@ -30,7 +30,7 @@ def plan_table(method: Method) -> Fitted | Group:
 
 def plan_lines(method: Method) -> list[str]:
     """The table as plain text lines, for a log."""
-    console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True)
+    console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True, force_jupyter=False)
     console.print(plan_table(method))
     return console.export_text().splitlines()
 

@@ -1,7 +1,12 @@
-"""A round for its operator: one line of text, its values by name, and a live line while a run trains."""
+"""A round for its operator: a line of text, its values by name, and how far a run is while it trains."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from math import isinf
+from pathlib import Path
+from threading import Timer
 from time import monotonic
 from typing import Self
 
@@ -176,3 +181,52 @@ class RunProgress:
         whom = f" against {self.against}" if self.against else ""
         budgets = f"  epsilon{whom} {' '.join(spent)}" if spent else ""
         return f"{shown_in(record)}{budgets}"
+
+
+SLOW_SECONDS = 3.0
+"""After this long a notebook or an interactive session is told what goes on."""
+
+
+def is_interactive() -> bool:
+    """Whether a person types into this process: a notebook, IPython, or Python's own prompt."""
+    return hasattr(sys, "ps1")
+
+
+@contextmanager
+def said_if_slow(words: str) -> Iterator[None]:
+    """Say in an interactive session what a ``with`` block does, if it takes longer than a few seconds."""
+    if not is_interactive():
+        yield
+        return
+    timer = Timer(SLOW_SECONDS, partial(print, words, flush=True))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        # A process that is forked later is to find no second thread here.
+        timer.join()
+
+
+class RoundLines:
+    """Tells an interactive session how far a run is, the longer it takes the more seldom, and at its end.
+
+    It is given the record of every round. `path`: the run directory.
+    """
+
+    def __init__(self, num_rounds: int, path: Path) -> None:
+        self._num_rounds = num_rounds
+        self._began = self._said = monotonic()
+        self._done = 0
+        print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
+
+    def __call__(self, record: RoundLogEntry) -> None:
+        """Say a line, unless the last one is too recent."""
+        now, left = monotonic(), self._num_rounds - record.round
+        self._done += 1
+        elapsed = now - self._began
+        if left and now - self._said < max(SLOW_SECONDS, elapsed / 20):
+            return
+        self._said = now
+        remaining = duration(elapsed / self._done * left)
+        print(f"round {record.round}/{self._num_rounds}: {shown_in(record)}, {remaining} left", flush=True)
