@@ -3,12 +3,15 @@
 It answers the node's messages over a Unix socket, with the code that is installed on its side and by its own
 settings. What a run keeps between messages is in its memory alone: no older state can be put back.
 
-Whoever may open the socket may ask what a server may ask: the node's checks and its ledger bound what comes.
+Whoever may open the socket and read the token beside it may ask what a server may ask: the node's checks and
+its ledger bound what comes.
 """
 
 import argparse
 import ctypes
+import hmac
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -25,26 +28,39 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.logger import log
 
 from client_app.node_app import app
-from client_app.relay import ANSWERED, REFUSED, GuardError, from_bytes, receive, run_config_in, send, to_bytes
+from client_app.relay import (
+    ANSWERED,
+    REFUSED,
+    TOKEN_BYTES,
+    GuardError,
+    exactly,
+    from_bytes,
+    receive,
+    run_config_in,
+    send,
+    to_bytes,
+    token_file,
+)
 from gdpfed.child_process import begin_process
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import InputError, line_of
 from gdpfed.federation.node.node_config import CLIENT_ID_KEY
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.stand_ins import settings_in
+from gdpfed.files import write_whole
 from gdpfed.learning.data.source import load_dataset
 
 MOST_RUNS = 64
 """Runs whose state is kept; beyond, that which was heard of least recently is forgotten, as by a restart."""
 MOST_CONNECTIONS = 8
 SILENT_SECONDS = 60.0
-SOCKET_MODE = 0o660
+SOCKET_MODE, TOKEN_MODE = 0o660, 0o640
 NOT_DUMPABLE = 4
 PROGRAM = "gdpfed-guard"
 
 
 class Guard:
-    """Answers the messages of one node, one after the other.
+    """Answers the messages of one node, one after the other unless it waits for others.
 
     Args:
         config: the node's settings.
@@ -59,6 +75,8 @@ class Guard:
         # Each reads the settings that it needs, and refuses those that it cannot use. Files may come later.
         for needed in ("client_id", "policy", "budgets", "player", "data", "stand_in"):
             getattr(settings, needed)
+        # A client of an edge waits for its edge, and a later order of its cloud ends that.
+        self._waits = settings.stand_in is not None
         self._contexts: OrderedDict[int, Context] = OrderedDict()
         self._lock = Lock()
 
@@ -78,7 +96,10 @@ class Guard:
             raise GuardError(f"these {len(data)} bytes are no message of Flower's: {_kind(error)}") from None
         try:
             with self._lock:
-                return to_bytes(app(message, self._context(message, said)))
+                context = self._context(message, said)
+                if not self._waits:
+                    return to_bytes(app(message, context))
+            return to_bytes(app(message, context))
         except Exception as error:
             # Its text may tell of the data.
             log(ERROR, "%s: %s", _kind(error), one_line(str(error)))
@@ -112,8 +133,10 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         self.guard = guard
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
         _make_room(path)
+        self._token = secrets.token_bytes(TOKEN_BYTES)
         umask = os.umask(0o777 & ~SOCKET_MODE)
         try:
+            write_whole(token_file(path), self._token, mode=TOKEN_MODE)
             super().__init__(str(path), _Connection)
         except OSError as error:
             raise InputError(
@@ -122,6 +145,11 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             ) from None
         finally:
             os.umask(umask)
+
+    def check(self, token: bytes) -> None:
+        """Refuse who has not read the file beside the socket."""
+        if not hmac.compare_digest(token, self._token):
+            raise GuardError("whoever asks this guard is to read the token beside its socket first")
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Wait until a connection is free, then answer in a thread."""
@@ -148,6 +176,7 @@ class _Connection(BaseRequestHandler):
                 # A probe only looks whether somebody listens.
                 return
             try:
+                self.server.check(exactly(connection, TOKEN_BYTES))
                 answer = (ANSWERED, self.server.guard.answer(receive(connection), receive(connection)))
             except GuardError as error:
                 log(ERROR, "refused: %s", error)
@@ -181,7 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 server.serve_forever()
             finally:
-                options.socket.unlink(missing_ok=True)
+                for path in (options.socket, token_file(options.socket)):
+                    path.unlink(missing_ok=True)
     except InputError as error:
         print(f"{PROGRAM}: {line_of(error)}", file=sys.stderr)
         return 2

@@ -1,13 +1,16 @@
 """The way to a node's guard and back: Flower's messages as frames over a Unix socket.
 
 A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
-of its own. To the guard go the run's configuration, as JSON, and the message, in Flower's own encoding. Back
-comes one byte, which says whether it was answered, and the answer, or why there is none.
+of its own. To the guard go its token, the run's configuration, as JSON, and the message, in Flower's own
+encoding. Back comes one byte, which says whether it was answered, and the answer, or why there is none. A
+guard makes its token anew, in a file beside the socket: a wall may let an app reach the sockets of other
+nodes, but read none of their files.
 """
 
 import json
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
@@ -21,7 +24,7 @@ GUARD_KEY = "guard"
 
 MOST_BYTES = 2**31 - 1
 """Of a frame: as much as Flower's encoding takes."""
-LENGTH_BYTES = 8
+LENGTH_BYTES, TOKEN_BYTES = 8, 32
 PIECE_BYTES = 1 << 20
 ANSWERED, REFUSED = b"+", b"-"
 
@@ -44,8 +47,10 @@ def relayed(message: Message, context: Context) -> Message:
     if not isinstance(path, str):
         raise GuardError(f"{GUARD_KEY} is {path!r}: give the path of the guard's socket in quotes")
     try:
+        token = token_file(path).read_bytes()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
+            connection.sendall(token)
             send(connection, json.dumps(dict(context.run_config)).encode())
             send(connection, to_bytes(message))
             answer = receive(connection)
@@ -57,6 +62,11 @@ def relayed(message: Message, context: Context) -> Message:
     if answer[:1] != ANSWERED:
         raise GuardError(answer[1:].decode(errors="replace"))
     return from_bytes(answer[1:])
+
+
+def token_file(path: str | Path) -> Path:
+    """Return the file with what a guard wants to hear first."""
+    return Path(f"{path}.token")
 
 
 def send(connection: socket.socket, *parts: bytes) -> None:
@@ -76,13 +86,14 @@ def receive(connection: socket.socket) -> bytes:
 
     Raises GuardError: it is too long, or ends early.
     """
-    length = int.from_bytes(_exactly(connection, LENGTH_BYTES))
+    length = int.from_bytes(exactly(connection, LENGTH_BYTES))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
-    return _exactly(connection, length)
+    return exactly(connection, length)
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
+def exactly(connection: socket.socket, length: int) -> bytes:
+    """Return so many bytes; GuardError where they end early."""
     data = bytearray()
     while len(data) < length:
         piece = connection.recv(min(PIECE_BYTES, length - len(data)))

@@ -54,10 +54,9 @@ from deploy.topology import (
     SUPERLINK,
     Folder,
     Service,
-    node_superexec,
     services,
     services_of,
-    supernode,
+    services_of_node,
 )
 
 FEDERATION_NETWORK = "federation"
@@ -269,7 +268,7 @@ def host_file(
     every = sum(len(edge.nodes) for edge in layers.edges.values())
     words = (
         *("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host),
-        *(("--without-guard",) if any(edge.unguarded for edge in layers.edges.values()) else ()),
+        *(("--without-guard",) if layers.cloud.unguarded else ()),
         *(("--unsigned-apps",) if layers.cloud.unsigned_apps else ()),
     )
     overrides = layers.overrides(host)
@@ -289,10 +288,11 @@ def host_file(
 def _add_edge_client(tree: Tree, layers: Layers, host: str, place: Containers, *, cuda: bool) -> None:
     """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
     node, root = layers.edge_client(host), f"{ROOT}/{CLOUD}"
-    mine = [supernode(layers.cloud, node, place), node_superexec(layers.cloud, node, place)]
-    reached = networks_of(mine, one_host=False)
+    mine = services_of_node(layers.cloud, node, place)
+    reached = networks_of([each for each in mine if not each.offline], one_host=False)
     for service in mine:
-        made = container(layers.cloud, service, mine, {}, reached[service.name], cuda=cuda, root=root)
+        on = reached.get(service.name, ())
+        made = container(layers.cloud, service, mine, {}, on, cuda=cuda, root=root)
         tree["services"][service.name] = made
     tree["networks"] |= networks(reached, one_host=False)
     folder = f"{root}/{node.superexec}/{MAILBOX}"

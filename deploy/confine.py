@@ -4,9 +4,9 @@ python -m deploy.confine --write /srv/own --read /srv/code --connect 9094 -- pyt
 
 Linux's Landlock does it, for whoever asks, without root. The program and what it starts read what is named,
 the system's programs and this Python alone, change what ``--write`` names alone, and use TCP by the named
-ports alone. Of processes outside they trace none, read neither memory nor environment, and signal none. It
-lets pass: UDP, the mode, size and times of any file, and before version 9 (Linux 7.1) any socket that has a
-path.
+ports alone. Of processes outside they trace none, read neither memory nor environment, and signal none. Of a
+shell's environment, which may hold passwords, they get `VARIABLES` and what ``--variable`` names. It lets
+pass: UDP, the mode, size and times of any file, and before version 9 (Linux 7.1) any socket that has a path.
 
 Where the kernel has less, one line says so and the program starts all the same; with ``--require`` it does
 not.
@@ -30,6 +30,8 @@ SYSTEM = (
 )
 """What every program reads: the system's own files, and this Python."""
 NULL = "/dev/null"
+VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "TZ")
+"""What every program has of its caller's environment."""
 
 # Numbers of include/uapi/linux/landlock.h, the same on all machines.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -114,7 +116,10 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, ...]:
-    """Return a command that runs another one confined; `allowed`: what :func:`confine` takes."""
+    """Return a command that runs another one confined.
+
+    `allowed`: what :func:`confine` takes, and as `variable` the names of further variables.
+    """
     words = (
         word for name, values in allowed.items() for value in values for word in (f"--{name}", str(value))
     )
@@ -134,8 +139,10 @@ def _start(options: argparse.Namespace) -> None:
     if landlock_version():
         confine(options.read, options.write, options.connect, options.bind)
     program, *others = options.command
+    named = {*VARIABLES, *options.variable}
+    environment = {name: value for name, value in os.environ.items() if name in named}
     try:
-        os.execvp(program, [program, *others])  # noqa: S606 - what it is asked for
+        os.execvpe(program, [program, *others], environment)  # noqa: S606 - what it is asked for
     except OSError as error:
         raise InputError(
             f"{program} cannot be started: {error.strerror}; name a program, and --read its folder"
@@ -152,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         ("write", Path, "one that is read and changed"),
         ("connect", port, "a port of TCP, of any host, to which it connects"),
         ("bind", port, "a port of TCP on which it listens"),
+        ("variable", str, "a variable of this environment that it gets"),
     ):
         parser.add_argument(
             f"--{name}", type=kind, action="append", default=[], help=f"{what}; may be repeated"

@@ -146,7 +146,8 @@ def layers_of(options: argparse.Namespace) -> Layers:
         name: replace(edge, parameters=options.parameters, unguarded=options.without_guard)
         for name, edge in made.edges.items()
     }
-    made = replace(made, cloud=replace(made.cloud, parameters=options.parameters), edges=sized)
+    cloud = replace(made.cloud, parameters=options.parameters, unguarded=options.without_guard)
+    made = replace(made, cloud=cloud, edges=sized)
     if options.host is not None and options.host not in made.hosts:
         raise TopologyError(f"--host {options.host} is none of {', '.join(made.hosts)}")
     return made

@@ -66,7 +66,7 @@ class Federation:
         trusts_edge: whether the nodes say that their server is an edge that may see single updates.
         of_edges: whether the nodes are clients of edges, which have neither data nor a budget.
         most_rounds: how many rounds of a run a node takes part in at most; None for all.
-        unguarded: whether the app itself holds a node's data, ledger and identity, and no guard does.
+        unguarded: whether the app itself holds what is a node's own, and no guard does.
         unsigned_apps: whether nodes run apps that the consortium has not signed.
         parameters: d of the largest model that is trained, from which limits of memory follow.
     """
@@ -85,8 +85,8 @@ class Federation:
 
     @property
     def guarded(self) -> bool:
-        """Whether each node has a guard; the client of an edge has neither data nor ledger, and none."""
-        return not (self.unguarded or self.of_edges)
+        """Whether each node has a guard."""
+        return not self.unguarded
 
     @property
     def signed_apps(self) -> bool:

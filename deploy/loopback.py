@@ -1,10 +1,11 @@
 """Run the topology as processes on this machine, with the commands of the containers."""
 
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -32,6 +33,7 @@ from deploy.topology import (
     Service,
     services,
 )
+from deploy.warm import WARM_VARIABLE
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import PROJECT, FlowerHome, last_line
@@ -44,15 +46,25 @@ START_SECONDS = 180.0
 OPERATE_LOG = "operate.log"
 OPERATOR = "operator"
 DATASETS = PROJECT / "data"
+CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+OWN_FOLDERS = ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME")
+# Where Flower's files are, how the app is started, and how many cores, GPUs and libraries it takes.
+VARIABLES = (
+    *("FLWR_HOME", "NO_COLOR", WARM_VARIABLE, "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"),
+)
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a training names for the server's app beside its own: files to read, files to write, and ports."""
+    """What a training names for the server's app beside its own.
+
+    `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
+    """
 
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     connects: tuple[int, ...] = ()
+    variables: tuple[str, ...] = ()
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
@@ -62,7 +74,9 @@ class Named:
         address = paths.get("run.mlflow", "")
         port = urlsplit(address).port or (443 if address.startswith("https:") else 80)
         connects = (port,) if address.startswith(ADDRESSES) else ()
-        return cls(tuple(path for path in reads if path.exists()), writes, connects)
+        known = [name for name in os.environ if name.startswith("MLFLOW_") or name in CERTIFICATES]
+        variables = tuple(known) if connects else ()
+        return cls(tuple(path for path in reads if path.exists()), writes, connects, variables)
 
 
 def copy_examples(file: Path, own: Path) -> None:
@@ -123,15 +137,19 @@ class LoopbackFederation:
         """Start a service that is not running."""
         command, environment, folder = self.services[name].command, ENVIRONMENT, f"{name}/home"
         if self.services[name].runs_app and self.walled:
-            own = str(self.home.path / folder)
-            command = self.behind_the_wall(name, command)
-            environment = environment | dict.fromkeys(("TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"), own)
+            environment = environment | dict.fromkeys(OWN_FOLDERS, str(self.home.path / folder))
+            command = self.behind_the_wall(name, command, [*environment, *VARIABLES])
         self.processes[name] = self.home.spawn(
             command, log=f"{name}.log", folder=folder, environment=environment
         )
 
-    def behind_the_wall(self, name: str, command: Sequence[str]) -> tuple[str, ...]:
-        """Return a command with which a program reaches what its service does, and nothing else."""
+    def behind_the_wall(
+        self, name: str, command: Sequence[str], variables: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """Return a command with which a program reaches what its service does, and nothing else.
+
+        `variables`: those that it gets of its environment, beside what every confined program does.
+        """
         service, named = self.services[name], self._named if name == SERVER_SUPEREXEC else Named()
         folders = [(self.place.folder(each.of or name, each.name), each.writable) for each in service.folders]
         program, *words = command
@@ -153,6 +171,7 @@ class LoopbackFederation:
             ],
             connect=[*(self.place.port(each) for each in service.needs), *named.connects],
             bind=[self.place.port(name)],
+            variable=[*variables, *named.variables],
         )
 
     def kill(self, name: str) -> None:

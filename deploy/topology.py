@@ -10,9 +10,9 @@ program listens, and under which path it finds its files.
               node-i-guard         answers the node's messages: the only place where its data and ledger are
                                    and the identity by which other nodes know it; on no network
               node-i-superexec     runs the ClientApp, which hands each message to the guard
-    edge i    edge-client-supernode-i, edge-client-i-superexec
+    edge i    edge-client-supernode-i, edge-client-i-guard, edge-client-i-superexec
                                  those of an edge, as a node of its cloud: no data and no ledger, but the
-                                 folder that it shares with the edge's run
+                                 folder that the guard shares with the edge's run
 
 A program sees only the files that are named in its service. In particular those that run the app see neither
 a TLS key nor the key that the SuperLink knows, nor what a guard holds: whoever submits a run sends the app's
@@ -244,14 +244,8 @@ def supernode(federation: Federation, node: Node, place: Placement) -> Service:
 
 
 def node_superexec(federation: Federation, node: Node, place: Placement) -> Service:
-    """The SuperExec of a node: it runs the ClientApp, and sees the socket of the node's guard only.
-
-    Without a guard it sees data and ledger; that of an edge client the folder that it shares with its edge's
-    run.
-    """
-    folders: tuple[Folder, ...] = (Folder(GUARD, writable=False, of=node.guard),)
-    if not federation.guarded:
-        folders = (Folder(MAILBOX, writable=True),) if federation.of_edges else own_folders(node)
+    """The SuperExec of a node: it runs the ClientApp, and sees the guard's socket or, without one, all."""
+    of_guard = (Folder(GUARD, writable=False, of=node.guard),)
     return Service(
         name=node.superexec,
         party=node.name,
@@ -260,7 +254,7 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
             *_superexec(node.superexec, node.supernode, place),
         ),
         credentials=(CA_FILE, SECRET_FILE, *(() if federation.guarded else TRUST_FILES)),
-        folders=folders,
+        folders=of_guard if federation.guarded else own_folders(federation, node),
         probe=health_probe(f"{place.health_host}:{place.port(node.superexec)}"),
         needs=(node.supernode,),
         runs_app=True,
@@ -268,8 +262,13 @@ def node_superexec(federation: Federation, node: Node, place: Placement) -> Serv
     )
 
 
-def own_folders(node: Node) -> tuple[Folder, ...]:
-    """A node's data and ledger, in one place whether it has a guard or not: what was spent stays spent."""
+def own_folders(federation: Federation, node: Node) -> tuple[Folder, ...]:
+    """A node's data and ledger, in one place whether it has a guard or not: what was spent stays spent.
+
+    Of an edge client the folder that it shares with its edge's run.
+    """
+    if federation.of_edges:
+        return (Folder(MAILBOX, writable=True, of=node.superexec),)
     return (
         Folder(DATA, writable=False, of=node.superexec),
         Folder(LEDGER, writable=True, of=node.superexec),
@@ -279,6 +278,7 @@ def own_folders(node: Node) -> tuple[Folder, ...]:
 def guard(federation: Federation, node: Node, place: Placement) -> Service:
     """The guard of a node: it answers the messages that the app hands to its socket."""
     socket = socket_of(node, place)
+    copy = () if federation.of_edges else (Folder(STATE, writable=True),)
     return Service(
         name=node.guard,
         party=node.name,
@@ -287,9 +287,9 @@ def guard(federation: Federation, node: Node, place: Placement) -> Service:
             *("--node-config", node_config(federation, node, place)),
         ),
         credentials=TRUST_FILES,
-        folders=(*own_folders(node), Folder(GUARD, writable=True), Folder(STATE, writable=True)),
+        folders=(*own_folders(federation, node), Folder(GUARD, writable=True), *copy),
         probe=socket_probe(socket),
-        trains=True,
+        trains=not federation.of_edges,
         offline=True,
     )
 
@@ -309,13 +309,12 @@ def supernode_config(federation: Federation, node: Node, place: Placement) -> st
 def node_config(federation: Federation, node: Node, place: Placement) -> str:
     """Return the operator's settings of a node, with the paths of its guard or, without one, of its app."""
     holder = node.guard if federation.guarded else node.superexec
-    own = {folder.name: place.folder(folder.of or holder, folder.name) for folder in own_folders(node)}
     paths = NodePaths(
         identity=place.credential(holder, IDENTITY_FILE),
         roster=place.credential(holder, ROSTER_FILE),
         consortium=place.credential(holder, CONSORTIUM_FILE),
-        ledger=f"{own[LEDGER]}/{LEDGER_FILE}",
-        data=f"{own[DATA]}/{federation.examples}",
+        ledger=f"{place.folder(node.superexec, LEDGER)}/{LEDGER_FILE}",
+        data=f"{place.folder(node.superexec, DATA)}/{federation.examples}",
         mailbox=place.folder(node.superexec, MAILBOX),
         ledger_copy=place.folder(node.guard, STATE) if federation.guarded else "",
     )

@@ -6,22 +6,26 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client_app.app import app
 from client_app.guard import MOST_CONNECTIONS, MOST_RUNS, Guard, GuardServer, main
-from client_app.relay import MOST_BYTES, GuardError, relayed, to_bytes
+from client_app.relay import MOST_BYTES, TOKEN_BYTES, GuardError, relayed, to_bytes, token_file
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, MASK, REFUSAL, REFUSAL_RECORD, UNIT
 from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data.source import DataSource, load_dataset
+from testing.layered_runs import cloud_grid, run_layers
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, ask, identify_task, make_context
 from testing.small_runs import final_model, grid_of_owners, ledger_of, run
 
 CLIENTS = 4
 SMALL = [f"dataset.num_clients={CLIENTS}", "privacy.sampling_rate=1", "run.num_rounds=2"]
+LAYERED = ["training.local_steps=4", "dataset.model=softmax", "run.num_rounds=2"]
+OF_EDGES = ["method=hier_fedavg", "method.local_aggregations=2", "method.num_subnets=1"]
 LIGHT = {"gdpfed", "gdpfed.child_process", "gdpfed.errors"}
 
 
@@ -81,6 +85,18 @@ def test_a_run_through_guards_is_the_run_without_them(tmp_path):
         run(tmp_path / "with", words, grid=grid)
     assert final_model(tmp_path / "with").tobytes() == final_model(tmp_path / "without").tobytes()
     assert all(not context.state for context in grid.contexts.values())
+
+
+def test_edge_clients_with_guards_train_as_those_without(tmp_path):
+    models = []
+    for name, walls in (("with", guarded), ("without", lambda grid, folder: nullcontext())):
+        root = tmp_path / name
+        root.mkdir()
+        edge_clients = cloud_grid([root / f"mailbox-{edge}" for edge in range(2)])
+        with walls(edge_clients, root):
+            run_layers(root, [LocalGrid(3), LocalGrid(3)], [*OF_EDGES, *LAYERED], LAYERED, edge_clients)
+        models.append(final_model(root / "cloud").tobytes())
+    assert models[0] == models[1]
 
 
 def test_a_stage_that_is_asked_again_is_refused(tmp_path):
@@ -162,11 +178,23 @@ def make(path, more=None):
     ],
 )
 def test_other_bytes_are_refused_in_one_line(path, data, answer):
-    said = said_to(path, data)
+    said = said_to(path, token_file(path).read_bytes() + data)
     assert said[8:9] == b"-"
     assert answer in said
     assert b"\n" not in said
     assert relayed(join_message(), make(path)).content[CLIENT_RECORD]["client_id"] == 3
+
+
+def test_who_cannot_read_the_token_beside_the_socket_is_not_answered(path, monkeypatch):
+    whole = framed(b"{}") + framed(to_bytes(join_message()))
+    assert said_to(path, token_file(path).read_bytes() + whole)[8:9] == b"+"
+    refusal = b"whoever asks this guard is to read the token beside its socket first"
+    for token in (bytes(TOKEN_BYTES), whole[:TOKEN_BYTES]):
+        assert refusal in said_to(path, token)
+    assert token_file(path).stat().st_mode & 0o777 == 0o640
+    token_file(path).unlink()
+    with pytest.raises(GuardError, match="does not answer .*No such file"):
+        relayed(join_message(), make(path))
 
 
 def test_damaged_messages_end_no_guard():
@@ -181,6 +209,23 @@ def test_damaged_messages_end_no_guard():
     for run_id in range(2 * MOST_RUNS):
         guard.answer(b"{}", to_bytes(join_message(run_id)))
     assert len(guard._contexts) == MOST_RUNS
+
+
+def test_an_order_that_waits_for_its_edge_keeps_no_later_one_out(tmp_path, monkeypatch):
+    later = threading.Event()
+
+    def answer(message, context):
+        if message.metadata.run_id == 2:
+            later.set()
+        assert later.wait(30)
+        return Message(RecordDict(), reply_to=message)
+
+    monkeypatch.setattr("client_app.guard.app", answer)
+    guard = Guard({"partition-id": 0, "edge": str(tmp_path), "secagg-mode": "off"})
+    with ThreadPoolExecutor(1) as waits:
+        first = waits.submit(guard.answer, b"{}", to_bytes(join_message(1)))
+        assert guard.answer(b"{}", to_bytes(join_message(2)))
+        assert first.result(30)
 
 
 def test_of_a_message_that_no_node_answers_only_the_kind_of_the_error_leaves(path, monkeypatch):
@@ -250,4 +295,4 @@ def test_the_command_answers_until_it_is_told_to_end(tmp_path):
     guard.send_signal(signal.SIGTERM)
     assert guard.wait(timeout=30) == 0
     guard.stderr.close()
-    assert not path.exists()
+    assert list(tmp_path.iterdir()) == []

@@ -130,7 +130,7 @@ def _is_confined(name, service):
 
 
 def _share_nothing(running):
-    """No two services see one folder, but a guard with its app, and an edge's server with its edge client."""
+    """No two services see one folder, but a guard and its app, and an edge's server and the next guard."""
     seen = [(name, PurePosixPath(each["source"])) for name, own in running.items() for each in own["volumes"]]
     for (one, path), (other, its) in combinations(seen, 2):
         if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):
@@ -139,6 +139,6 @@ def _share_nothing(running):
                 assert {one, other} == {path.parent.name, path.parent.name.replace("-guard", "-superexec")}
                 continue
             assert path.name == "mailbox"
-            assert {one, other} == {"server-superexec", path.parent.name}
+            assert {one, other} == {"server-superexec", path.parent.name.replace("-superexec", "-guard")}
     for name, path in seen:
         assert path.name not in ("authority", "consortium", "federation"), name

@@ -18,8 +18,9 @@ THIEF = [sys.executable, "-c", Path(thief.__file__).read_text(encoding="utf-8")]
 
 
 @pytest.fixture
-def there(tmp_path):
-    """A folder, files of another one, a process, two ports and an abstract socket."""
+def there(tmp_path, monkeypatch):
+    """A folder, files of another one, a process, two ports, an abstract socket and a variable."""
+    monkeypatch.setenv("OPERATORS_TOKEN", "secret")
     for name in ("own", "others"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("x")
@@ -37,6 +38,7 @@ def there(tmp_path):
             "processes": [victim.pid],
             "ports": [each.getsockname()[1] for each in ports],
             "names": [name],
+            "variables": ["OPERATORS_TOKEN"],
         }
 
 
@@ -54,8 +56,9 @@ def test_a_confined_program_and_its_children_get_what_is_named_alone(there):
     wall = confine.confined(steal, write=[own], connect=[port], bind=[])
     expected = [f"read {own}/file", f"write {own}/file", f"list {own}", f"connect {port}"]
     assert got([sys.executable, *wall[1:]]) == expected
-    reads = confine.confined(steal, read=[own], bind=[port])
-    assert got([sys.executable, *reads[1:]]) == [f"read {own}/file", f"list {own}", f"bind {port}"]
+    reads = confine.confined(steal, read=[own], bind=[port], variable=["OPERATORS_TOKEN"])
+    told = [f"read {own}/file", f"list {own}", f"bind {port}", "variable OPERATORS_TOKEN"]
+    assert got([sys.executable, *reads[1:]]) == told
 
 
 @needs_landlock
@@ -66,6 +69,7 @@ def test_the_same_program_outside_gets_all_of_it(there):
         "processes": ("environment", "trace", "signal"),
         "ports": ("connect", "bind"),
         "names": ("abstract",),
+        "variables": ("variable",),
     }
     everything = {f"{way} {aim}" for kind, aims in there.items() for way in ways[kind] for aim in aims}
     # Tracing a process that is no child of one's own is for root alone on many machines.
@@ -93,7 +97,7 @@ def test_a_file_is_not_emptied_moved_or_made(there, tmp_path):
 
 def test_a_kernel_without_a_wall_is_said_or_refused(monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(os, "execvp", lambda program, words: started.append(words))
+    monkeypatch.setattr(os, "execvpe", lambda program, words, environment: started.append(words))
     for version, said in ((0, "has no Landlock"), (3, "version 3 of Landlock is below 6")):
         monkeypatch.setattr(confine, "landlock_version", lambda version=version: version)
         monkeypatch.setattr(confine, "confine", lambda *allowed: started.append("confined"))

@@ -18,6 +18,7 @@ from tests.deploy.containers.layered import documented_words
 
 LAYERS = Layers.of(2, 6, trusted_edges=1)
 CLIENT_APP, CLIENT_NODE = "edge-client-1-superexec", "edge-client-supernode-1"
+CLIENT_GUARD = "edge-client-1-guard"
 WORDS = ("--edges", "2", "--nodes", "6")
 
 
@@ -67,14 +68,16 @@ def test_an_edge_has_its_own_federation_and_one_node_of_the_clouds():
     services = EDGE["services"]
     assert {"superlink", "server-superexec", "supernode-2", "node-2-superexec"} <= services.keys()
     assert {"init", "register", "train", "audit"} <= services.keys()
-    assert [name for name in services if "edge-client" in name] == [CLIENT_NODE, CLIENT_APP]
+    assert [name for name in services if "edge-client" in name] == [CLIENT_NODE, CLIENT_APP, CLIENT_GUARD]
     command = services[CLIENT_NODE]["command"]
     assert command[command.index("--superlink") + 1] == "cloud:8000"
-    assert told(EDGE, CLIENT_NODE)["edge"] == "/mailbox"
-    assert told(EDGE, CLIENT_NODE)["partition-id"] == "1"
+    assert told(EDGE, CLIENT_NODE) == {"guard": "/guard/guard.sock"}
+    assert told(EDGE, CLIENT_GUARD)["edge"] == "/mailbox"
+    assert told(EDGE, CLIENT_GUARD)["partition-id"] == "1"
     shared = ("./federation/cloud/edge-client-1-superexec/mailbox", False)
-    assert mounted(EDGE, CLIENT_APP)["/mailbox"] == mounted(EDGE, "server-superexec")["/mailbox"] == shared
-    for name in (CLIENT_NODE, CLIENT_APP):
+    assert mounted(EDGE, CLIENT_APP).keys() == {"/federation", "/guard"}
+    assert mounted(EDGE, CLIENT_GUARD)["/mailbox"] == mounted(EDGE, "server-superexec")["/mailbox"] == shared
+    for name in (CLIENT_NODE, CLIENT_APP, CLIENT_GUARD):
         source, read_only = mounted(EDGE, name)["/federation"]
         assert (source, read_only) == (f"./federation/cloud/{name}/credentials", True)
     # The app of the edge client reaches its SuperNode, that one the cloud, and no device either.

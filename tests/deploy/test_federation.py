@@ -17,6 +17,7 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.superlink.routers.control.router import router as control_api
 from starlette.routing import Route
 
+from client_app.relay import token_file
 from deploy import local
 from deploy.confine import lacking
 from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
@@ -37,6 +38,7 @@ from deploy.topology import (
     NODE_KEY_FILE,
     RUNS,
     SERVER_SUPEREXEC,
+    SOCKET_FILE,
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
@@ -53,8 +55,10 @@ from tests.deploy.thieving_app import thieving_app
 
 @pytest.fixture(scope="module")
 def running():
-    with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as shell:
+        shell.setenv("OPERATORS_TOKEN", "secret")
+        with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
+            yield running
     assert list(running.home.processes()) == []
     assert not running.home.path.exists()
 
@@ -164,6 +168,20 @@ def test_a_superexec_with_another_secret_gets_no_work(running):
     assert re.search(r'acquire-task HTTP/1\.1" 401', running.log(SUPERLINK))
 
 
+def test_an_app_of_plain_flwr_run_runs_on_no_node(running, tmp_path):
+    """Nobody has signed it, and nobody has given an option: each node answers with its line."""
+    before, report = handed_on(running), running.runs / "unsigned.json"
+    command = run_command(running.home.path / OPERATOR, thieving_app(tmp_path, {}, report), {})
+    FaultyFederation(running).finish(FlowerRun(running.home, command, folder=OPERATOR))
+    of_server, *of_nodes = json.loads(report.read_text())
+    assert of_server == []
+    assert len(of_nodes) == len(running.federation.nodes)
+    for (said,) in of_nodes:
+        assert said.startswith("the app is not signed, and this node runs signed apps only: ")
+        assert "\n" not in said
+    assert handed_on(running) == before
+
+
 @pytest.fixture
 def intruder(running):
     """A node that the SuperLink knows, and that says it is client 1 with a key that is not client 1's."""
@@ -230,20 +248,6 @@ def signature(running):
     return key, SignedApp.read((public / APP_SIGNATURE).read_bytes(), key)
 
 
-def test_an_app_of_plain_flwr_run_runs_on_no_node(running, tmp_path):
-    """Nobody has signed it, and nobody has given an option: each node answers with its line."""
-    before, report = handed_on(running), running.runs / "unsigned.json"
-    command = run_command(running.home.path / OPERATOR, thieving_app(tmp_path, {}, report), {})
-    FaultyFederation(running).finish(FlowerRun(running.home, command, folder=OPERATOR))
-    of_server, *of_nodes = json.loads(report.read_text())
-    assert of_server == []
-    assert len(of_nodes) == len(running.federation.nodes)
-    for (said,) in of_nodes:
-        assert said.startswith("the app is not signed, and this node runs signed apps only: ")
-        assert "\n" not in said
-    assert handed_on(running) == before
-
-
 def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
     """Each run ends with a node's line, and no SuperNode has handed a message on to an app."""
     client, content = running.superlink_client(), build_bundle()
@@ -273,7 +277,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
     """Signed, so that it runs at all. It finds what lies in its own folders, and its own SuperNode."""
     root, ports = running.home.path, running.place.ports
     others = [name for name in running.services if not running.services[name].runs_app]
-    patterns = ("*/credentials/*.key", "*/ledger/*", "*/data/*", "*/state/*", "*.log")
+    patterns = ("*/credentials/*.key", "*/ledger/*", "*/data/*", "*/state/*", "*/guard/*.token", "*.log")
     files = [path for pattern in patterns for path in root.glob(pattern) if path.is_file()]
     folders = [Path("/proc"), PROJECT, root, *(path for path in root.glob("*/*") if path.is_dir())]
     aims = {
@@ -281,6 +285,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
         "folders": [*map(str, folders)],
         "processes": [each.pid for name in others for each in running.home.processes(f"{name}/home")],
         "ports": [*ports.values()],
+        "variables": ["OPERATORS_TOKEN", "FLWR_HOME"],
     }
     assert {path.name for path in files} >= {"identity.key", "node.key", "examples.npz", DATABASE}
     assert len(aims["processes"]) >= len(others)
@@ -300,12 +305,16 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
         """What a thief gets in place of a SuperExec, whose port it may take at another address."""
         own = [root / name / folder for folder in ("credentials", "home")]
         reached = (f"connect {ports[superlink_or_node]}", f"bind {ports[name]}")
-        return {*reached, *(f"list {path}" for path in (*own, *seen))}
+        return {*reached, *(f"list {path}" for path in (*own, *seen)), "variable FLWR_HOME"}
 
     read = {f"read {path}" for path in (root / SERVER_SUPEREXEC / DATA).iterdir()}
     own = [root / SERVER_SUPEREXEC / folder for folder in (DATA, RUNS)]
     assert set(of_server) == got(SERVER_SUPEREXEC, SUPERLINK, *own) | read
-    expected = [got(n.superexec, n.supernode, root / n.guard / GUARD) for n in running.federation.nodes]
+    expected = [
+        got(n.superexec, n.supernode, root / n.guard / GUARD)
+        | {f"read {token_file(root / n.guard / GUARD / SOCKET_FILE)}"}
+        for n in running.federation.nodes
+    ]
     assert sorted(map(sorted, of_nodes)) == sorted(map(sorted, expected))
 
 

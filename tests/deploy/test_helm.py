@@ -60,7 +60,7 @@ def test_every_service_network_and_folder_of_compose_has_its_counterpart(kind):
 @pytest.mark.parametrize(
     ("kind", "one", "other", "folder"),
     [
-        ("edge", "server-superexec", "edge-client-1-superexec", "edge-client-1-superexec-mailbox"),
+        ("edge", "server-superexec", "edge-client-1-guard", "edge-client-1-superexec-mailbox"),
         ("node", "node-3-superexec", "node-3-guard", "node-3-guard-guard"),
     ],
 )

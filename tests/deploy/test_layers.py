@@ -46,7 +46,8 @@ def test_an_edge_client_has_the_folder_of_its_edge_and_neither_data_nor_a_budget
         service.name: [folder.name for folder in service.folders]
         for service in services(layers.cloud, Containers())
     }
-    assert seen["edge-client-1-superexec"] == ["mailbox"]
+    assert seen["edge-client-1-superexec"] == ["guard"]
+    assert seen["edge-client-1-guard"] == ["mailbox", "guard"]
     words = layers.words("cloud", ["training.local_steps=8", "method.local_aggregations=1"])
     assert {"method=edge_average", "secagg=off", "training.local_steps=8"} <= set(words)
     assert "dataset.num_clients=2" in words

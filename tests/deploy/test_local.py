@@ -95,12 +95,18 @@ def test_nothing_starts_without_a_wall_that_is_required(monkeypatch, capsys, wor
     assert err.count("\n") == 1
 
 
-def test_what_a_training_names_is_reached_by_the_servers_app(tmp_path):
+def test_what_a_training_names_is_reached_by_the_servers_app(tmp_path, monkeypatch):
     there, mailbox = tmp_path / "there", tmp_path / "mailbox"
     there.mkdir()
     words = [f"dataset.path={there}", f"dataset.test_path={tmp_path / 'none'}", f"run.directory={tmp_path}"]
     assert Named.by(words, mailbox) == Named((there,), (mailbox,))
-    assert Named.by(["run.mlflow=http://localhost:5000"]).connects == (5000,)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
+    tracked = Named.by(["run.mlflow=http://localhost:5000"])
+    assert tracked.connects == (5000,)
+    assert "MLFLOW_TRACKING_TOKEN" in tracked.variables
+    assert Named.by(["privacy.budgets=[1]"]).variables == ()
+    for name in ("MLFLOW_TRACKING_TOKEN", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
     assert Named.by(["run.mlflow=https://example.org/x", "privacy.budgets=[1]"]) == Named(connects=(443,))
 
 

@@ -1,6 +1,7 @@
 """An app that takes what it can get, and its code alone: ``python thief.py AIMS`` prints what it got.
 
-Aims are JSON: by kind, the files, folders, processes, ports and abstract sockets that are none of its own.
+Aims are JSON: by kind, the files, folders, processes, ports, abstract sockets and variables that are none of
+its own.
 """
 
 import ctypes
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ATTACH, DETACH = 16, 17
-ALL = ("read", "write", "list", "environment", "trace", "signal", "connect", "bind", "abstract")
+ALL = ("read", "write", "list", "environment", "trace", "signal", "connect", "bind", "abstract", "variable")
 
 
 def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
@@ -30,6 +31,7 @@ def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
         "connect": ("ports", lambda port: socket.create_connection(("127.0.0.1", port), 5)),
         "bind": ("ports", lambda port: socket.socket().bind(("127.0.0.2", port))),
         "abstract": ("names", lambda name: socket.socket(socket.AF_UNIX).connect(f"\0{name}")),
+        "variable": ("variables", variable),
     }
     got = []
     for way in ALL:
@@ -39,6 +41,12 @@ def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
                 attempt(aim)
                 got.append(f"{way} {aim}")
     return got
+
+
+def variable(name: str) -> None:
+    """Find a variable of the environment."""
+    if name not in os.environ:
+        raise OSError(f"no {name}")
 
 
 def trace(pid: int) -> None:
