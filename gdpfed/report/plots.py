@@ -187,18 +187,22 @@ def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str
 
 
 def draw_curves(
-    axes: Axes, curves: Sequence[tuple[Mapping[str, Any], str, Sequence[Spread]]], metric: str = DEFAULT
+    axes: Axes,
+    curves: Sequence[tuple[Mapping[str, Any], str, Sequence[Spread]]],
+    metric: str = DEFAULT,
+    beside: Sequence[float] = (),
 ) -> None:
     """Mean of a metric after every round, as it is shown, and one standard deviation around it.
 
     The axis goes from the lowest to the highest of all curves, and its label says so. `axes`: where to draw.
     `curves`: style, label and one figure a round, of every curve. `metric`: by name.
+    `beside`: what else the axis has to show, scaled.
     """
-    drawn: list[float] = []
+    drawn = list(beside)
     for style, label, spreads in curves:
         rounds = range(1, len(spreads) + 1)
         means = [spread.mean for spread in spreads]
-        axes.plot(rounds, means, label=label, markevery=markers_every(len(means)), **style)
+        axes.plot(rounds, means, label=label, markevery=markers_every(len(means)), clip_on=False, **style)
         below = [spread.mean - (spread.stddev or 0.0) for spread in spreads]
         above = [spread.mean + (spread.stddev or 0.0) for spread in spreads]
         axes.fill_between(rounds, below, above, color=style["color"], alpha=BAND_OPACITY, linewidth=0)
@@ -240,10 +244,11 @@ def accuracy_curve(
     (style,) = method_styles([method])
     metric = records[-1].shown[0] if records else DEFAULT
     scaled = MetricDisplay.of(metric).scaled
-    draw_curves(axes, [(style, method, [Spread.of([scaled(each.shown[1])]) for each in records])], metric)
-    if base_rate is not None and metric == DEFAULT:
-        axes.axhline(scaled(base_rate), color="black", linewidth=0.8, linestyle=":")
-        axes.set_ylim(bottom=min(axes.get_ylim()[0], scaled(base_rate) - 2))
+    curve = [Spread.of([scaled(each.shown[1])]) for each in records]
+    beside = [scaled(base_rate)] if base_rate is not None and metric == DEFAULT else []
+    draw_curves(axes, [(style, method, curve)], metric, beside)
+    if base_rate is not None and beside:
+        axes.axhline(scaled(base_rate), color="black", linewidth=0.8, linestyle=":", clip_on=False)
         axes.annotate("most frequent class", (1, scaled(base_rate)), fontsize="small", va="bottom")
     save(figure, path)
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
-from gdpfed.report.plots import draw_curves, method_styles
+from gdpfed.report.plots import draw_curves, line_style, method_styles
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
 SEEN_BY = {
@@ -79,3 +79,11 @@ def test_titles_name_methods_and_data_in_words():
     assert dataset_label("image_folder", "/data/xrays") == "own pictures in xrays"
     assert dataset_label("npz", "/data/mine.npz") == "own data in mine.npz"
     assert dataset_label("cifar10", "/data") == "CIFAR-10"
+
+
+def test_the_axis_shows_what_lies_beside_the_curves_and_whole_lines_at_its_ends():
+    axes = Figure().subplots()
+    draw_curves(axes, [(line_style(0), "a", [Spread.of([90.0]), Spread.of([100.0])])], beside=[63.0])
+    assert axes.get_ylim() == (60, 100)
+    assert axes.get_ylabel().endswith("axis from 60 to 100")
+    assert not axes.lines[0].get_clip_on()
