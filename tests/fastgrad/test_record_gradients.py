@@ -1,5 +1,6 @@
 """Sums of clipped gradients, against one record at a time by autograd; models that couple records."""
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,9 @@ def test_every_built_in_model_is_clipped_as_one_record_at_a_time_would_be(name):
     x, y = records(form, 3 if name == "resnet18" else 7)
     gradients = chosen(model, *records(form, 3, seed=2))
     assert gradients.form == BUILT_IN[name][1]
-    expected = one_at_a_time(model, x, y)
+    # In single precision torch may round one of millions of activations to the other side of a kink.
+    exact = x.double() if x.is_floating_point() else x
+    expected = one_at_a_time(deepcopy(model).double(), exact, y)
     # Some are clipped and some are not.
     norm = float(expected.norm(dim=1).median())
     total = clipped_sum(expected, norm)
