@@ -26,7 +26,7 @@ ODD = {
 
 
 def odd_update(kind):
-    def train(model, theta, data, training, *, rng, device, loss):
+    def train(model, theta, data, training, *, rng, device, loss, added):
         update = torch.zeros(len(theta), dtype=torch.float64)
         update[5 : 5 + len(ODD[kind])] = torch.tensor(ODD[kind], dtype=torch.float64)
         return update

@@ -75,7 +75,7 @@ def cached_figure(*each, **more):
     return FIGURES[key]
 
 
-def standing_still(model, theta, data, training, *, rng, device, loss):
+def standing_still(model, theta, data, training, *, rng, device, loss, added):
     """What was learnt is not looked at here."""
     return torch.zeros(len(theta), dtype=torch.float64)
 
