@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
+from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.persons import grouped
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
@@ -79,9 +80,10 @@ class ExampleForm:
         num_classes: labels run from 0 to one less; 1 where a label is a number in [-1, 1].
         columns: what names the declaration of the run's table; None where it has no table.
         features: the transform that pictures go through; None where there is none.
-        picture_shape: of a picture before it.
+        picture_shape: of an example before it.
         by_person: whether a training record is a person with all its rows.
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
+        encoder: where the transform is an encoder from a file.
     """
 
     input_shape: tuple[int, ...]
@@ -92,11 +94,19 @@ class ExampleForm:
     picture_shape: tuple[int, ...] | None = None
     by_person: bool = False
     vocabulary: int | None = None
+    encoder: Encoder | None = None
 
     @property
     def num_tokens(self) -> int:
         """From 0 to one less than this, where inputs are tokens."""
-        return self.vocabulary or self.num_classes
+        encoded = None if self.encoder is None else self.encoder.vocabulary
+        return self.vocabulary or encoded or self.num_classes
+
+    @property
+    def own_dtype(self) -> str:
+        """The data type of an example as a client has it, before any transform."""
+        of_texts = self.encoder is not None and self.encoder.vocabulary is not None
+        return "int64" if of_texts else self.input_dtype
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -123,7 +133,10 @@ class ExampleForm:
         Raises TypeError, KeyError: they are those of no form.
         """
         picture = values["picture_shape"] and tuple(values["picture_shape"])
-        return cls(**{**values, "input_shape": tuple(values["input_shape"]), "picture_shape": picture})
+        said = values.get("encoder")
+        encoder = None if said is None else Encoder.from_values(said)
+        shapes = {"input_shape": tuple(values["input_shape"]), "picture_shape": picture}
+        return cls(**{**values, **shapes, "encoder": encoder})
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
@@ -137,6 +150,7 @@ class ExampleForm:
             data.picture_shape,
             data.by_person,
             data.vocabulary,
+            data.encoder,
         )
 
 
@@ -256,7 +270,7 @@ def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Sp
 
     Raises LearningError: as in `own_arrays`.
     """
-    kinds = form.input_dtype, form.label_dtype, form.columns
+    kinds = form.own_dtype, form.label_dtype, form.columns
     own = own_arrays(path, form.own_shape, *kinds, for_testing=for_testing)
     blank = _unusable(own, form)
     if blank.any():
@@ -264,14 +278,14 @@ def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Sp
         own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own
-    return replace(own, x=transform_of(form.features)(own.x.astype(np.float32)))
+    return replace(own, x=transform_of(form.features, form.encoder)(own.x))
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
     """Which examples have a label of no class or a token that is not in the vocabulary, shape (N,)."""
     low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
     unusable = ~((own.y >= low) & (own.y <= high))
-    if np.dtype(form.input_dtype).kind == "i":
+    if np.dtype(form.own_dtype).kind == "i":
         tokens = own.x.reshape(len(own), -1)
         unusable |= ((tokens < 0) | (tokens >= form.num_tokens)).any(axis=1)
     return unusable

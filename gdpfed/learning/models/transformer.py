@@ -211,8 +211,10 @@ class Speaker(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return products of states and embeddings."""
-        states = self.transformer(input_ids=tokens).last_hidden_state
-        return functional.linear(states, self.transformer.get_parameter("wte.weight"))
+        encoder: Any = self.transformer
+        states = encoder(input_ids=tokens).last_hidden_state
+        # Whatever stands in its place: torch.func puts a tensor there that is no parameter.
+        return functional.linear(states, encoder.wte.weight)
 
 
 class Classifier(nn.Module):
