@@ -145,7 +145,7 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     # Where nothing is promised there is no delta either.
     delta = plan.delta if plan.private else config.privacy.delta or DEFAULT_DELTA
     data = task.load()
-    if not isinstance(data.train, Split) or not isinstance(data.test, Split) or data.num_classes < 2:
+    if not isinstance(data.train, Split) or not isinstance(data.test, Split) or not data.labels.is_one_class:
         raise ReportError(f"{directory}: only records with classes and a test split can be told apart")
     _, _, model = read_model(directory)
     places = [task.client_indices(client) for client in range(task.num_clients)]

@@ -100,15 +100,15 @@ def _tried(
 ) -> float:
     """What a setting reaches on all parts, each under a model that is trained on the others.
 
-    That is the share of right answers or, where labels are numbers, minus the loss. Of classes a loss would
-    make a client with few records, which no model tells from others, vote for the most timid setting.
+    That is the share of right answers or, where labels are no classes, minus the loss. Of classes a loss
+    would make a client with few records, which no model tells from others, vote for the most timid setting.
     """
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
     rests = [np.setdiff1d(np.arange(len(data)), part) for part in parts]
     by = client.steps_on_records if order.work == "vote" else client.rounds
     reached, tested = 0.0, sum(map(len, parts))
-    classes = 0 if order.task.form is None else order.task.form.num_classes
+    classes = order.task.classes_counted
     for part, change in zip(parts, by(order, order.records, theta, setting, data, rests), strict=True):
         found = evaluate(
             client.model,
@@ -116,8 +116,7 @@ def _tried(
             data.take(part),
             loss=order.task.make_loss(),
             device=client.device,
-            metrics=None if classes > 1 else {},
-            target_range=None if classes > 1 else (-1.0, 1.0),
+            metrics=None if classes else {},
         )
         lost = found.loss if found.loss is not None and isfinite(found.loss) else np.inf
         reached += len(part) / tested * (-lost if found.accuracy is None else found.accuracy)

@@ -174,12 +174,12 @@ class BatchedTraining:
         with self._products():
             with self._forward():
                 logits = self.logits(leaf, x, keys)
-            losses = self._loss(logits.float().flatten(0, 1), y.flatten())
+            losses = self._loss(logits.float().flatten(0, 1), y.flatten(0, 1))
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
         return gradient
 
     def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
-        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, classes)."""
+        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, ...)."""
         parts = torch.split(thetas, self._sizes, dim=1)
         parameters = {
             name: part.view(-1, *shape)

@@ -14,8 +14,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import gdpfed
 from gdpfed.learning.data.named_partitions import PARTITIONS
+from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.training.optimizers import SCHEDULES
-from gdpfed.learning.training.record_losses import LOSSES
 from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
@@ -155,7 +155,9 @@ def test_what_is_registered_is_trained_with_and_bounded_as_anything_else(tmp_pat
         < 100
     )
     assert gdpfed.audit_run(run.path).passed
-    with pytest.raises(gdpfed.InputError, match="nothing of kind 'clip' to register: choose dataset, loss"):
+    with pytest.raises(
+        gdpfed.InputError, match="nothing of kind 'clip' to register: choose dataset, label_kind"
+    ):
         gdpfed.register("clip", "none", far_off)
     with pytest.raises(gdpfed.InputError, match="there is a loss 'far_off' already"):
         gdpfed.register("loss", "far_off", halves)

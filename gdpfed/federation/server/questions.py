@@ -18,6 +18,7 @@ from gdpfed.clients.messages import (
     INPUT_DTYPE,
     INPUT_SHAPE,
     LABEL_DTYPE,
+    LABEL_SHAPE,
     MODE,
     ROSTER_DIGEST,
     SIGNATURE,
@@ -166,7 +167,8 @@ class Questions:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.input_dtype
-            question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
+            question[LABEL_DTYPE], question[LABEL_SHAPE] = form.labels.dtype, list(form.label_shape)
+            question[COLUMNS] = form.columns or ""
         if self._signed:
             self._challenges[node_id] = os.urandom(CHALLENGE_BYTES)
             question[CHALLENGE], question[ROSTER_DIGEST] = self._challenges[node_id], self._digest

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Split
-from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT, labels_as_table, shared_out
+from gdpfed.learning.data.named_partitions import (
+    BY_CLASS,
+    BY_LABEL,
+    OF_ONE_CLIENT,
+    labels_as_table,
+    shared_out,
+)
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
@@ -67,6 +73,7 @@ class Partition:
                 f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
                 "use dataset.partition=natural or iid"
             )
+        _refuse_labels(self.name, data)
         if self.name not in OF_ONE_CLIENT:
             return self._shared_out(data)[client_id]
         if self.options:
@@ -88,6 +95,15 @@ class Partition:
         raise LearningError(
             f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
             "iid, labels, natural, shards with their number, or dirichlet with an alpha"
+        )
+
+
+def _refuse_labels(name: str, data: Dataset) -> None:
+    labels = data.labels
+    if (name in BY_CLASS and not labels.is_one_class) or (name in BY_LABEL and labels.shape):
+        raise LearningError(
+            f"dataset.partition={name} shares out classes, and the labels of this data set are "
+            f"{labels.words}: use dataset.partition=iid"
         )
 
 
@@ -142,11 +158,6 @@ def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: in
 
     Raises LearningError: more clients than examples, or labels that are numbers.
     """
-    if not np.issubdtype(data.train.y.dtype, np.integer):
-        raise LearningError(
-            "dataset.partition=dirichlet shares out classes, and the labels of this data set are numbers: "
-            "use dataset.partition=iid"
-        )
     if num_clients > len(data.train):
         raise LearningError(
             f"dataset.num_clients={num_clients} is more than the {len(data.train)} examples that "

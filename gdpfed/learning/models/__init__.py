@@ -14,7 +14,7 @@ from gdpfed.learning.models.build import (
     count_parameters,
     refuse_changing_buffers,
 )
-from gdpfed.learning.models.networks import cnn2, cnn3, linear, lstm, mlp, ngram, resnet18, softmax
+from gdpfed.learning.models.networks import cnn2, cnn3, fcn, linear, lstm, mlp, ngram, resnet18, softmax
 from gdpfed.learning.models.vector import (
     assign,
     dimension_of,
@@ -30,6 +30,7 @@ register = MODELS.register
 
 register("cnn2", cnn2)
 register("cnn3", cnn3)
+register("fcn", fcn)
 register("linear", linear)
 register("lstm", lstm)
 register("mlp", mlp)

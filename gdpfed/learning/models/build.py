@@ -71,11 +71,14 @@ def build_model(
     seed: int,
     input_dtype: npt.DTypeLike = np.float32,
     options: Options = (),
+    outputs: tuple[int, ...] | None = None,
 ) -> nn.Module:
     """Build a model whose initial parameters depend on ``seed`` alone.
 
+    `outputs`: the shape of what it must say of a record; None where that is not looked at.
+
     Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
-    take, or buffers that change in training.
+    take, outputs of another shape, or buffers that change in training.
     """
     builder = check_model(name, options)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
@@ -84,13 +87,18 @@ def build_model(
         try:
             model = with_drawn_dropout(builder(input_shape, num_classes, **dict(options)))
             with torch.no_grad():
-                model(example)
+                said = tuple(model(example).shape[1:])
         except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             raise LearningError(
                 f"dataset.model={name} cannot take examples of shape {input_shape} and type "
                 f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
             ) from None
         refuse_changing_buffers(model, example)
+    if outputs is not None and said != outputs:
+        raise LearningError(
+            f"dataset.model={name} says numbers of shape {said} of a record, and these labels need "
+            f"{outputs}: choose another model, such as fcn for a class at every pixel"
+        )
     if not dimension_of(model):
         raise LearningError(
             f"dataset.model={name} has no trainable parameter: requires_grad says which train"
