@@ -6,6 +6,8 @@ from omegaconf import MISSING
 
 from conf.schema.checks import require, require_limits
 
+AUTO, LOCAL, RAY = "auto", "local", "ray"
+BACKENDS = (LOCAL, RAY)
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "batched", "sequential")
 EVALUATIONS = ("server", "nodes", "both")
@@ -59,8 +61,14 @@ class SimulationConfig:
     workers: int | None = None
     clients_at_once: int | None = None
     precision: str = "float32"
+    backend: str = LOCAL
+    ray_address: str = AUTO
 
     def validate(self) -> None:
+        require(
+            self.backend in BACKENDS, f"simulation.backend={self.backend} is none of {', '.join(BACKENDS)}"
+        )
+        self._check_address()
         require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
         for key in ("workers", "clients_at_once"):
             value = getattr(self, key)
@@ -76,6 +84,18 @@ class SimulationConfig:
             self.precision == "float32" or self.engine != "sequential",
             f"simulation.precision={self.precision} needs simulation.engine=batched: one client after the "
             "other trains as a node does, in float32",
+        )
+
+    def _check_address(self) -> None:
+        address = self.ray_address
+        require(
+            self.backend == RAY or address == AUTO,
+            f"simulation.ray_address={address} is for simulation.backend=ray: set that, or leave it out",
+        )
+        host, _, port = address.rpartition(":")
+        require(
+            address in (AUTO, LOCAL) or (bool(host) and "/" not in host and port.isdecimal()),
+            f"simulation.ray_address={address} is none of auto, local, or HOST:PORT as 'ray start' prints it",
         )
 
 
