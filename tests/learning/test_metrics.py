@@ -89,7 +89,12 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
 @pytest.mark.parametrize(
     ("name", "weights", "classes", "words"),
     [
-        ("entropy", (), 2, "no loss 'entropy': choose one of cross_entropy, huber, next_token, squared_error"),
+        (
+            "entropy",
+            (),
+            2,
+            "no loss 'entropy': choose one of cross_entropy, huber, next_token, squared_error",
+        ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),
         ("squared_error", (), 3, "does not fit labels that are 3 classes: .* dataset.loss=cross_entropy"),
         ("cross_entropy", (1.0, 2.0), 3, "class_weights has 2 numbers: give 3, one a class"),
