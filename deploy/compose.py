@@ -43,7 +43,7 @@ from deploy.containers import (
 from deploy.edges import CLOUD, Layers
 from deploy.federation import Federation, TopologyError
 from deploy.operate import federation_overrides
-from deploy.options import federation_words
+from deploy.options import federation_words, unprotected_words
 from deploy.placements import CREDENTIALS, Containers
 from deploy.topology import (
     DATA,
@@ -268,8 +268,7 @@ def host_file(
     every = sum(len(edge.nodes) for edge in layers.edges.values())
     words = (
         *("--edges", str(len(layers.edges)), "--nodes", str(every), "--host", host),
-        *(("--without-guard",) if layers.cloud.unguarded else ()),
-        *(("--unsigned-apps",) if layers.cloud.unsigned_apps else ()),
+        *unprotected_words(layers.cloud),
     )
     overrides = layers.overrides(host)
     place = place or Containers(CLOUD_HOST)

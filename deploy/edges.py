@@ -6,6 +6,7 @@ Each edge is a federation of its own, and its edge client is a node of the cloud
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
@@ -142,12 +143,9 @@ def layers_of(options: argparse.Namespace) -> Layers:
         trusted_edges=trusted,
         unsigned_apps=options.unsigned_apps,
     )
-    sized = {
-        name: replace(edge, parameters=options.parameters, unguarded=options.without_guard)
-        for name, edge in made.edges.items()
-    }
-    cloud = replace(made.cloud, parameters=options.parameters, unguarded=options.without_guard)
-    made = replace(made, cloud=cloud, edges=sized)
+    described = partial(replace, parameters=options.parameters, unguarded=options.without_guard)
+    edges = {name: described(edge) for name, edge in made.edges.items()}
+    made = replace(made, cloud=described(made.cloud), edges=edges)
     if options.host is not None and options.host not in made.hosts:
         raise TopologyError(f"--host {options.host} is none of {', '.join(made.hosts)}")
     return made

@@ -129,6 +129,13 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
         *_listed("--aversions", [node.aversion for node in federation.nodes]),
         *_listed("--first-budgets", [node.first_budget for node in federation.nodes]),
         *(() if federation.most_rounds is None else ("--max-participations", str(federation.most_rounds))),
+        *unprotected_words(federation),
+    )
+
+
+def unprotected_words(federation: Federation) -> tuple[str, ...]:
+    """Return the words by which a federation does without guards or signatures."""
+    return (
         *(("--without-guard",) if federation.unguarded else ()),
         *(("--unsigned-apps",) if federation.unsigned_apps else ()),
     )
