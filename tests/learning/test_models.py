@@ -1,5 +1,7 @@
 """Models: their size, their seed, their options, and gradients of many clients at once."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,18 @@ def draw(name, shape, classes, clients, batch):
 )
 def test_dimensions(name, shape, classes, dimension):
     assert len(flatten(build_model(name, shape, classes, seed=0, input_dtype=dtype_of(name)))) == dimension
+
+
+def test_models_built_at_the_same_time_in_threads_are_each_by_its_seed():
+    """The threads of a process share torch's generator."""
+
+    def parameters(seed):
+        return flatten(build_model("mlp", (1, 8, 8), 10, seed=seed)).tobytes()
+
+    seeds = list(range(8)) * 8
+    with ThreadPoolExecutor(8) as threads:
+        built = list(threads.map(parameters, seeds))
+    assert built == [parameters(seed) for seed in seeds]
 
 
 @pytest.mark.parametrize(("name", "shape", "classes", "options"), MODELS)

@@ -1,9 +1,11 @@
 """Models by name, built for the shape of the data and with options of their own; dropout by keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter, signature
+from threading import RLock
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -19,6 +21,19 @@ from gdpfed.registry import Registry
 
 KEYS = 2**63
 """A key is a whole number from 0 to below this."""
+
+_DRAWING = RLock()
+
+
+@contextmanager
+def draws_by(seed: int) -> Iterator[None]:
+    """Within, torch's own generator begins at ``seed``; afterwards it stands where it stood.
+
+    All threads of a process share that generator, so one thread at a time is within.
+    """
+    with _DRAWING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def with_drawn_dropout(model: nn.Module) -> nn.Module:
@@ -99,8 +114,7 @@ def build_model(
     """
     build = _builder(name, options, given)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with draws_by(seed):
         try:
             model = with_drawn_dropout(build(input_shape, num_classes))
             with torch.no_grad():
@@ -136,7 +150,7 @@ def count_parameters(
     """
     build = _builder(name, options, given)
     try:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        with torch.device("meta"), draws_by(0):
             model = build(input_shape, num_classes)
     except LearningError:
         raise

@@ -16,6 +16,7 @@ from torch.nn import functional
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.persons import NO_ROW
+from gdpfed.learning.models.build import draws_by
 from gdpfed.registry import Registry
 
 LOSSES: Registry[Loss] = Registry("loss", "gdpfed.losses", error=LearningError)
@@ -134,8 +135,7 @@ def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: tor
             )
     was_training = model.training
     model.train()
-    # Each time the same draws, so that a layer that draws, such as dropout, draws the same for all.
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.no_grad():
         expected = _losses(model, loss, x, y)
         if expected.shape != y.shape[:1]:
             raise LearningError(
@@ -155,8 +155,9 @@ def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: tor
 
 
 def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    torch.manual_seed(0)
-    return loss(model(x), y)
+    # Each time the same draws, so that a layer that draws, such as dropout, draws the same for all.
+    with draws_by(0):
+        return loss(model(x), y)
 
 
 def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
