@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo docs sbom test lint types imports check test-faults test-compose test-defences bench pfl-environment opacus-environment deploy-local fuzz clean
+.PHONY: help venv demo docs sbom test lint types imports check test-faults test-compose test-defences test-drills bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
+	@echo "make test-drills    docs/operations.md on processes, its own commands: upgrade, backup, lost folders, ..."
 	@echo "make sbom    sbom.cdx.json: every package of uv.lock that the app needs, as CycloneDX 1.5"
 	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
@@ -80,6 +81,9 @@ test-compose: venv
 
 test-defences: venv
 	$(BIN)/python -m tests.deploy.defences
+
+test-drills: venv
+	$(BIN)/python -m tests.deploy.drills $(OPTIONS)
 
 bench: bench-overhead
 

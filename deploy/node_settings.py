@@ -9,6 +9,7 @@ from gdpfed.federation.node.node_config import (
     CAP_KEY,
     FIRST_BUDGET_KEY,
     LEDGER_COPY_KEY,
+    LOST_ROUNDS_KEY,
     MOST_ROUNDS_KEY,
     RAISED_KEY,
     SETTING_OF,
@@ -56,9 +57,10 @@ def settings_words(federation: Federation, node: Node, paths: NodePaths, own: Ow
     # Records are drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
     believes = not federation.about_records and not federation.trusts_edge
     raised = f"{RAISED_KEY}={own(node, 'RAISED_FROM', '0.0')} "
+    lost = f"{LOST_ROUNDS_KEY}={own(node, 'LOST_ROUNDS', '0')} "
     most = f"{CAP_KEY}={own(node, CAP_SETTING, epsilon)} " if believes else ""
     return (
-        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}{raised}"
+        f"partition-id={node.client_id} {SETTING_OF[federation.unit]}={epsilon} {most}{raised}{lost}"
         f'ledger="{paths.ledger}" {copy}data="{paths.data}" '
         f"minimum-cohort={federation.minimum_cohort} {mode} "
         f"{_types(federation, node, own)}{identity}"

@@ -61,7 +61,7 @@ def put_back(tmp_path, two_runs):
 
 def test_a_ledger_that_was_put_back_with_its_lock_is_refused_in_the_next_run(tmp_path, put_back, caplog):
     with pytest.raises(RunError, match=REFUSAL):
-        run(tmp_path / "third", EVERYBODY, grid=owners(tmp_path))
+        run(tmp_path / "third", EVERYBODY, grid=owners(tmp_path, lost_rounds=0))
     assert not (tmp_path / "third").exists()
     assert f"lacks 2 rounds in which the server has received updates ({put_back}: 2)" in caplog.text
     assert "start the node with lost-rounds=2" in caplog.text

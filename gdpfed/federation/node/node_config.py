@@ -141,7 +141,7 @@ BUDGET_LIMITS: Mapping[str, Kind] = {
     MOST_ROUNDS_KEY: whole(1, 2**31),
     SEPARATION_KEY: whole(1, 2**31),
     RAISED_KEY: amount(),
-    LOST_ROUNDS_KEY: whole(1, 2**31),
+    LOST_ROUNDS_KEY: whole(0, 2**31),
 }
 """What goes with a budget of the node's own: fields of ``Budget``, with hyphens."""
 

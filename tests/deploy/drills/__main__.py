@@ -10,10 +10,13 @@ from pathlib import Path
 from benchmarks.harness import publish
 from gdpfed.report.console import Table
 from tests.deploy.checks import CHECK_COLUMNS, Checks
-from tests.deploy.drills import day, lines
+from tests.deploy.drills import changed, day, kept, lines
+from tests.deploy.drills.processes import Host, hosted
 
-LINES = "lines"
-PARTS = (*day.PARTS, LINES)
+LINES, UPGRADE = "lines", "upgrade"
+OWN = {**kept.PARTS, **changed.PARTS}
+"""Drills with a federation of their own."""
+PARTS = (*day.PARTS, *OWN, UPGRADE, LINES)
 
 
 def main() -> int:
@@ -21,8 +24,14 @@ def main() -> int:
     options = _parser().parse_args()
     checks, further = Checks(), list[Table]()
     try:
-        if set(options.only) - {LINES}:
+        if set(options.only) & day.PARTS.keys():
             day.scenario(options.only, checks)
+        for name in (name for name in OWN if name in options.only):
+            with hosted(Host) as host:
+                OWN[name](host, checks)
+        if UPGRADE in options.only:
+            with hosted(changed.Versions, walled=False) as versions:
+                changed.upgrade(versions, checks)
         if LINES in options.only:
             further = lines.drill(checks)
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from deploy import init
 from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC
 from deploy.federation import Federation, Node
 from deploy.loopback import LoopbackFederation
+from deploy.options import federation_words
 from deploy.placements import credentials_of
 from deploy.topology import ENVIRONMENT, GATE, ROSTER_FILE, SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
@@ -61,8 +62,7 @@ class Day(FaultyFederation):
     @property
     def words(self) -> list[str]:
         """What every command of ``deploy.init`` has here."""
-        nodes = str(len(self.running.federation.nodes))
-        return ["--nodes", nodes, "--budgets", f"{BUDGET:g}", "--directory", str(self.root)]
+        return [*federation_words(self.running.federation), "--directory", str(self.root)]
 
     @property
     def root(self) -> Path:
@@ -74,9 +74,13 @@ class Day(FaultyFederation):
         """The consortium's roster, as it is handed to all."""
         return self.root / PUBLIC / ROSTER_FILE
 
+    def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
+        """Submit a training with these overrides alone, or its continuation."""
+        return self.running.train(name, list(overrides))
+
     def trained(self, name: str, overrides: Collection[str] = LITTLE) -> bool:
         """Train to the end, or go on with a run; all are in its last sum, and it passes its audit."""
-        self.finish(self.running.train(name, list(overrides)))
+        self.finish(self.submit(name, overrides))
         rounds = read_rounds(self.files(name))
         return (
             rounds[-1].survivors == [len(self.running.federation.nodes)]
@@ -86,7 +90,7 @@ class Day(FaultyFederation):
     def refused(self, name: str, words: str, overrides: Collection[str] = LITTLE) -> bool:
         """Train; the run ends with a line that holds these words, of the server or of a node."""
         try:
-            self.finish(self.running.train(name, list(overrides)))
+            self.finish(self.submit(name, overrides))
         except LaunchError as error:
             said = f"{error} {' '.join(self.running.home.read('flower.log').split())}"
             if re.search(words, said):
@@ -96,7 +100,7 @@ class Day(FaultyFederation):
 
     def paused(self, name: str) -> bool:
         """Train the first round of a run of two; the run waits to be resumed."""
-        self.finish(self.running.train(name, list(PAUSED)))
+        self.finish(self.submit(name, PAUSED))
         return len(read_rounds(self.files(name))) == 1
 
     def finish(self, run: FlowerRun) -> str:

@@ -5,13 +5,13 @@ overlay in memory. It needs root and systemd.
 """
 
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from gdpfed.launch.home import PROJECT
+from tests.deploy.drills.page import blocks
 
 SECTION = "Without containers"
 BOOT = Path(__file__).with_suffix(".sh")
@@ -47,17 +47,9 @@ systemctl --no-pager --no-legend list-units 'gdpfed-*'
 """
 
 
-def blocks() -> list[str]:
-    """The commands of the section, block by block: server, node, restart, training."""
-    text = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = text.partition(f"\n## {SECTION}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"(?:^    .+\n)+", section, re.MULTILINE)
-    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in found]
-
-
 def main() -> int:
     """Run the section; the exit status of the first command that failed."""
-    server, node, restart, train = blocks()
+    server, node, restart, train = blocks(SECTION)
     # On this machine the certificate is where it is to be put.
     copied = f"rm -r units\ncp {PUBLIC}/superlink-ca.crt .\nrm {PUBLIC}/superlink-ca.crt\n"
     of_node = [

@@ -1,0 +1,178 @@
+"""Drills on what changes: nodes that come and go by name, and versions, one party after the other."""
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from deploy.loopback import LoopbackFederation
+from deploy.topology import SERVER
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.versions import project_version
+from gdpfed.launch.flower_run import FlowerRun
+from gdpfed.launch.home import PROJECT
+from tests.deploy.checks import Checks
+from tests.deploy.drills.day import LITTLE, TWO
+from tests.deploy.drills.page import blocks
+from tests.deploy.drills.processes import Host, running_from
+from tests.deploy.faulty_app import FILES, FOLDERS, copy_of_project
+
+FOUR = (*LITTLE, "run.num_rounds=4")
+FOUR_ROUNDS = [0, 1, 2, 3]
+NEXT, OTHER_FORMAT = "0.999.0", "0.999.1"
+NAMES, UPGRADE = "Adding and removing a node", "Upgrading"
+FORMAT = ("gdpfed/runs/file_formats.py", "FORMAT_VERSION = 1", "FORMAT_VERSION = 2")
+
+
+def names(host: Host, check: Checks) -> None:
+    """Add a node by its name, remove it, and let it return."""
+    add, remove, again = blocks(NAMES)
+    three = listed(host)
+    numbers = [int(json.loads(host.roster.read_bytes())["number"])]
+
+    def resumed() -> bool:
+        host.finish(host.submit("begun", TWO))
+        return host.sums("begun") == [[3], [3]]
+
+    def higher() -> bool:
+        numbers.append(int(json.loads(host.roster.read_bytes())["number"]))
+        return numbers[-1] > numbers[-2]
+
+    def added() -> bool:
+        host.follow(add)
+        four = listed(host)
+        return set(four) - set(three) == {"node-3"} and three.items() <= four.items() and higher()
+
+    def removed() -> bool:
+        host.follow(remove)
+        return listed(host) == three and higher()
+
+    def returned() -> bool:
+        host.follow(again)
+        return {*listed(host)} == {*three, "node-3"} and higher()
+
+    def charged() -> bool:
+        return host.charged_by(host.nodes[-1]) == [[0], [0]]
+
+    check("a run of two rounds pauses after the first", lambda: host.until_round("begun", 1, TWO))
+    check("a node is added: the others keep name and id, and the roster has a higher number", added)
+    check("the run that had begun goes on with its three", resumed)
+    check("all four are in the sum of the next run", lambda: host.trained("four"))
+    check("it is removed by its name, and the roster has a higher number", removed)
+    check("three are in the sum of the next run", lambda: host.trained("three"))
+    check("it returns under a new key", returned)
+    check(
+        "all four train, and its ledger holds both of its runs",
+        lambda: host.trained("returned") and charged(),
+    )
+
+
+def listed(host: Host) -> dict[str, str]:
+    """The id of every registered node by its name; all are online."""
+    lines = [line.split() for line in host.job("nodes", ()).splitlines()]
+    return {name: node_id for name, node_id, status in lines if status == "online"}
+
+
+class Versions(Host):
+    """A host whose parties change to another version of the project, each when it is told to.
+
+    `pulled`: the checkout that ``git pull`` has brought. `of_party`: from which each party runs.
+    """
+
+    def __init__(self, running: LoopbackFederation, folder: Path) -> None:
+        super().__init__(running, folder)
+        self.pulled = PROJECT
+        self.of_party = {each.party: PROJECT for each in running.services.values()}
+
+    def carry_out(self, command: str) -> str:
+        """Carry out one command; those of git and of single parties' files, too."""
+        words = command.split()
+        if words == ["git", "pull"]:
+            self.pulled = next_version(self.folder / NEXT, NEXT)
+            return ""
+        match words:
+            case ["docker", "compose", "-f", file, "build"]:
+                self.of_party[Path(file).stem] = self.pulled
+                return ""
+            case ["docker", "compose", "-f", file, "up", *_]:
+                return self.change(Path(file).stem)
+            case ["docker", "compose", "-f", _, *rest]:
+                return self.compose(rest)
+        return super().carry_out(command)
+
+    def change(self, party: str) -> str:
+        """Start the services of a party anew, from its checkout."""
+        mine = [each.name for each in self.running.services.values() if each.party == party]
+        self.stop(*mine)
+        with running_from(self.of_party[party]):
+            self.up(*mine)
+        return ""
+
+    def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
+        """Submit a training of the app that the server's checkout has."""
+        with running_from(self.of_party[SERVER]):
+            return super().submit(name, overrides)
+
+
+def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -> Path:
+    """Copy this checkout under another version; `changes`: file, code, and what takes its place."""
+    if checkout.exists():
+        return checkout
+    checkout.mkdir()
+    copy_of_project(checkout, (*FOLDERS, "deploy"), FILES)
+    here = f'version = "{project_version()}"'
+    for file, code, other in (("pyproject.toml", here, f'version = "{version}"'), *changes):
+        text = (checkout / file).read_text(encoding="utf-8")
+        if code not in text:
+            raise ValueError(f"{file} has no {code}: mend the drill")
+        (checkout / file).write_text(text.replace(code, other, 1), encoding="utf-8")
+    # What an installation would leave, by which a package knows its version.
+    installed = checkout / f"gdpfed-{version}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gdpfed\nVersion: {version}\n")
+    return checkout
+
+
+def upgrade(host: Versions, check: Checks) -> None:
+    """Change the server's version in the middle of a run, then each node's, with a round after each."""
+    server, node, resume = blocks(UPGRADE)
+    nodes, name = host.nodes, "upgraded"
+
+    def round_after(number: int, words: str) -> bool:
+        host.follow(words)
+        return host.until_round(name, number, FOUR)
+
+    def differing() -> str:
+        said = " ".join(host.running.home.read("flower.log").split())
+        found = re.search(r"clients have other versions than the server .*? at ([\d, ]+)", said)
+        return found[1].strip() if found else ""
+
+    def ended() -> bool:
+        for which in ("node-1", "node-2"):
+            host.follow(node.replace("node-1", which))
+        host.follow(resume, run=name)
+        return differing() == "" and host.sums(name) == [[len(nodes)]] * len(FOUR_ROUNDS)
+
+    def refused() -> bool:
+        other = next_version(host.folder / OTHER_FORMAT, OTHER_FORMAT, FORMAT)
+        host.of_party[SERVER] = other
+        with running_from(other):
+            host.job("init", ())
+        return host.refused(name, "this gdpfed reads version 2", FOUR)
+
+    check("a run of four rounds pauses after the first", lambda: host.until_round(name, 1, FOUR))
+    check("the server changes its version, and the run goes on", lambda: round_after(2, server))
+    check("its log names the nodes that have another one", lambda: differing() == "0, 1, 2")
+    first = node.replace("node-1", "node-0")
+    check("node-0 changes, and the run goes on", lambda: round_after(3, first))
+    check("its log names the two that are left", lambda: differing() == "1, 2")
+    check("they change, and the run is resumed to its end, with all in each sum", ended)
+    check("the run passes its audit", lambda: audit_run(host.files(name)).passed)
+    check(
+        "each round is charged once, in the ledger of each node",
+        lambda: all(host.charged_by(each) == [FOUR_ROUNDS] for each in nodes),
+    )
+    check("a version with another format of a run's files refuses it, in one line", refused)
+
+
+PARTS = {"names": names}

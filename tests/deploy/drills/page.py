@@ -1,0 +1,25 @@
+"""The commands of docs/operations.md, section by section: what drills carry out as it stands there."""
+
+import re
+
+from gdpfed.launch.home import PROJECT
+
+PAGE = PROJECT / "docs" / "operations.md"
+
+
+def blocks(title: str) -> list[str]:
+    """The commands below a heading, block by block, up to the next heading.
+
+    Raises LookupError: the page has no such heading, or no command below it.
+    """
+    text = PAGE.read_text(encoding="utf-8")
+    section = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"(?:^    .+\n)+", section[1], re.MULTILINE) if section else []
+    if not found:
+        raise LookupError(f"{PAGE.name} has no commands below {title!r}: mend the page or its drill")
+    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def commands_of(block: str) -> list[str]:
+    """The commands of a block, each on one line."""
+    return block.replace("\\\n", " ").splitlines()
