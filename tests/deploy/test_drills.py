@@ -6,16 +6,18 @@ What they find is for ``python -m tests.deploy.drills``, in many minutes.
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from deploy.federation import Federation
+from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback
 from deploy.topology import LEDGER, LEDGER_FILE, services
 from gdpfed.errors import LaunchError
 from tests.deploy.drills import changed, kept, without_containers
 from tests.deploy.drills.page import blocks, commands_of
-from tests.deploy.drills.processes import FILE, INTRODUCTION, VARIABLES, described, shell
+from tests.deploy.drills.processes import FILE, INTRODUCTION, VARIABLES, described, running_from, shell
 
 SECTIONS = {
     INTRODUCTION: 1,
@@ -42,9 +44,9 @@ class Noted(changed.Versions):
             runs=Path("/the/runs"),
             ledger_of=lambda node: Path(place.folder(node.superexec, LEDGER)) / LEDGER_FILE,
         )
-        self.done = []
+        self.done: list[tuple[str, ...]] = []
         running.home.path.mkdir()
-        super().__init__(running, folder)
+        super().__init__(cast("LoopbackFederation", running), folder)
 
     def carry_out(self, command):
         if command.split()[0] in ("docker", "git"):
@@ -151,7 +153,7 @@ def test_a_copy_says_that_it_is_the_next_version(tmp_path):
         "from gdpfed.clients.versions import project_version as version; "
         "from gdpfed.runs.file_formats import FORMAT_VERSION; print(version(), FORMAT_VERSION)"
     )
-    with changed.running_from(checkout):
+    with running_from(checkout):
         assert shell(f"python -c '{asked}'", tmp_path).split() == ["0.999.2", "2"]
     with pytest.raises(ValueError, match="has no 'gone': mend the drill"):
         changed.next_version(tmp_path / "other", "1", ("README.md", "'gone'", ""))
