@@ -217,16 +217,18 @@ class RoundLines:
     def __init__(self, num_rounds: int, path: Path) -> None:
         self._num_rounds = num_rounds
         self._began = self._said = monotonic()
-        self._done = 0
+        self._first: tuple[int, float] | None = None
         print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
         """Say a line, unless the last one is too recent."""
         now, left = monotonic(), self._num_rounds - record.round
-        self._done += 1
-        elapsed = now - self._began
-        if left and now - self._said < max(SLOW_SECONDS, elapsed / 20):
+        # Before the first round data are read and programs compiled, which no later round does.
+        number, since = self._first = self._first or (record.round, now)
+        if left and now - self._said < max(SLOW_SECONDS, (now - self._began) / 20):
             return
         self._said = now
-        remaining = duration(elapsed / self._done * left)
+        done = record.round - number
+        a_round = (now - since) / done if done else record.seconds["total"]
+        remaining = duration(a_round * left)
         print(f"round {record.round}/{self._num_rounds}: {shown_in(record)}, {remaining} left", flush=True)

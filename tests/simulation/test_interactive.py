@@ -11,7 +11,7 @@ from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.report import progress
 from gdpfed.report.plan_table import plan_lines
-from gdpfed.report.progress import RoundLines, said_if_slow
+from gdpfed.report.progress import RoundLines, duration, said_if_slow
 from gdpfed.runs.round_log import read_rounds
 from testing.written_runs import write_run
 
@@ -53,16 +53,18 @@ def test_lines_are_seconds_apart_at_first_and_then_seldom(tmp_path, monkeypatch,
     monkeypatch.setattr(progress, "monotonic", lambda: clock[0])
     (record,) = read_rounds(write_run(tmp_path / "run", ["method=fedavg"], accuracies=[0.5]))
     tell = RoundLines(1000, tmp_path)
+    clock[0] += 2.0
     for number in range(1, 1001):
         clock[0] += 1.0
         tell(replace(record, round=number))
     first, *said = capsys.readouterr().out.splitlines()
     assert first == f"training 1000 rounds; the run's files are in {tmp_path}"
     rounds = [int(line.removeprefix("round ").partition("/")[0]) for line in said]
-    assert rounds[:3] == [3, 6, 9]
+    assert rounds[:3] == [1, 4, 7]
     assert rounds[-1] == 1000
     assert len(rounds) < 80
-    assert said[0].endswith(", 16 min 37 s left")
+    assert said[0].endswith(f", {duration(999 * record.seconds['total'])} left")
+    assert said[1].endswith(", 16 min 36 s left")
 
 
 def test_what_takes_long_is_said_to_a_person_only(monkeypatch, capsys):
