@@ -45,11 +45,11 @@ def main() -> int:
         closing.callback(_hand_over, root)
         try:
             if HOSTS in options.only:
-                hosts.scenario(root, options.nodes, checks)
+                hosts.scenario(_made(root / HOSTS), options.nodes, checks)
             if LAYERS in options.only:
-                layered.scenario(root, options.nodes, checks)
+                layered.scenario(_made(root / LAYERS), options.nodes, checks)
             if set(options.only) - {HOSTS, LAYERS}:
-                one_host.scenario(root, options.nodes, options.only, checks)
+                one_host.scenario(_made(root / "one-host"), options.nodes, options.only, checks)
         except KeyboardInterrupt:
             checks.interrupted = True
     where = ", ".join(f"{key} {value}" for key, value in told.items())
@@ -58,6 +58,11 @@ def main() -> int:
     note = f"{where}; images: {images}; {options.nodes} nodes.{end}"
     publish([Table(title, CHECK_COLUMNS, checks.rows, textwrap.fill(note, DOC_COLUMNS))], options.write)
     return 1 if checks.failed or checks.interrupted else 0
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _hand_over(root: Path) -> None:

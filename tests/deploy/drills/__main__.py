@@ -1,6 +1,9 @@
 """``python -m tests.deploy.drills``: the drills of docs/operations.md, on processes of this machine.
 
-python -m tests.deploy.drills [--only PART ...] [--write docs/operations.md]
+python -m tests.deploy.drills [--only PART ...] [--containers] [--write docs/operations.md]
+
+With ``--containers`` Docker carries out the page's commands word for word, by root and with the images that
+``python -m tests.deploy.containers`` has made; it knows the drills backup, ledgers, lost and names.
 """
 
 import argparse
@@ -11,6 +14,7 @@ from benchmarks.harness import publish
 from gdpfed.report.console import Table
 from tests.deploy.checks import CHECK_COLUMNS, Checks
 from tests.deploy.drills import changed, day, kept, lines
+from tests.deploy.drills.in_containers import contained
 from tests.deploy.drills.processes import Host, hosted
 
 LINES, UPGRADE = "lines", "upgrade"
@@ -22,12 +26,18 @@ PARTS = (*day.PARTS, *OWN, UPGRADE, LINES)
 def main() -> int:
     """Return 0 if everything holds, 1 if something does not."""
     options = _parser().parse_args()
+    if options.containers and (unknown := set(options.only) - OWN.keys()):
+        print(
+            f"--containers does not know {', '.join(sorted(unknown))}: --only {' '.join(OWN)}",
+            file=sys.stderr,
+        )
+        return 2
     checks, further = Checks(), list[Table]()
     try:
         if set(options.only) & day.PARTS.keys():
             day.scenario(options.only, checks)
         for name in (name for name in OWN if name in options.only):
-            with hosted(Host) as host:
+            with contained() if options.containers else hosted(Host) as host:
                 OWN[name](host, checks)
         if UPGRADE in options.only:
             with hosted(changed.Versions, walled=False) as versions:
@@ -36,7 +46,8 @@ def main() -> int:
             further = lines.drill(checks)
     except KeyboardInterrupt:
         checks.interrupted = True
-    title = f"{len(checks.rows)} checks in processes, {checks.failed} failed"
+    where = "containers" if options.containers else "processes"
+    title = f"{len(checks.rows)} checks in {where}, {checks.failed} failed"
     note = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
     of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(options.only) - {LINES} else []
     publish([*of_day, *further], options.write)
@@ -50,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--containers", action="store_true", help="by Docker's engine, not as processes")
     parser.add_argument("--write", type=Path, metavar="DOC", help="put the report into a document")
     return parser
 

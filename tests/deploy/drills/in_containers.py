@@ -1,0 +1,110 @@
+"""Carry out the commands of a page word for word, with a Docker engine: containers in place of processes."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import cast
+
+from deploy.federation import Federation, Node
+from deploy.loopback import LoopbackFederation
+from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER_SUPEREXEC
+from gdpfed.errors import LaunchError
+from gdpfed.launch.flower_run import FlowerRun
+from gdpfed.launch.home import PROJECT
+from gdpfed.runs.file_formats import CONFIG_FILE
+from tests.deploy.containers.engine import EngineError, Job, Project, removed_afterwards
+from tests.deploy.drills.page import blocks, commands_of
+from tests.deploy.drills.processes import (
+    FILE,
+    INTRODUCTION,
+    PARTIES,
+    Host,
+    described,
+    running_from,
+    shell,
+)
+
+PREFIX = "10.218"
+NO_TERMINAL = {"run": ["run", "--rm", "--no-TTY"], "exec": ["exec", "--no-TTY"]}
+
+
+class InContainers(Host):
+    """One host of all parties, whose services are containers.
+
+    `project`: of Compose, with the page's file and folder.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._said = ""
+        # What a drill asks of processes, from the folders that containers write.
+        answers = SimpleNamespace(
+            home=SimpleNamespace(path=project.root, read=lambda _: self._said),
+            runs=project.root / SERVER_SUPEREXEC / RUNS,
+            log=project.log,
+            ledger_of=lambda node: project.root / node.superexec / LEDGER / LEDGER_FILE,
+        )
+        super().__init__(cast("LoopbackFederation", answers), project.file.parent)
+
+    @property
+    def federation(self) -> Federation:
+        """As the Compose file describes it now."""
+        return described(self.project.file)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.federation.nodes
+
+    def compose(self, words: Sequence[str]) -> str:
+        """Run a command of Compose as it stands in the page; what it prints.
+
+        Raises LaunchError: it failed.
+        """
+        self.project.variables |= self.variables()
+        match words:
+            case ["run", "--rm", *rest] | ["exec", *rest]:
+                words = [*NO_TERMINAL[words[0]], *rest]
+        try:
+            return self.project.compose(*words)
+        except EngineError as error:
+            raise LaunchError(str(error)) from None
+
+    def stop(self, *names: str) -> None:
+        self.compose(["stop", *names])
+
+    def up(self, *names: str) -> None:
+        self.compose(["up", "--detach", "--wait", *names])
+
+    def job(self, name: str, words: Sequence[str]) -> str:
+        return self.compose(["run", "--rm", name, *words])
+
+    def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
+        resuming = (self.files(name) / CONFIG_FILE).exists()
+        where = f"{'run.resume' if resuming else 'run.directory'}={name}"
+        self.project.variables |= self.variables()
+        return cast("FlowerRun", self.project.begin(*NO_TERMINAL["run"], "train", *overrides, where))
+
+    def finish(self, run: FlowerRun | Job) -> str:
+        job = cast("Job", run)
+        status = job.end()
+        self._said = job.text()
+        if status != 0:
+            raise LaunchError(" ".join(self._said.split())[-1500:])
+        return self._said
+
+
+@contextmanager
+def contained() -> Iterator[InContainers]:
+    """Start the federation of the page's first words in containers, and take it down."""
+    made, *_ = commands_of(blocks(INTRODUCTION)[0])
+    with TemporaryDirectory(prefix="gdpfed-drill-") as name, running_from(PROJECT):
+        folder = Path(name)
+        shell(made, folder)
+        project = Project("gdpfed-drill", folder / FILE, folder / PARTIES, {"NETWORK_PREFIX": PREFIX})
+        project.root.mkdir()
+        with removed_afterwards(project):
+            host = InContainers(project)
+            host.up()
+            yield host
