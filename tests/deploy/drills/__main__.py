@@ -26,30 +26,29 @@ PARTS = (*day.PARTS, *OWN, UPGRADE, LINES)
 def main() -> int:
     """Return 0 if everything holds, 1 if something does not."""
     options = _parser().parse_args()
-    if options.containers and (unknown := set(options.only) - OWN.keys()):
-        print(
-            f"--containers does not know {', '.join(sorted(unknown))}: --only {' '.join(OWN)}",
-            file=sys.stderr,
-        )
+    only = options.only or (OWN if options.containers else PARTS)
+    if options.containers and (unknown := [name for name in only if name not in OWN]):
+        said = f"--containers does not know {', '.join(unknown)}: use --only {' '.join(OWN)}"
+        print(said, file=sys.stderr)
         return 2
     checks, further = Checks(), list[Table]()
     try:
-        if set(options.only) & day.PARTS.keys():
-            day.scenario(options.only, checks)
-        for name in (name for name in OWN if name in options.only):
+        if set(only) & day.PARTS.keys():
+            day.scenario(only, checks)
+        for name in (name for name in OWN if name in only):
             with contained() if options.containers else hosted(Host) as host:
                 OWN[name](host, checks)
-        if UPGRADE in options.only:
+        if UPGRADE in only:
             with hosted(changed.Versions, walled=False) as versions:
                 changed.upgrade(versions, checks)
-        if LINES in options.only:
+        if LINES in only:
             further = lines.drill(checks)
     except KeyboardInterrupt:
         checks.interrupted = True
     where = "containers" if options.containers else "processes"
     title = f"{len(checks.rows)} checks in {where}, {checks.failed} failed"
     note = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
-    of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(options.only) - {LINES} else []
+    of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(only) - {LINES} else []
     publish([*of_day, *further], options.write)
     return 1 if checks.failed or checks.interrupted else 0
 
@@ -60,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="default: all")
     parser.add_argument("--containers", action="store_true", help="by Docker's engine, not as processes")
     parser.add_argument("--write", type=Path, metavar="DOC", help="put the report into a document")
     return parser
