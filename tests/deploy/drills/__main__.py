@@ -3,32 +3,34 @@
 python -m tests.deploy.drills [--only PART ...] [--containers] [--write docs/operations.md]
 
 With ``--containers`` Docker carries out the page's commands word for word, by root and with the images that
-``python -m tests.deploy.containers`` has made; it knows the drills backup, ledgers, lost and names.
+``python -m tests.deploy.containers`` has made; it knows the drills backup, ledgers, lost, names and upgrade.
 """
 
 import argparse
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.harness import publish
 from gdpfed.report.console import Table
 from tests.deploy.checks import CHECK_COLUMNS, Checks
 from tests.deploy.drills import changed, day, kept, lines
-from tests.deploy.drills.in_containers import contained
+from tests.deploy.drills.in_containers import InContainers, VersionsInContainers, contained
 from tests.deploy.drills.processes import Host, hosted
 
 LINES, UPGRADE = "lines", "upgrade"
 OWN = {**kept.PARTS, **changed.PARTS}
 """Drills with a federation of their own."""
 PARTS = (*day.PARTS, *OWN, UPGRADE, LINES)
+OF_CONTAINERS = (*OWN, UPGRADE)
 
 
 def main() -> int:
     """Return 0 if everything holds, 1 if something does not."""
     options = _parser().parse_args()
-    only = options.only or (OWN if options.containers else PARTS)
-    if options.containers and (unknown := [name for name in only if name not in OWN]):
-        said = f"--containers does not know {', '.join(unknown)}: use --only {' '.join(OWN)}"
+    only = options.only or (OF_CONTAINERS if options.containers else PARTS)
+    if options.containers and (unknown := [name for name in only if name not in OF_CONTAINERS]):
+        said = f"--containers does not know {', '.join(unknown)}: use --only {' '.join(OF_CONTAINERS)}"
         print(said, file=sys.stderr)
         return 2
     checks, further = Checks(), list[Table]()
@@ -36,10 +38,10 @@ def main() -> int:
         if set(only) & day.PARTS.keys():
             day.scenario(only, checks)
         for name in (name for name in OWN if name in only):
-            with contained() if options.containers else hosted(Host) as host:
+            with contained(InContainers) if options.containers else hosted(Host) as host:
                 OWN[name](host, checks)
         if UPGRADE in only:
-            with hosted(changed.Versions, walled=False) as versions:
+            with _versions(containers=options.containers) as versions:
                 changed.upgrade(versions, checks)
         if LINES in only:
             further = lines.drill(checks)
@@ -51,6 +53,10 @@ def main() -> int:
     of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(only) - {LINES} else []
     publish([*of_day, *further], options.write)
     return 1 if checks.failed or checks.interrupted else 0
+
+
+def _versions(*, containers: bool) -> AbstractContextManager[changed.Upgrading]:
+    return contained(VersionsInContainers) if containers else hosted(changed.Versions, walled=False)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection
 from pathlib import Path
 
@@ -73,16 +74,13 @@ def listed(host: Host) -> dict[str, str]:
     return {name: node_id for name, node_id, status in lines if status == "online"}
 
 
-class Versions(Host):
+class Upgrading(Host):
     """A host whose parties change to another version of the project, each when it is told to.
 
-    `pulled`: the checkout that ``git pull`` has brought. `of_party`: from which each party runs.
+    `pulled`: the checkout that ``git pull`` has brought.
     """
 
-    def __init__(self, running: LoopbackFederation, folder: Path) -> None:
-        super().__init__(running, folder)
-        self.pulled = PROJECT
-        self.of_party = {each.party: PROJECT for each in running.services.values()}
+    pulled = PROJECT
 
     def carry_out(self, command: str) -> str:
         """Carry out one command; those of git and of single parties' files, too."""
@@ -92,21 +90,48 @@ class Versions(Host):
             return ""
         match words:
             case ["docker", "compose", "-f", file, "build"]:
-                self.of_party[Path(file).stem] = self.pulled
+                self.build(Path(file).stem)
                 return ""
             case ["docker", "compose", "-f", file, "up", *_]:
-                return self.change(Path(file).stem)
+                self.change(Path(file).stem)
+                return ""
             case ["docker", "compose", "-f", _, *rest]:
                 return self.compose(rest)
         return super().carry_out(command)
 
-    def change(self, party: str) -> str:
-        """Start the services of a party anew, from its checkout."""
+    @abstractmethod
+    def build(self, party: str) -> None:
+        """Make what a party runs next, of what was pulled."""
+
+    @abstractmethod
+    def change(self, party: str) -> None:
+        """Start the services of a party anew, from what was made for it."""
+
+    @abstractmethod
+    def serve(self, checkout: Path) -> None:
+        """Let the server submit the app of another checkout, signed by the consortium."""
+
+
+class Versions(Upgrading):
+    """Its parties are processes. `of_party`: from which checkout each runs."""
+
+    def __init__(self, running: LoopbackFederation, folder: Path) -> None:
+        super().__init__(running, folder)
+        self.of_party = {each.party: PROJECT for each in running.services.values()}
+
+    def build(self, party: str) -> None:
+        self.of_party[party] = self.pulled
+
+    def change(self, party: str) -> None:
         mine = [each.name for each in self.running.services.values() if each.party == party]
         self.stop(*mine)
         with running_from(self.of_party[party]):
             self.up(*mine)
-        return ""
+
+    def serve(self, checkout: Path) -> None:
+        self.of_party[SERVER] = checkout
+        with running_from(checkout):
+            self.job("init", ())
 
     def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
         """Submit a training of the app that the server's checkout has."""
@@ -133,7 +158,7 @@ def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -
     return checkout
 
 
-def upgrade(host: Versions, check: Checks) -> None:
+def upgrade(host: Upgrading, check: Checks) -> None:
     """Change the server's version in the middle of a run, then each node's, with a round after each."""
     server, node, resume = blocks(UPGRADE)
     nodes, name = host.nodes, "upgraded"
@@ -154,10 +179,7 @@ def upgrade(host: Versions, check: Checks) -> None:
         return differing() == "" and host.sums(name) == [[len(nodes)]] * len(FOUR_ROUNDS)
 
     def refused() -> bool:
-        other = next_version(host.folder / OTHER_FORMAT, OTHER_FORMAT, FORMAT)
-        host.of_party[SERVER] = other
-        with running_from(other):
-            host.job("init", ())
+        host.serve(next_version(host.folder / OTHER_FORMAT, OTHER_FORMAT, FORMAT))
         return host.refused(name, "this gdpfed reads version 2", FOUR)
 
     check("a run of four rounds pauses after the first", lambda: host.until_round(name, 1, FOUR))

@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import cast
+from typing import TypeVar, cast
 
+from deploy.containers import app_image
 from deploy.federation import Federation, Node
 from deploy.loopback import LoopbackFederation
-from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER_SUPEREXEC
+from deploy.placements import Loopback
+from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER, SERVER_SUPEREXEC, services
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.file_formats import CONFIG_FILE
-from tests.deploy.containers.engine import EngineError, Job, Project, removed_afterwards
+from tests.deploy.containers.engine import EngineError, Job, Project, call, removed_afterwards
+from tests.deploy.drills.changed import Upgrading
 from tests.deploy.drills.page import blocks, commands_of
 from tests.deploy.drills.processes import (
     FILE,
@@ -26,6 +29,7 @@ from tests.deploy.drills.processes import (
     shell,
 )
 
+AnyHost = TypeVar("AnyHost", bound="InContainers")
 PREFIX = "10.218"
 NO_TERMINAL = {"run": ["run", "--rm", "--no-TTY"], "exec": ["exec", "--no-TTY"]}
 
@@ -95,9 +99,40 @@ class InContainers(Host):
         return self._said
 
 
+class VersionsInContainers(Upgrading, InContainers):
+    """Its parties share the name of the app's image: what runs keeps the image that it has."""
+
+    def build(self, party: str) -> None:
+        del party
+        self._make(self.pulled)
+
+    def change(self, party: str) -> None:
+        if party == SERVER:
+            self.job("init", ())
+        place = Loopback.on_free_ports(self.root, self.federation)
+        mine = [each.name for each in services(self.federation, place) if each.party == party]
+        self.compose(["up", "--detach", "--wait", "--no-deps", *mine])
+
+    def serve(self, checkout: Path) -> None:
+        self._make(checkout)
+        self.job("init", ())
+
+    def _make(self, checkout: Path) -> None:
+        """Only the code is another: the packages of the image stay."""
+        image = app_image(cuda=False)["image"]
+        lines = f"FROM {image}\nUSER root\nCOPY . /project/\nUSER app\n"
+        (checkout / "Dockerfile").write_text(lines, encoding="utf-8")
+        call("docker", "build", "--tag", image, str(checkout))
+
+
 @contextmanager
-def contained() -> Iterator[InContainers]:
-    """Start the federation of the page's first words in containers, and take it down."""
+def contained(kind: type[AnyHost]) -> Iterator[AnyHost]:
+    """Start the federation of the page's first words in containers, and take it down.
+
+    `kind`: of the host. The app's image has its name again afterwards.
+    """
+    image = app_image(cuda=False)["image"]
+    ours = call("docker", "image", "inspect", "--format", "{{.Id}}", image).strip()
     made, *_ = commands_of(blocks(INTRODUCTION)[0])
     with TemporaryDirectory(prefix="gdpfed-drill-") as name, running_from(PROJECT):
         folder = Path(name)
@@ -105,6 +140,9 @@ def contained() -> Iterator[InContainers]:
         project = Project("gdpfed-drill", folder / FILE, folder / PARTIES, {"NETWORK_PREFIX": PREFIX})
         project.root.mkdir()
         with removed_afterwards(project):
-            host = InContainers(project)
+            host = kind(project)
             host.up()
-            yield host
+            try:
+                yield host
+            finally:
+                call("docker", "tag", ours, image)
