@@ -20,7 +20,7 @@ MOST_SETTINGS = 16
 class DatasetConfig:
     """One data set with the settings recommended for it, from which run, privacy and training start.
 
-    From ``image_size`` to ``weights_sha256``, what is null does not belong to the data set or has its default
+    From ``image_size`` to ``encoder``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.data.DataSource` says what each is).
     """
 
@@ -40,6 +40,7 @@ class DatasetConfig:
     vocabulary: int | None = None
     weights: str | None = None
     weights_sha256: str | None = None
+    encoder: Any = None
     loss: str = "cross_entropy"
     class_weights: list[float] | None = None
     metrics: list[str] | None = None
@@ -96,6 +97,7 @@ class DatasetConfig:
 
     def _validate_model_options(self) -> None:
         _require_values("dataset.model_options", self.model_options, "{hidden_units:32}")
+        _require_values("dataset.encoder", self.encoder, "{architecture:resnet18}")
 
     def _validate_judgement(self) -> None:
         weights = self.class_weights

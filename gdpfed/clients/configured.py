@@ -18,7 +18,9 @@ from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_
 
 def source_of(config: Config) -> DataSource:
     """Where the data of the configuration come from."""
-    return DataSource(**{field.name: getattr(config.dataset, field.name) for field in fields(DataSource)})
+    values = {field.name: getattr(config.dataset, field.name) for field in fields(DataSource)}
+    encoder = values["encoder"] and tuple(sorted(values["encoder"].items()))
+    return DataSource(**values | {"encoder": encoder})
 
 
 def task_of(config: Config) -> Task:

@@ -20,11 +20,14 @@ from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import Given, Options, build_model, state_dict_of
 from gdpfed.learning.task import Task
+from gdpfed.learning.weights_file import keep_own
 
 FOLDER = "model"
 WEIGHTS_FILE, DESCRIPTION_FILE = "weights.safetensors", "model.json"
 FILES = tuple(f"{FOLDER}/{name}" for name in (WEIGHTS_FILE, DESCRIPTION_FILE, COLUMNS_FILE))
 """Of a run that is finished; the last one only if its data are tables."""
+ENCODER_FILE = "encoder.safetensors"
+"""A copy of what examples go through; nobody writes it but who takes the folder to where its file is not."""
 FORMAT_VERSION = 1
 
 
@@ -140,6 +143,8 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         model = description.build(load_file(folder / WEIGHTS_FILE))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
+    if (encoder := description.form.encoder) is not None and (folder / ENCODER_FILE).is_file():
+        keep_own(folder / ENCODER_FILE, encoder.weights.sha256)
     if description.form.columns is None:
         return description, None, model
     columns = read_columns(folder / COLUMNS_FILE)

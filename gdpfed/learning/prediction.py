@@ -133,8 +133,8 @@ class LoadedModel:
             raise LearningError(
                 f"the data have shape {given.shape}, and the model takes (N, {_listed(form.own_shape)})"
             )
-        x = as_numbers(given, np.dtype(form.input_dtype), "the data")
-        return x if form.features is None else transform_of(form.features)(x.astype(np.float32))
+        x = as_numbers(given, np.dtype(form.own_dtype), "the data")
+        return x if form.features is None else transform_of(form.features, form.encoder)(x)
 
 
 def load_model(path: str | Path) -> LoadedModel:

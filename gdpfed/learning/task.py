@@ -74,10 +74,13 @@ class Task:
         Raises ValueError, TypeError: the text is no task.
         """
         settings = json.loads(text)
-        source = DataSource(**settings.pop("source"))
+        source = DataSource.from_values(settings.pop("source"))
         options = tuple((str(key), value) for key, value in settings.pop("model_options"))
         weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
+        if form is not None:
+            # What a node has compared with its own file is the source's: no other file is read.
+            form = replace(ExampleForm.from_values(form), encoder=source.file_encoder)
         shares = tuple(map(float, settings.pop("record_shares", ())))
         local = tuple(map(str, settings.pop("local_parameters", ())))
         shared = tuple((str(key), value) for key, value in settings.pop("partition_options", ()))
@@ -85,7 +88,7 @@ class Task:
             source=source,
             model_options=options,
             class_weights=weights,
-            form=None if form is None else ExampleForm.from_values(form),
+            form=form,
             record_shares=shares,
             local_parameters=local,
             partition_options=shared,
@@ -110,11 +113,14 @@ class Task:
 
     @property
     def weights(self) -> WeightsFile | None:
-        """The file that the model is built on; None without one.
+        """The file that the model, or what its examples go through, is built on; None without one.
 
         Raises LearningError: settings that name none.
         """
-        return WeightsFile.of(self.source.weights, self.source.weights_sha256)
+        return self.source.weights_file
+
+    def _given(self, form: ExampleForm) -> Given:
+        return Given(form.vocabulary, None if form.encoder is not None else self.weights)
 
     @property
     def dimension(self) -> int:
@@ -129,7 +135,7 @@ class Task:
             form.num_classes,
             self.model_options,
             self.local_parameters,
-            Given(form.vocabulary, self.weights),
+            self._given(form),
         )
 
     def build_model(self) -> nn.Module:
@@ -145,7 +151,7 @@ class Task:
             seed=self.seed,
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
-            given=Given(form.vocabulary, self.weights),
+            given=self._given(form),
         )
         if self.at_every_position != getattr(model, "every_position", False):
             loss, scored = (

@@ -23,6 +23,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _OLD_END = re.compile(r"\.(gamma|beta)$")
 _NEW_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 """Of normalisations in files of former times."""
+SIZES = "set the sizes as the file has them, in dataset.model_options or dataset.encoder"
 _own: dict[str, Path] = {}
 """Files of this process's own by their hash; they are read wherever a server says that the weights lie."""
 
@@ -58,24 +59,11 @@ class WeightsFile:
         return cls(path, digest)
 
     def tensors(self) -> "dict[str, torch.Tensor]":
-        """What is in the file; the bytes that are read are those that were hashed.
+        """What is in the file.
 
         Raises LearningError: it cannot be read, it is another file, or it holds no tensors.
         """
-        path = _own.get(self.sha256, Path(self.path).expanduser())
-        content = _read(path)
-        if (found := sha256(content).hexdigest()) != self.sha256:
-            raise LearningError(
-                f"dataset.weights={path} has SHA-256 {found}, and dataset.weights_sha256 is {self.sha256}: "
-                "take the file that the run was set up with"
-            )
-        try:
-            tensors: dict[str, torch.Tensor] = _safetensors.load(content)
-        except (SafetensorError, ValueError) as error:
-            raise LearningError(
-                f"dataset.weights={path} is no safetensors file: {' '.join(str(error).split())}"
-            ) from None
-        return tensors
+        return _tensors(_own.get(self.sha256, Path(self.path).expanduser()), self.sha256)
 
     def fill(self, model: "nn.Module", prefixes: tuple[str, ...] = (), ignored: str = "$^") -> None:
         """Put the file's numbers into a model.
@@ -101,19 +89,14 @@ class WeightsFile:
         where = f"dataset.weights={self.path}"
         for name, each in own.items():
             if name not in held:
-                raise LearningError(
-                    f"{where} lacks {prefix}{name}: set dataset.model_options as the file has it"
-                )
+                raise LearningError(f"{where} lacks {prefix}{name}: {SIZES}")
             if held[name].shape != each.shape:
                 raise LearningError(
                     f"{where} has {prefix}{name} of shape {tuple(held[name].shape)}, and the model "
-                    f"{tuple(each.shape)}: set dataset.model_options as the file has it"
+                    f"{tuple(each.shape)}: {SIZES}"
                 )
         if more:
-            raise LearningError(
-                f"{where} has {prefix}{more[0]}, which the model has not: set dataset.model_options as the "
-                "file has it"
-            )
+            raise LearningError(f"{where} has {prefix}{more[0]}, which the model has not: {SIZES}")
         _copy(own, held)
 
 
@@ -123,16 +106,35 @@ def _copy(own: "Mapping[str, torch.Tensor]", held: "Mapping[str, torch.Tensor]")
             each.copy_(held[name])
 
 
-def hash_of(path: Path) -> str:
-    """The SHA-256 of a file of this process's own, which is read from now on where weights of that hash are.
+def keep_own(path: Path, digest: str) -> None:
+    """Read weights of this hash from a file of this process's own, wherever a server says that they lie.
 
-    Raises LearningError: it cannot be read.
+    Raises LearningError: as in `WeightsFile.tensors`.
     """
-    digest = sha256(_read(path)).hexdigest()
-    for former in [each for each, where in _own.items() if where == path]:
-        del _own[former]
+    try:
+        _tensors(path, digest)
+    except LearningError:
+        if _own.get(digest) == path:
+            del _own[digest]
+        raise
     _own[digest] = path
-    return digest
+
+
+def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
+    """What is in a file of that hash; the bytes that are read are those that were hashed."""
+    content = _read(path)
+    if (found := sha256(content).hexdigest()) != digest:
+        raise LearningError(
+            f"dataset.weights={path} has SHA-256 {found}, and dataset.weights_sha256 is {digest}: take the "
+            "file that the run was set up with"
+        )
+    try:
+        tensors: dict[str, torch.Tensor] = _safetensors.load(content)
+    except (SafetensorError, ValueError) as error:
+        raise LearningError(
+            f"dataset.weights={path} is no safetensors file: {' '.join(str(error).split())}"
+        ) from None
+    return tensors
 
 
 def _read(path: Path) -> bytes:

@@ -20,7 +20,10 @@ IDENTITIES = frozenset({("secagg", "roster_file"), ("secagg", "consortium_key"),
 CHANGE_NOTHING: Sequence[tuple[str, object]] = (
     *(("dataset.optimizer", "sgd"), ("dataset.optimizer_options", None)),
     *(("dataset.proximal", 0.0), ("dataset.schedule", "constant"), ("dataset.partition_options", None)),
-    *((f"dataset.{key}", None) for key in ("train_stride", "vocabulary", "weights", "weights_sha256")),
+    *(
+        (f"dataset.{key}", None)
+        for key in ("train_stride", "vocabulary", "weights", "weights_sha256", "encoder")
+    ),
     ("dataset.client_state", None),
 )
 """Settings that came later, with which a run is what it was without: it keeps its directory."""

@@ -158,7 +158,7 @@ def test_a_model_begins_with_the_numbers_of_its_file(tmp_path, name, prefixed):
     [
         (
             lambda held: held.pop("wpe.weight"),
-            "lacks wpe.weight: set dataset.model_options as the file has it",
+            "lacks wpe.weight: set the sizes as the file has them, in dataset.model_options or",
         ),
         (
             lambda held: held.update({"wte.weight": torch.zeros(TOKENS + 1, WIDTH)}),

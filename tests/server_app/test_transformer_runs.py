@@ -145,11 +145,14 @@ def test_texts_are_classified_alike_over_messages_and_in_one_process(tmp_path, a
 @pytest.mark.parametrize(
     ("kept", "line"),
     [
-        ("another file", "weights is another file than this run's model is built on, whose SHA-256 is {0}"),
-        ("no file", "weights cannot be read, see the log of this client"),
+        (
+            "another file",
+            "weights is not the safetensors file that this run is built on, whose SHA-256 is {0}",
+        ),
+        ("no file", "weights is not the safetensors file that this run is built on, whose SHA-256 is {0}"),
         (
             None,
-            "this run's model is built on a file with SHA-256 {0}, and this node was started without weights",
+            "this run is built on a file of weights with SHA-256 {0}, and this node was started without wei",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, or
-            builds its model on weights that this node has not.
+            is built on weights that this node has not.
     """
     if WEIGHTS in question:
         settings.check_weights(str(question[WEIGHTS]))

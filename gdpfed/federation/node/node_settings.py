@@ -39,7 +39,7 @@ from gdpfed.federation.node.node_config import (
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
-from gdpfed.learning.weights_file import hash_of
+from gdpfed.learning.weights_file import WeightsFile, keep_own
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.record_steps import person_words
@@ -149,33 +149,35 @@ class NodeSettings:
                 f"node was not started with {BY_PARTY_KEY}=true"
             )
 
-    def check_weights(self, wanted: str) -> None:
-        """Compare this node's own file of weights with what a run's model is built on, and have it read.
+    def check_weights(self, wanted: str, named: str | None = None) -> None:
+        """Read this node's own file of weights, and compare it with what a run is built on.
 
-        `wanted`: the SHA-256 that the run names.
+        `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
+        node without a file of its own reads that.
 
-        Raises NodeConfigError: the node has none, or another one; which one is for its log to say.
+        Raises:
+            NodeConfigError: the node has none, or another one; which one is for its log to say.
+            LearningError: of a simulated node, as in `WeightsFile.tensors`.
         """
         own = self.path(WEIGHTS_KEY)
         if own is None and self.simulated:
+            if named is not None:
+                WeightsFile(named, wanted).tensors()
             return
         if own is None:
             raise NodeConfigError(
-                f"this run's model is built on a file with SHA-256 {one_line(wanted)}, and this node was "
+                f"this run is built on a file of weights with SHA-256 {one_line(wanted)}, and this node was "
                 f"started without {WEIGHTS_KEY}: it reads no file that another names; start it with "
                 f"{WEIGHTS_KEY}=..."
             )
         try:
-            found = hash_of(own)
+            keep_own(own, wanted)
         except LearningError as error:
             log(ERROR, "%s", error)
-            raise NodeConfigError(f"{WEIGHTS_KEY} cannot be read, see the log of this client") from None
-        if found != wanted:
-            log(ERROR, "%s=%s has SHA-256 %s", WEIGHTS_KEY, own, found)
             raise NodeConfigError(
-                f"{WEIGHTS_KEY} is another file than this run's model is built on, whose SHA-256 is "
-                f"{one_line(wanted)}: take that one"
-            )
+                f"{WEIGHTS_KEY} is not the safetensors file that this run is built on, whose SHA-256 is "
+                f"{one_line(wanted)}: take that one, and see the log of this client"
+            ) from None
 
     @property
     def session_seconds(self) -> float:

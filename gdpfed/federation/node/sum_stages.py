@@ -149,8 +149,7 @@ def _order_and_model(
     if order.counts_by_party(parameters.dimension):
         own.check_by_party()
     if (weights := order.task.weights) is not None:
-        own.check_weights(weights.sha256)
-        weights.tensors()
+        own.check_weights(weights.sha256, weights.path)
     named = source.path or source.test_path or source.columns
     if named and own.data is None and own.stand_in is None and not own.simulated:
         raise NodeConfigError(

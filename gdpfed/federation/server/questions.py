@@ -166,7 +166,7 @@ class Questions:
         if self._task is not None:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
-            question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.input_dtype
+            question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.own_dtype
             question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
             if self._task.source.weights_sha256 is not None:
                 question[WEIGHTS] = self._task.source.weights_sha256

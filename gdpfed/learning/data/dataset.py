@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.encoded import Encoder
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
@@ -90,7 +91,8 @@ class Dataset:
         record_groups: how many groups of records are declared; 0 where none are.
         columns: the declaration that a table was read by; None where it is no table.
         features: the transform that pictures went through, by name; None where there was none.
-        picture_shape: of a picture before it.
+        picture_shape: of an example before it.
+        encoder: where that transform is an encoder from a file.
         by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
     """
@@ -108,6 +110,7 @@ class Dataset:
     picture_shape: tuple[int, ...] | None = None
     by_person: bool = False
     vocabulary: int | None = None
+    encoder: Encoder | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

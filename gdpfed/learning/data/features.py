@@ -7,6 +7,7 @@ part of the record and cost no budget.
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.dataset import Dataset, Examples, Split
+from gdpfed.learning.data.encoded import FILE, Encoder
 from gdpfed.learning.data.random_prior import random_prior
 from gdpfed.learning.data.scattering import LEAST_SIZE as SCATTERING_SIZE
 from gdpfed.learning.data.scattering import scattering
@@ -21,7 +23,7 @@ from gdpfed.learning.data.scattering import scattering
 torch = late_import("torch")
 functional = late_import("torch.nn.functional")
 
-Transform = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]
+Transform = Callable[[Any], npt.NDArray[np.float32]]
 
 NUM_FILTERS = 100
 PATCH_SIZE = 6
@@ -139,14 +141,14 @@ LEAST_SIZES = {
 """Height and width of a picture, in pixels."""
 
 
-def with_features(data: Dataset, name: str) -> Dataset:
-    """The same data set with its pictures turned into features, in memory as float32.
+def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> Dataset:
+    """The same data set with its examples turned into features, in memory as float32.
 
     Raises LearningError: no transform of that name, or examples that are no pictures or too small.
     """
-    transform = transform_of(name)
-    shape, least = data.input_shape, LEAST_SIZES[name]
-    if len(shape) != 3 or min(shape[1:]) < least or data.input_dtype != np.float32:
+    transform, shape = transform_of(name, encoder), data.input_shape
+    least = LEAST_SIZES.get(name, 0)
+    if name != FILE and (len(shape) != 3 or min(shape[1:]) < least or data.input_dtype != np.float32):
         raise LearningError(
             f"dataset.features={name} takes pictures of {least}x{least} pixels or more, and the examples of "
             f"this data set have shape {shape}: leave it out"
@@ -162,16 +164,23 @@ def with_features(data: Dataset, name: str) -> Dataset:
         target_range=data.target_range,
         features=name,
         picture_shape=shape,
+        encoder=encoder,
     )
 
 
-def transform_of(name: str) -> Transform:
-    """The transform of that name.
+def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
+    """The transform of that name; of a file that of its encoder.
 
     Raises LearningError: there is none.
     """
+    if name == FILE:
+        if encoder is None:
+            raise LearningError("dataset.features=file needs dataset.weights: name a safetensors file")
+        return encoder.of
+    if encoder is not None:
+        raise LearningError(f"dataset.encoder has no meaning for dataset.features={name}: leave it out")
     if name not in FEATURES:
-        raise LearningError(f"dataset.features={name} is none of {', '.join(FEATURES)}")
+        raise LearningError(f"dataset.features={name} is none of {', '.join(FEATURES)}, {FILE}")
     return FEATURES[name]
 
 
@@ -179,6 +188,6 @@ def _transformed(examples: Examples, transform: Transform) -> Split:
     everything = np.arange(len(examples))
     # A chunk at a time: as float32 all pictures take four times their bytes.
     chunks = (examples.take(everything[start : start + CHUNK]) for start in range(0, len(examples), CHUNK))
-    features = [transform(chunk.x.astype(np.float32)) for chunk in chunks]
+    features = [transform(chunk.x) for chunk in chunks]
     groups = examples.groups if isinstance(examples, Split) else None
     return Split(np.concatenate(features), examples.y, groups)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Dataset, Labels, Split
+from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.persons import grouped
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
@@ -32,6 +33,11 @@ records have budgets of their own, the number of each one's group, shape (N,), o
 about persons, what stands for each one's."""
 
 READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
+
+Chooser = Callable[[Split], npt.NDArray[np.bool_]]
+MOST_KEPT = 4
+"""Transformed files of a process, such as what a node trains on and what it holds out."""
+_kept: dict[tuple[object, ...], npt.NDArray[np.float32]] = {}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,9 @@ class OwnData:
         Raises LearningError: a table without a declaration.
         """
         declared = own_columns(self.path).digest if self.path.suffix in TABLE_KINDS else ""
-        return sha256(repr((str(self.held_out_path), self.held_out_share, declared)).encode()).hexdigest()
+        chosen = ("by the examples as they lie in the file",) * bool(self.held_out_share)
+        said = (str(self.held_out_path), self.held_out_share, declared, *chosen)
+        return sha256(repr(said).encode()).hexdigest()
 
     @property
     def person_parties(self) -> int:
@@ -79,9 +87,10 @@ class ExampleForm:
         num_classes: labels run from 0 to one less; 1 where a label is a number in [-1, 1].
         columns: what names the declaration of the run's table; None where it has no table.
         features: the transform that pictures go through; None where there is none.
-        picture_shape: of a picture before it.
+        picture_shape: of an example before it.
         by_person: whether a training record is a person with all its rows.
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
+        encoder: where the transform is an encoder from a file.
     """
 
     input_shape: tuple[int, ...]
@@ -92,11 +101,19 @@ class ExampleForm:
     picture_shape: tuple[int, ...] | None = None
     by_person: bool = False
     vocabulary: int | None = None
+    encoder: Encoder | None = None
 
     @property
     def num_tokens(self) -> int:
         """From 0 to one less than this, where inputs are tokens."""
-        return self.vocabulary or self.num_classes
+        encoded = None if self.encoder is None else self.encoder.vocabulary
+        return self.vocabulary or encoded or self.num_classes
+
+    @property
+    def own_dtype(self) -> str:
+        """The data type of an example as a client has it, before any transform."""
+        of_texts = self.encoder is not None and self.encoder.vocabulary is not None
+        return "int64" if of_texts else self.input_dtype
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -123,7 +140,10 @@ class ExampleForm:
         Raises TypeError, KeyError: they are those of no form.
         """
         picture = values["picture_shape"] and tuple(values["picture_shape"])
-        return cls(**{**values, "input_shape": tuple(values["input_shape"]), "picture_shape": picture})
+        said = values.get("encoder")
+        encoder = None if said is None else Encoder.from_values(said)
+        shapes = {"input_shape": tuple(values["input_shape"]), "picture_shape": picture}
+        return cls(**{**values, **shapes, "encoder": encoder})
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
@@ -137,6 +157,7 @@ class ExampleForm:
             data.picture_shape,
             data.by_person,
             data.vocabulary,
+            data.encoder,
         )
 
 
@@ -211,8 +232,7 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
     if own.held_out_path is not None:
         return _as_taken(own.held_out_path, form, for_testing=True)
     if own.held_out_share:
-        every = _as_taken(own.path, form)
-        return every.take(np.flatnonzero(held_out_rows(every, own.held_out_share)))
+        return _as_taken(own.path, form, lambda every: held_out_rows(every, own.held_out_share))
     if own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
         return _as_taken(own.path, form, for_testing=True)
     return form.blank().take(np.zeros(0, dtype=np.int64))
@@ -222,7 +242,8 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
     """Which examples are held out, shape (N,): those whose hash, a number in [0, 1), lies below the share.
 
     Every example decides for itself, or its person does. So it is held out in every run, wherever it stands
-    in the file and whatever the others are, and examples that are alike stay together.
+    in the file and whatever the others are, and examples that are alike stay together. It decides as it lies
+    in the file: a run says by what it is transformed, and in what number of classes a label is none.
     """
     rows = zip(np.ascontiguousarray(split.x), split.y, strict=True)
     told = [x.tobytes() + y.tobytes() for x, y in rows]
@@ -238,17 +259,18 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
 
     Raises LearningError: as in `own_arrays`.
     """
-    every = _as_taken(path, form)
-    if held_out_share:
-        every = every.take(np.flatnonzero(~held_out_rows(every, held_out_share)))
+    trained = (lambda every: ~held_out_rows(every, held_out_share)) if held_out_share else None
+    every = _as_taken(path, form, trained)
     if not form.by_person:
         return every
     # Where nobody says whose rows are, each is one's own.
     return grouped(replace(every, persons=np.arange(len(every))) if every.persons is None else every)
 
 
-def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Split:
-    """Read examples as the model takes them.
+def _as_taken(
+    path: Path, form: ExampleForm, chosen: Chooser | None = None, *, for_testing: bool = False
+) -> Split:
+    """Read examples as the model takes them: all, or those that are chosen.
 
     An example with a label of no class, or with a token that is not in the vocabulary, counts as a blank
     one, all zeros. The server says how many classes there are: an error, or one example less, would tell it
@@ -256,22 +278,38 @@ def _as_taken(path: Path, form: ExampleForm, *, for_testing: bool = False) -> Sp
 
     Raises LearningError: as in `own_arrays`.
     """
-    kinds = form.input_dtype, form.label_dtype, form.columns
+    kinds = form.own_dtype, form.label_dtype, form.columns
     own = own_arrays(path, form.own_shape, *kinds, for_testing=for_testing)
+    if chosen is not None:
+        own = own.take(np.flatnonzero(chosen(own)))
     blank = _unusable(own, form)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
         own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own
-    return replace(own, x=transform_of(form.features)(own.x.astype(np.float32)))
+    return replace(own, x=_transformed(own.x, form))
+
+
+def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
+    """What the form's transform makes of some inputs, computed once a process; nothing is written."""
+    transform = transform_of(str(form.features), form.encoder)
+    content = sha256(np.ascontiguousarray(x).data).digest()
+    key = (form.features, form.encoder, x.dtype.str, x.shape, content)
+    made = _kept.get(key)
+    if made is None:
+        made = transform(x)
+        for former in [*_kept][: len(_kept) + 1 - MOST_KEPT]:
+            _kept.pop(former, None)
+        _kept[key] = made
+    return made
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
     """Which examples have a label of no class or a token that is not in the vocabulary, shape (N,)."""
     low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
     unusable = ~((own.y >= low) & (own.y <= high))
-    if np.dtype(form.input_dtype).kind == "i":
+    if np.dtype(form.own_dtype).kind == "i":
         tokens = own.x.reshape(len(own), -1)
         unusable |= ((tokens < 0) | (tokens >= form.num_tokens)).any(axis=1)
     return unusable

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.encoded import FILE, Encoder, Values
 from gdpfed.learning.data.features import with_features
+from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
 
 
@@ -31,6 +34,7 @@ class DataSource:
         vocabulary: how many tokens there are, where the arrays of inputs hold tokens.
         weights: the safetensors file that the model is built on.
         weights_sha256: its SHA-256 in hexadecimal.
+        encoder: the architecture and sizes of an encoder with these weights, for ``features`` of a file.
     """
 
     name: str
@@ -49,6 +53,37 @@ class DataSource:
     vocabulary: int | None = None
     weights: str | None = None
     weights_sha256: str | None = None
+    encoder: Values | None = None
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "DataSource":
+        """The source whose values JSON has carried.
+
+        Raises TypeError: they are those of no source.
+        """
+        said = values.get("encoder")
+        return cls(**values | {"encoder": None if said is None else tuple((str(k), v) for k, v in said)})
+
+    @property
+    def weights_file(self) -> WeightsFile | None:
+        """The file of weights; None without one.
+
+        Raises LearningError: settings that name none.
+        """
+        return WeightsFile.of(self.weights, self.weights_sha256)
+
+    @property
+    def file_encoder(self) -> Encoder | None:
+        """The encoder that examples go through; None without one.
+
+        Raises LearningError: settings of one without its file, or without a use.
+        """
+        file = self.weights_file
+        if self.features != FILE:
+            if self.encoder is not None:
+                raise LearningError("dataset.encoder goes with dataset.features=file: leave it out")
+            return None
+        return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
         """Refuse every setting that the loader has no use for.
@@ -74,5 +109,7 @@ def load_dataset(source: DataSource) -> Dataset:
 
     Raises LearningError: no loader of that name, or data that cannot be used.
     """
-    data = DATASETS.get(source.name)(replace(source, features=None, weights=None, weights_sha256=None))
-    return data if source.features is None else with_features(data, source.features)
+    encoder = source.file_encoder
+    plain = replace(source, features=None, weights=None, weights_sha256=None, encoder=None)
+    data = DATASETS.get(source.name)(plain)
+    return data if source.features is None else with_features(data, source.features, encoder)
