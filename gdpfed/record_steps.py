@@ -26,6 +26,9 @@ Work = Literal[
 a sum of records' clipped gradients, the end of a window of steps on records without noise, what a model
 gets right on records that are held out, or a vote for the setting that does best on its records."""
 
+Once = Literal["held_out_counts", "vote"]
+"""What is summed once beside a run's rounds: counts on records that are held out, or votes."""
+
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
@@ -52,15 +55,20 @@ class WorkKind:
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
     of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
     which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
-    `vote`: it is 1 for one setting of several, which steps on records or rounds of local training are tried
-    with, and 0 for the others.
+    `once`: it is summed beside the rounds. A vote is 1 for one setting of several, which steps on records or
+    rounds of local training are tried with, and 0 for the others.
     """
 
     on_records: bool
     own_noise: bool = False
     window: Literal["convex", "window"] | None = None
     held_out: bool = False
-    vote: bool = False
+    once: Once | None = None
+
+    @property
+    def vote(self) -> bool:
+        """Whether it is a vote."""
+        return self.once == "vote"
 
 
 KINDS: Mapping[str, WorkKind] = {
@@ -70,10 +78,10 @@ KINDS: Mapping[str, WorkKind] = {
     "gradient_sum": WorkKind(on_records=True),
     "convex_steps": WorkKind(on_records=True, window="convex"),
     "window_steps": WorkKind(on_records=True, window="window"),
-    "held_out_counts": WorkKind(on_records=False, held_out=True),
+    "held_out_counts": WorkKind(on_records=False, held_out=True, once="held_out_counts"),
     "held_out_rates": WorkKind(on_records=False, held_out=True),
-    "vote": WorkKind(on_records=False, vote=True),
-    "vote_by_rounds": WorkKind(on_records=False, vote=True),
+    "vote": WorkKind(on_records=False, once="vote"),
+    "vote_by_rounds": WorkKind(on_records=False, once="vote"),
 }
 
 RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)

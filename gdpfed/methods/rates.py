@@ -18,7 +18,7 @@ from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORD
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
 from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import Vote
 
 
 def refuse_given_rates(config: Config) -> None:
@@ -175,7 +175,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
     )
 
 
-def configured_vote(config: Config, groups: Sequence[Group]) -> SumOnce | None:
+def configured_vote(config: Config, groups: Sequence[Group]) -> Vote | None:
     """What clients pay for the configured vote over settings, where they are protected; None for none."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)

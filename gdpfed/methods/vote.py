@@ -19,7 +19,7 @@ from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.privacy.sums_once import SumOnce, moved
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.record_steps import RecordSteps
 
 Setting = tuple[float, ...]
@@ -111,7 +111,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
 
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
-) -> SumOnce | None:
+) -> Vote | None:
     """Return what everybody pays for the vote: privacy.vote_share of mu^2 of the least budget.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
@@ -120,9 +120,8 @@ def planned_vote(
     if not options:
         return None
     sigma = gaussian_sigma(min(epsilons), delta) / math.sqrt(config.privacy.vote_share)
-    moves = moved("vote", unit, adjacency)
-    return SumOnce(
-        work="vote",
+    moves = Vote.moved(unit, adjacency)
+    return Vote(
         epsilon=gaussian_epsilon(sigma, delta),
         noise_stddev=sigma * moves,
         unit=unit,

@@ -22,7 +22,7 @@ from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism import History, Mechanism
 from gdpfed.privacy.sampling.laws import SamplingLaw
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import HeldOutCounts, SumOnce, Vote
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import KINDS, RecordIs, Work
 
@@ -75,8 +75,8 @@ class PrivacyPlan:
     private: bool = True
     sums_hidden: bool = True
     adaptive_clipping: AdaptiveClipping | None = None
-    held_out: SumOnce | None = None
-    vote: SumOnce | None = None
+    held_out: HeldOutCounts | None = None
+    vote: Vote | None = None
     record_is: RecordIs = "record"
 
     def made_by(self, kind: type[M]) -> M:

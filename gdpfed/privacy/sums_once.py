@@ -25,9 +25,10 @@ All clients take part and that is no secret, so nothing is amplified, and the fi
 """
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,92 +37,85 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, Gaussian, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Release, broken_number
-from gdpfed.record_steps import KINDS
+from gdpfed.record_steps import KINDS, Once
 
-Once = Literal["held_out_counts", "vote"]
-"""The works of such sums."""
-ASKED_OF: dict[Once, str] = {
-    "held_out_counts": "records that are held out are counted",
-    "vote": "settings are voted on",
-}
-TIMES = (
-    "its clients count on held-out records once, after its last round",
-    "its clients vote on settings once, before its first round",
-)
-"""When a plan has counts, and when a vote."""
 RECORD_MOVES = math.sqrt(2)
 """How far one record moves such a sum: one cell and one bin of counts, or one vote to another."""
 
 
-def moved(work: Once, unit: Unit, adjacency: Adjacency) -> float:
-    """How far one unit moves such a sum, in norm."""
-    alone = work == "vote" and unit == "client" and adjacency == "zero_out"
-    return 1.0 if alone else RECORD_MOVES
-
-
 def once_of(work: str) -> Once | None:
     """The sum beside the rounds that a work belongs to; None for one of rounds. Clients vote in two ways."""
-    if work in KINDS and KINDS[work].vote:
-        return "vote"
-    return "held_out_counts" if work == "held_out_counts" else None
-
-
-def vote_index(num_rounds: int) -> int:
-    """The number that a vote goes by among rounds from 0: none of them has it, nor have counts."""
-    return num_rounds + 1
+    return KINDS[work].once if work in KINDS else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumOnce:
+class SumOnce(ABC):
     """What a run releases once, beside its rounds.
 
     Attributes:
-        work: what clients send.
         epsilon: what it costs by itself, at the delta of the plan.
         noise_stddev: of the noise in every coordinate.
         unit: who pays: a record that is held out, for counts; every record or client, for a vote.
         moves: how far one unit moves the sum, in norm.
-        options: how many settings a vote is about; 0 of counts.
-        blocks: in how many blocks counts are, one a client; 1 where those of all clients are added up.
     """
 
-    work: Once
+    work: ClassVar[Once]
+    entry: ClassVar[str]
+    """Its name among the entries of terms."""
+    asked_of: ClassVar[str]
+    time: ClassVar[str]
+    """When a plan has it."""
+    before_rounds: ClassVar[bool]
+    paid_by: ClassVar[tuple[Unit, ...]]
+
     epsilon: float
     noise_stddev: float
     unit: Unit = "record"
     moves: float = RECORD_MOVES
-    options: int = 0
-    blocks: int = 1
 
     @property
     def charge(self) -> Charge:
         """What it costs one unit."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
-    def due_after(self, num_rounds: int) -> int:
+    @classmethod
+    def due_after(cls, num_rounds: int) -> int:
         """After how many of a run's rounds it is due."""
-        return 0 if self.work == "vote" else num_rounds
+        return 0 if cls.before_rounds else num_rounds
 
-    def index(self, num_rounds: int) -> int:
-        """The number that it goes by among a run's rounds from 0."""
-        return vote_index(num_rounds) if self.work == "vote" else num_rounds
+    @classmethod
+    def index(cls, num_rounds: int) -> int:
+        """The number that it goes by among a run's rounds from 0: none of them has it, nor another sum."""
+        return num_rounds + cls.before_rounds
+
+    @staticmethod
+    def moved(unit: Unit, adjacency: Adjacency) -> float:
+        """How far one unit moves such a sum, in norm."""
+        del unit, adjacency
+        return RECORD_MOVES
+
+    @staticmethod
+    @abstractmethod
+    def unproved(parties: int, record_is: str) -> str:
+        """Say why terms may not have it whose record is a person at several parties; "" if they may."""
+
+    @abstractmethod
+    def size(self) -> dict[str, int]:
+        """What a plan's file says of its coordinates."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, of a plan's file."""
-        options = {"options": self.options} if self.options else {}
-        if self.blocks > 1:
-            options["blocks"] = self.blocks
         return {
             "epsilon": self.epsilon,
             "noise_stddev": self.noise_stddev,
-            **options,
+            **self.size(),
             "charge": self.charge.to_dict(),
         }
 
     def broken_by(self, request: Release, groups: Sequence[GroupPlan]) -> str:
         """Say how a request for the sum breaks what was planned for these groups; "" if it does not."""
         if once_of(request.work) != self.work or request.unit != self.unit:
-            return f"it asks a {request.unit} for {request.work}, and {ASKED_OF[self.work]}"
+            return f"it asks a {request.unit} for {request.work}, and {self.asked_of}"
         if len(np.unique(request.clients)) < len(request.clients):
             return "a client is asked twice in one sum"
         if not np.isin(request.clients, [client for group in groups for client in group.clients]).all():
@@ -137,33 +131,83 @@ class SumOnce:
             )
         return broken_number(request)
 
-
-def check_once(
-    work: Once, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = ""
-) -> None:
-    """Refuse terms of one work that are not one sum, or move less than their unit does, with PrivacyError.
-
-    A person may be at several parties and turn the vote of each, or be counted at one and trained on at
-    another.
-    """
-    if work == "held_out_counts" and charges and getattr(of_rounds[0].event, "parties", 1) > 1:
-        raise PrivacyError(
-            "the terms have counts on held-out records, and a person may be trained on at another party"
-        )
-    if work == "vote" and charges and record_is:
-        raise PrivacyError(f"the terms have a vote, which is proved for rows, and a record is a {record_is}")
-    for charge in charges:
-        event, unit = charge.event, of_rounds[0].unit
-        plain = isinstance(event, Gaussian) and event.is_noisy
+    @classmethod
+    def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
+        """Refuse terms that are not one such sum, or move less than their unit does, with PrivacyError."""
+        unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
+        if charges and (unproved := cls.unproved(parties, record_is)):
+            raise PrivacyError(unproved)
         adjacencies = {getattr(each.event, "adjacency", "zero_out") for each in of_rounds}
-        least = moved(work, unit, "replace_one" if "replace_one" in adjacencies else "zero_out")
-        known = plain and event == _event(event.noise_stddev, least)  # type: ignore[attr-defined]
-        counted = work == "vote" or unit == "record"
-        if not (known and counted) or (len(charges), charge.count, charge.unit) != (1, 1, unit):
-            raise PrivacyError(
-                f"the terms' {'vote' if work == 'vote' else 'held_out'} is not one noised sum, which a "
-                f"{unit} moves by {least:.6g}"
-            )
+        least = cls.moved(unit, "replace_one" if "replace_one" in adjacencies else "zero_out")
+        for charge in charges:
+            event = charge.event
+            plain = isinstance(event, Gaussian) and event.is_noisy
+            known = plain and event == _event(event.noise_stddev, least)  # type: ignore[attr-defined]
+            alone = (len(charges), charge.count, charge.unit) == (1, 1, unit)
+            if not (known and alone and unit in cls.paid_by):
+                raise PrivacyError(
+                    f"the terms' {cls.entry} is not one noised sum, which a {unit} moves by {least:.6g}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutCounts(SumOnce):
+    """Counts on held-out records, after the last round.
+
+    A person may be counted at one party and trained on at another, which is proved of no budget. `blocks`: in
+    how many blocks they are, one a client; 1 where those of all clients are added up.
+    """
+
+    work = "held_out_counts"
+    entry = "held_out"
+    asked_of = "records that are held out are counted"
+    time = "its clients count on held-out records once, after its last round"
+    before_rounds = False
+    paid_by = ("record",)
+
+    blocks: int = 1
+
+    @staticmethod
+    def unproved(parties: int, record_is: str) -> str:
+        del record_is
+        several = "the terms have counts on held-out records, and a person may be trained on at another party"
+        return several if parties > 1 else ""
+
+    def size(self) -> dict[str, int]:
+        return {"blocks": self.blocks} if self.blocks > 1 else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote(SumOnce):
+    """A vote over settings, before the first round.
+
+    A person may turn the vote of each of its parties, so it is proved for rows. `options`: how many settings.
+    """
+
+    work = "vote"
+    entry = "vote"
+    asked_of = "settings are voted on"
+    time = "its clients vote on settings once, before its first round"
+    before_rounds = True
+    paid_by = ("client", "record")
+
+    options: int
+
+    @staticmethod
+    def moved(unit: Unit, adjacency: Adjacency) -> float:
+        return 1.0 if (unit, adjacency) == ("client", "zero_out") else RECORD_MOVES
+
+    @staticmethod
+    def unproved(parties: int, record_is: str) -> str:
+        del parties
+        rows = f"the terms have a vote, which is proved for rows, and a record is a {record_is}"
+        return rows if record_is else ""
+
+    def size(self) -> dict[str, int]:
+        return {"options": self.options}
+
+
+ONCE: Mapping[Once, type[SumOnce]] = {each.work: each for each in (HeldOutCounts, Vote)}
 
 
 def _event(noise_stddev: float, moves: float) -> Gaussian:

@@ -24,7 +24,7 @@ from gdpfed.methods.base import ClientSum, SumRequest, Theta
 from gdpfed.methods.vote import RecordRun, vote_request, with_setting
 from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sums_once import vote_index
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.client_memory import ClientMemory
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
@@ -302,7 +302,7 @@ class OpenRun:
             return
         config, method = prepared.config, prepared.method
         if "vote" not in ledger.charged_once:
-            index = vote_index(method.plan.num_rounds)
+            index = Vote.index(method.plan.num_rounds)
             request = vote_request(method, self.theta, self._there(0), config)
             summed = self._sum_once(request, index)
             found = VoteResult.of(config, summed)

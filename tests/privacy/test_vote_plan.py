@@ -20,7 +20,7 @@ from gdpfed.methods.vote import chance_of_agreement, settings_of, vote_request
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
-from gdpfed.privacy.sums_once import RECORD_MOVES, moved, vote_index
+from gdpfed.privacy.sums_once import RECORD_MOVES, Vote
 from gdpfed.record_steps import RecordSteps
 
 GRID = "training.vote={learning_rate:[0.1,0.3,1]}"
@@ -61,8 +61,8 @@ def test_the_vote_costs_its_share_of_the_least_budget():
     mu = math.sqrt(10) * RECORD_MOVES / PLAN.vote.noise_stddev
     tail = [0.5 * math.erfc((1.0 / mu + sign * mu / 2) / math.sqrt(2)) for sign in (-1, 1)]
     assert tail[0] - math.e * tail[1] == pytest.approx(1e-5, rel=1e-4)
-    assert moved("vote", "client", "zero_out") == 1
-    assert moved("vote", "client", "replace_one") == moved("vote", "record", "zero_out") == RECORD_MOVES
+    assert Vote.moved("client", "zero_out") == 1
+    assert Vote.moved("client", "replace_one") == Vote.moved("record", "zero_out") == RECORD_MOVES
 
 
 @pytest.mark.parametrize("rate", [0.2, 1.0])
@@ -167,10 +167,10 @@ def test_a_node_pays_for_vote_and_rounds_and_votes_once():
     assert ledger.epsilon(1e-5, unit="record", also=without) < 0.97 * cost
     ledger.begin(first, epsilons=[1.0], delta=1e-5)
     assert ledger.epsilon_against_server(1e-5, unit="record") == 0
-    seen = ledger.epsilon_against_server(1e-5, unit="record", one_more_in=("one", vote_index(5)))
-    ledger.charge("one", vote_index(5))
+    seen = ledger.epsilon_against_server(1e-5, unit="record", one_more_in=("one", Vote.index(5)))
+    ledger.charge("one", Vote.index(5))
     with pytest.raises(PrivacyError, match="has had its vote already"):
-        ledger.charge("one", vote_index(5))
+        ledger.charge("one", Vote.index(5))
     assert ledger.epsilon_against_server(1e-5, unit="record") == pytest.approx(seen)
     assert seen == pytest.approx(PLAN.vote.epsilon)
     kept = ClientLedger.from_dict(ledger.to_dict())

@@ -6,7 +6,7 @@ from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.sums_once import Once
+from gdpfed.record_steps import Once
 
 SENT: Mapping[Once, str] = {"held_out_counts": "counted", "vote": "voted"}
 """The entry of a run that has had a sum beside its rounds, by the work of the sum."""

@@ -29,8 +29,8 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.sums_once import Once
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
+from gdpfed.record_steps import Once
 
 special = late_import("scipy.special")
 

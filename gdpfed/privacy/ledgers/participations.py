@@ -9,8 +9,8 @@ import numpy as np
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sums_once import Once
 from gdpfed.privacy.validation import require_count
+from gdpfed.record_steps import Once
 
 TURNS = "taken"
 """Of a ledger's file: in which rounds each client took part."""

@@ -34,9 +34,9 @@ from gdpfed.privacy.ledgers.participations import (
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.privacy.sums_once import TIMES, Once, once_of
+from gdpfed.privacy.sums_once import ONCE, once_of
 from gdpfed.privacy.validation import require_count
-from gdpfed.record_steps import RecordSteps
+from gdpfed.record_steps import Once, RecordSteps
 
 
 class Ledger:
@@ -103,7 +103,7 @@ class Ledger:
         last, work = self._plan.num_rounds, once_of(request.work)
         due = [each for each in self._plan.once if each.due_after(last) == self._charged_rounds]
         planned = next((each for each in due if each.work == work and work not in self.charged_once), None)
-        never = f"the plan has {TIMES[work == 'vote']}, or never"
+        never = f"the plan has {ONCE[work or 'held_out_counts'].time}, or never"
         broken = never if planned is None else planned.broken_by(request, self._plan.groups)
         if planned is None or broken:
             raise PrivacyError(f"{self._subject}, {request.name}: {broken}")

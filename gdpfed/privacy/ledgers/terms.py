@@ -16,9 +16,9 @@ from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sums_once import Once, check_once, vote_index
+from gdpfed.privacy.sums_once import ONCE
 from gdpfed.privacy.validation import require_count, require_delta, require_number
-from gdpfed.record_steps import RecordSteps
+from gdpfed.record_steps import Once, RecordSteps
 from gdpfed.registry import Registry
 
 Scalar = str | int | float
@@ -29,9 +29,8 @@ MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
 MECHANISM = "mechanism"
 """The entry that names the class of terms."""
-ONCE: Mapping[str, Once] = {"held_out": "held_out_counts", "vote": "vote"}
-"""The entries about sums beside the rounds, left out where there are none, and the work of each; their
-charges are JSON."""
+PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
+"""The entries about sums beside the rounds, left out where there are none; their charges are JSON."""
 
 
 class Instructions(Protocol):
@@ -117,8 +116,8 @@ class Terms(ABC):
         if len({charge.unit for charge in self.charges}) > 1:
             raise PrivacyError("the terms' charges are of several units; a run has one")
         self._check()
-        for entry, work in ONCE.items():
-            check_once(work, getattr(self, entry), self.charges, self.record_is)
+        for kind in ONCE.values():
+            kind.check(getattr(self, kind.entry), self.charges, self.record_is)
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
@@ -142,13 +141,14 @@ class Terms(ABC):
 
         Counts go by that after the last round, and a vote, which comes before the first, by the next one.
         """
-        if self.held_out and round_index == self.num_rounds:
-            return "held_out_counts"
-        return "vote" if self.vote and round_index == vote_index(self.num_rounds) else None
+        once = ONCE.values()
+        due = (kind.work for kind in once if round_index == kind.index(self.num_rounds))
+        return next(filter(self.paid_once, due), None)
 
     def paid_once(self, work: Once) -> tuple[Charge, ...]:
         """Return what a sum of this work beside the rounds costs."""
-        return self.held_out if work == "held_out_counts" else self.vote
+        paid: tuple[Charge, ...] = getattr(self, ONCE[work].entry)
+        return paid
 
     def _check(self) -> None:
         """Refuse, with PrivacyError, terms that do not say what the mechanism needs."""
@@ -255,11 +255,11 @@ class Terms(ABC):
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("charges", *ONCE):
+            if field.name in ("charges", *PAID_ONCE):
                 value = json.dumps([charge.to_dict() for charge in value]) if value else ""
             elif is_dataclass(value) and not isinstance(value, type):
                 value = json.dumps(asdict(value))
-            if value or field.name not in (*UNSAID, *ONCE):
+            if value or field.name not in (*UNSAID, *PAID_ONCE):
                 scalars[field.name] = value
         return scalars
 
@@ -273,7 +273,7 @@ class Terms(ABC):
         made = TERMS.get(str(scalars.get(MECHANISM)))
         values = (
             dict.fromkeys(UNSAID, "")
-            | dict.fromkeys(ONCE, "[]")
+            | dict.fromkeys(PAID_ONCE, "[]")
             | {key: each for key, each in scalars.items() if key != MECHANISM}
         )
         odd = ", ".join(sorted({field.name for field in fields(made)} ^ set(values)))
@@ -283,7 +283,7 @@ class Terms(ABC):
 
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
-        lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", *ONCE)}
+        lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", *PAID_ONCE)}
         return {**values, **lists}
 
 

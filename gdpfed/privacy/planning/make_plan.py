@@ -19,7 +19,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.planning.plan_options import RelativeRounds, SumOptions
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -41,7 +41,7 @@ class _Common:
     sums_hidden: bool
     sums_per_round: int
     schedule: tuple[RelativeRounds, ...]
-    vote: SumOnce | None
+    vote: Vote | None
 
     @property
     def num_rounds(self) -> int:

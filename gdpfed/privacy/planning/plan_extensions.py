@@ -7,7 +7,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import AdaptiveClipping, PrivacyPlan
-from gdpfed.privacy.sums_once import RECORD_MOVES, SumOnce
+from gdpfed.privacy.sums_once import RECORD_MOVES, HeldOutCounts
 
 SLACK = 1e-9
 """The noise is larger by this share, so that rounding leaves epsilon within the budget."""
@@ -42,8 +42,7 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
             each.epsilon for m in range(len(plan.groups)) for each in plan.mechanism.record_groups(m)
         )
         sigma = gaussian_sigma(budget, plan.delta) * (1 + SLACK)
-        counts = SumOnce(
-            work="held_out_counts",
+        counts = HeldOutCounts(
             epsilon=gaussian_epsilon(sigma, plan.delta),
             noise_stddev=sigma * RECORD_MOVES,
             blocks=plan.num_clients if by_party else 1,

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from gdpfed.privacy.accountants.accountant import RenyiOrders
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import require_count, require_positive
 
 
@@ -48,7 +48,7 @@ class SumOptions(PlanOptions, total=False):
     before the first round, and rounds are planned with the rest.
     """
 
-    vote: SumOnce | None
+    vote: Vote | None
     renyi_orders: RenyiOrders
     noise: NoiseLaw
     adjacency: Adjacency

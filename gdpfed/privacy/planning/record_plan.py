@@ -23,7 +23,7 @@ from gdpfed.privacy.planning.plan_options import PlanOptions
 from gdpfed.privacy.planning.record_budgets import Budgeted, RecordTraining, as_parts, within_budgets
 from gdpfed.privacy.planning.step_calibration import steps_allowed, steps_epsilon
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import require_count, require_delta
 from gdpfed.record_steps import KINDS
 
@@ -66,7 +66,7 @@ class RecordOptions(PlanOptions, total=False):
     have steps left. `vote` is paid before the first round, and rounds are planned with the rest.
     """
 
-    vote: SumOnce | None
+    vote: Vote | None
     renyi_orders: RenyiOrders
     record_budgets: Sequence[tuple[float, float]] | None
     most_records: int | None

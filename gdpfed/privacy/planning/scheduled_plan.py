@@ -27,7 +27,7 @@ from gdpfed.privacy.correlated_noise import (
 )
 from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.sums_once import SumOnce
+from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -76,7 +76,7 @@ class TurnBudget:
     num_taps: int = 1
     adjacency: Adjacency = "zero_out"
     minimum_cohort: int = 1
-    vote: SumOnce | None = None
+    vote: Vote | None = None
 
     def __post_init__(self) -> None:
         if not self.groups:
