@@ -119,7 +119,7 @@ def join(message: Message, context: Context) -> RecordDict:
     check_limits(node.settings, question)
     _ = node.settings.stand_in
     unit, records = unit_in(question), own_records(node.settings, question)
-    if records is not None and unit == "record":
+    if records is not None:
         answer[RECORDS] = records
     own = node.settings.budgets
     if own:

@@ -56,6 +56,17 @@ class NodeRunAudit:
         """Whether the figures are within the budget that the client had when this run began."""
         return self.epsilon <= self.budget
 
+    @property
+    def payer(self) -> str:
+        """Whose presence it protects, and of records which group."""
+        group = "" if self.record_group is None else f" {self.record_group}"
+        return f"{self.protects or self.unit}{group}"
+
+    @property
+    def steps_of_most(self) -> str:
+        """The steps, and how many there may be; "" of a client."""
+        return f"{self.steps}/{self.num_steps}" if self.num_steps else ""
+
 
 @dataclass(frozen=True)
 class NodeEntry(ABC):

@@ -16,16 +16,22 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum, in words: its entry in the plan, its file, who pays, and what is counted."""
+    """A kind of sum, in words: its entry in the plan, its file, who pays, and what is counted.
+
+    `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
+    """
 
     entry: str
     file: str
     payers: str
     counted: str
+    client_moves: float = MOVED
+    first: bool = False
 
 
 COUNTS = _Sum("held_out", "held_out.json", "held-out records", "counts")
-VOTE = _Sum("vote", "vote.json", "everybody", "votes")
+# A client that is zeroed takes back a vote of norm 1, and may change nothing else.
+VOTE = _Sum("vote", "vote.json", "everybody", "votes", client_moves=1.0, first=True)
 
 
 def check_once(files: RunFiles) -> Iterator[str]:
@@ -66,9 +72,8 @@ def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
     if (charge["unit"], charge["count"], event["kind"]) != (plan["unit"], 1, "gaussian"):
         yield f"plan.json charges {kind.payers} for something else than one noised sum"
         return
-    # A client that is zeroed takes back a vote of norm 1, and may change nothing else.
-    alone = kind is VOTE and plan["unit"] == "client" and plan["adjacency"] == "zero_out"
-    moves = 1.0 if alone else MOVED
+    zeroed = (plan["unit"], plan["adjacency"]) == ("client", "zero_out")
+    moves = kind.client_moves if zeroed else MOVED
     if not math.isclose(event["clipping_norm"], moves, rel_tol=SAME) or event["adjacency"] != "zero_out":
         yield (
             f"plan.json has a {plan['unit']} move {kind.counted} by {event['clipping_norm']}, where "
@@ -93,7 +98,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
     """What was released was charged, and carries the noise; no round comes before a vote."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
-    if kind is VOTE and files.ledger["charged_rounds"] and not charged:
+    if kind.first and files.ledger["charged_rounds"] and not charged:
         yield "the ledger has rounds, and not the vote before them"
     if found is None:
         return

@@ -29,7 +29,6 @@ from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
-from gdpfed.privacy.mechanisms.subnet_sums import TrustedSubnets
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine
@@ -161,20 +160,12 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             f"method={prepared.method.name} promises no privacy, so there is no epsilon to measure: choose a "
             "private method"
         )
-    if isinstance(plan.mechanism, TrustedSubnets):
-        raise ConfigError(
-            f"method={prepared.method.name} releases windows of subnets, for which there are no canaries: "
-            "choose a method without subnets"
-        )
+    if why := plan.mechanism.no_canaries:
+        raise ConfigError(f"method={prepared.method.name} has no canaries: {why}; choose another method")
     if plan.about_records and not config.training.is_sgd:
         raise ConfigError(
             "canaries among records are read off steps of SGD, and training.optimizer="
             f"{config.training.optimizer} with its options is none: measure with sgd, whose noise is the same"
-        )
-    if plan.mechanism.adds_own_noise:
-        raise ConfigError(
-            f"method={prepared.method.name} has no canaries: its clients add noise of their own, each "
-            "as it chose, for which none are made"
         )
     if plan.mechanism.record_groups(0) and settings.kind != "dirac":
         raise ConfigError(

@@ -93,20 +93,17 @@ def _spent(group: GroupAudit) -> list[str]:
 
 def node_table(audit: NodeAudit) -> Table:
     """Return the figures of a node over its runs, a run a row."""
-    about_records = any(run.unit == "record" for run in audit.runs)
+    about_records = any(run.num_steps for run in audit.runs)
     rows = []
     for run, held in zip(audit.runs, audit.held, strict=True):
-        group = "" if run.record_group is None else f" {run.record_group}"
-        unit = f"{run.protects}{group}" if run.unit == "record" else run.unit
-        steps = f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""
         figures = [figure(run.budget), f"{run.delta:.3g}", figure(run.epsilon), figure(run.against_server)]
         rows.append(
             [
                 run.name[:12],
-                *([unit] if about_records else []),
+                *([run.payer] if about_records else []),
                 *figures,
                 f"{run.sent}/{run.num_updates}",
-                *([steps] if about_records else []),
+                *([run.steps_of_most] if about_records else []),
                 _held(held, run.within_budget),
             ]
         )

@@ -173,11 +173,10 @@ class NodeStatus:
     def _left(self) -> Table:
         rows = []
         for run in self.standing.now:
-            group = "" if run.record_group is None else f" {run.record_group}"
             limit = self.limit(run)
             rows.append(
                 [
-                    f"{run.protects or run.unit}{group}",
+                    run.payer,
                     *(
                         figure(run.budget),
                         f"{run.delta:.3g}",
@@ -192,7 +191,7 @@ class NodeStatus:
         return Table(f"{self.ledger.name}: all runs together", headings, rows, f"budgets are those of {said}")
 
     def _runs(self) -> Table:
-        runs, records = self.audit.runs, any(run.unit == "record" for run in self.audit.runs)
+        runs, records = self.audit.runs, any(run.num_steps for run in self.audit.runs)
         rows = []
         for run in runs[-RUNS_SHOWN:]:
             begun, group = self.begun(run.name), "" if run.record_group is None else f" {run.record_group}"
@@ -201,7 +200,7 @@ class NodeStatus:
                     f"{run.name[:NAME_WIDTH]}{group}",
                     "?" if begun is None else _minute(begun),
                     f"{run.sent}/{self.most_updates(run)}",
-                    *([f"{run.steps}/{run.num_steps}" if run.unit == "record" else ""] if records else []),
+                    *([run.steps_of_most] if records else []),
                     figure(run.epsilon),
                 ]
             )

@@ -62,8 +62,7 @@ def vote_update(
     generator, scores = generator_of(client.random_bytes), [0.0] * len(settings)
     if len(data) > 1:
         parts = np.array_split(generator.permutation(len(data)), min(PARTS, len(data)))
-        tested = parts if order.work == "vote" else parts[:1]
-        scores = [_tried(order, theta, each, data, tested, client) for each in settings]
+        scores = [_tried(order, theta, each, data, parts, client) for each in settings]
     best = [number for number, score in enumerate(scores) if score == max(scores)]
     vote = torch.zeros(len(settings), dtype=torch.float64)
     vote[int(generator.choice(best))] = 1 - encoding.grid
@@ -100,13 +99,17 @@ def _tried(
 ) -> float:
     """What a setting reaches on all parts, each under a model that is trained on the others.
 
+    Where a trial is rounds of local training it is tested on the first part alone.
+
     That is the share of right answers or, where labels are numbers, minus the loss. Of classes a loss would
     make a client with few records, which no model tells from others, vote for the most timid setting.
     """
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
+    by_steps = order.work == "vote"
+    parts = parts if by_steps else parts[:1]
     rests = [np.setdiff1d(np.arange(len(data)), part) for part in parts]
-    by = client.steps_on_records if order.work == "vote" else client.rounds
+    by = client.steps_on_records if by_steps else client.rounds
     reached, tested = 0.0, sum(map(len, parts))
     classes = 0 if order.task.form is None else order.task.form.num_classes
     for part, change in zip(parts, by(order, order.records, theta, setting, data, rests), strict=True):

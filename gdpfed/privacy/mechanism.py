@@ -96,6 +96,8 @@ class Mechanism(ABC):
     """Whether its one epsilon holds against all who see sums, those who know the cohorts included."""
     adds_own_noise: ClassVar[bool] = False
     """Whether a client noises its own contribution fully, so that nobody else needs to hide it."""
+    no_canaries: ClassVar[str] = ""
+    """Why its epsilon cannot be measured with canaries; "" where it can."""
 
     sampling: Sampling
     adjacency: Adjacency = "zero_out"

@@ -113,6 +113,11 @@ class PrivacyPlan:
         return self.mechanism.unit == "record"
 
     @property
+    def protected(self) -> str:
+        """What is protected: a client, a record, or a person with all its records."""
+        return self.record_is if self.about_records else self.unit
+
+    @property
     def works(self) -> tuple[Work, ...]:
         """What clients may be asked to compute."""
         return self.mechanism.works

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gdpfed.rounds.held_out import HeldOutResult
 
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
+ONE = {"client": "participant", "record": "case", "person": "person"}
+"""What a card calls what is protected."""
 NOTHING_COVERED = "Everything, see above."
 
 
@@ -204,7 +206,7 @@ def _how_much(subject: CardSubject) -> str:
             "Nothing was done to hide what it learnt from: whoever has the model may find out facts of "
             "single cases, so it is to be kept as safe as the data themselves."
         )
-    one = "participant" if plan.unit == "client" else "person" if plan.record_is == "person" else "case"
+    one = ONE[plan.protected]
     bounds: dict[int, list[int]] = {}
     for index in range(len(plan.groups)):
         numbers = range(max(1, len(plan.mechanism.record_groups(index))))

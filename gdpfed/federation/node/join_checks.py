@@ -55,7 +55,7 @@ def unit_in(question: Mapping[str, Any]) -> Unit:
 
 
 def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | None:
-    """Return how many examples the node brings itself; None where the data set's partition names them.
+    """Return how many records the node brings to a run that protects records; None if it brings none itself.
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
@@ -70,7 +70,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     own = settings.data
     if own is None:
         return None
-    path = own.path
+    path, about_records = own.path, unit_in(question) == "record"
     shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
     try:
         if isinstance(shape, list) and dtype in INPUT_DTYPES:
@@ -78,22 +78,26 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             if label_dtype not in LABEL_DTYPES:
                 label_dtype = LABEL_DTYPES[0]
             kinds = str(dtype), str(label_dtype), str(columns or "") or None
-            records = _num_trained(own, [int(each) for each in shape], kinds, unit_in(question))
+            records = _num_trained(own, [int(each) for each in shape], kinds, by_person=about_records)
         else:
             labels = read_own(path)[1]
             records = 0 if labels is None else len(labels)
     except LearningError as error:
         log(ERROR, "%s", error)
         raise DataRefusedError(f"{DATA_KEY} cannot be used, see the log of this client") from None
-    if not records and unit_in(question) == "record":
+    if not about_records:
+        return None
+    if not records:
         raise DataRefusedError(
             f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
         )
     return records
 
 
-def _num_trained(own: OwnData, shape: Sequence[int], kinds: tuple[str, str, str | None], unit: Unit) -> int:
-    """How many examples are trained on, or persons, where records are protected and rows name theirs.
+def _num_trained(
+    own: OwnData, shape: Sequence[int], kinds: tuple[str, str, str | None], *, by_person: bool
+) -> int:
+    """How many examples are trained on, or `by_person` how many persons, where rows name theirs.
 
     Raises:
         LearningError: as in `own_arrays`, and for persons of whom some rows are held out and others not.
@@ -106,5 +110,4 @@ def _num_trained(own: OwnData, shape: Sequence[int], kinds: tuple[str, str, str 
     if elsewhere is not None:
         tested = own_arrays(elsewhere, shape, *kinds, for_testing=True)
         refuse_shared(trained, tested, f"{DATA_KEY}={own.path}")
-    by_person = trained.persons is not None and unit == "record"
-    return len(np.unique(trained.persons)) if by_person else len(trained)  # type: ignore[arg-type]  # there are some
+    return len(trained if trained.persons is None or not by_person else np.unique(trained.persons))

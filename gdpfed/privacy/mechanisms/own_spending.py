@@ -39,6 +39,7 @@ class OwnSpending(Mechanism):
     kind: ClassVar[str] = "own_spending"
     keeps_turns: ClassVar[bool] = True
     adds_own_noise: ClassVar[bool] = True
+    no_canaries: ClassVar[str] = "its clients add noise of their own, each as it chose"
 
     spending: ClientBudgets
     clipping_norm: float

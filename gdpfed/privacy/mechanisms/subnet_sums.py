@@ -30,6 +30,8 @@ class TrustedSubnets(Mechanism):
         trusts: who adds the noise, subnet by subnet.
     """
 
+    no_canaries: ClassVar[str] = "it releases sums of subnets"
+
     trusts: tuple[Trust, ...]
 
     def edge_adds_noise(self, m: int) -> bool:
