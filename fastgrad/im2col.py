@@ -53,10 +53,10 @@ def unfolded_conv2d(
 def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
     """(N, C, H, W), in any memory layout, to (N, H', W', kernel height * kernel width * C)."""
     pictures = input.permute(0, 2, 3, 1)
-    rows, columns = _pair(padding)
+    rows, columns = pair(padding)
     if rows or columns:
         pictures = functional.pad(pictures, (0, 0, columns, columns, rows, rows))
-    patches: torch.Tensor = Patches.apply(pictures.contiguous(), kernel, _pair(stride))
+    patches: torch.Tensor = Patches.apply(pictures.contiguous(), kernel, pair(stride))
     return patches
 
 
@@ -115,5 +115,6 @@ class Patches(torch.autograd.Function):
         return patches.view(*batched.shape[:2], *patches.shape[1:]), 0
 
 
-def _pair(value: int | Pair) -> Pair:
+def pair(value: int | tuple[int, ...]) -> Pair:
+    """A size of both axes, of which one number is for both."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fastgrad.im2col import pair
 from fastgrad.lowered import (
     LSTM,
     Affine,
@@ -205,7 +206,7 @@ class _Reader:
         plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
         if self.result.is_flat or not plain or isinstance(layer.padding, str):
             raise NotLoweredError("a convolution in groups, with dilation or with another padding")
-        kernel, stride, padding = (_pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
+        kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         self._append(layer, kernel, stride, padding, layer.out_channels, (0, 2, 3, 1))
 
     def _linear(self, layer: nn.Linear) -> None:
@@ -264,8 +265,8 @@ class _Reader:
         self._add_stage(Norm(self.result.shape, layer.num_groups, layer.eps, weight, bias))
 
     def _pooling(self, layer: nn.MaxPool2d) -> None:
-        kernel, stride, padding = (_pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
-        if _pair(layer.dilation) != (1, 1) or layer.ceil_mode or layer.return_indices:
+        kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
+        if pair(layer.dilation) != (1, 1) or layer.ceil_mode or layer.return_indices:
             raise NotLoweredError("maximum pooling with options")
         last = self._last
         if (
@@ -281,7 +282,7 @@ class _Reader:
     def _averaging(self, layer: nn.AvgPool2d) -> None:
         if layer.ceil_mode:
             raise NotLoweredError("mean pooling with options")
-        kernel, stride, padding = (_pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
+        kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         divisor = layer.divisor_override or (kernel[0] * kernel[1] if layer.count_include_pad else 0)
         self._pool(*self._windows(kernel, stride, padding), averages=True, divisor=divisor)
 
@@ -322,7 +323,3 @@ class _Reader:
         elif EXAMPLES in self._shared:
             raise NotLoweredError("pictures that are flattened in one branch")
         self.result = replace(result, shape=(1, 1, size), features=features, is_flat=True)
-
-
-def _pair(value: int | tuple[int, ...]) -> Pair:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])

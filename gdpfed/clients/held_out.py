@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.training.evaluate import model_outputs
 from gdpfed.learning.training.held_out_counts import (
@@ -15,10 +15,9 @@ from gdpfed.learning.training.held_out_counts import (
     held_out_counts,
     held_out_rates,
 )
+from gdpfed.privacy.sums_once import RECORD_MOVES
 from secagg import Encoding
 
-RECORD_MOVES = sqrt(2)
-MOST_ROUNDING = 0.1
 FLOAT_SLACK = 1 - 2.0**-30
 
 
@@ -61,7 +60,7 @@ def held_out_update(
         blocks = np.zeros((order.task.num_clients, len(counts)))
         blocks[client_id] = counts
         counts = blocks.reshape(-1)
-    return torch.from_numpy(counts * (_bound(order, encoding) if rates else _shrunk(encoding)))
+    return torch.from_numpy(counts * (_bound(order, encoding) if rates else shrunk(encoding)))
 
 
 def _bound(order: TrainingOrder, encoding: Encoding) -> float:
@@ -70,8 +69,11 @@ def _bound(order: TrainingOrder, encoding: Encoding) -> float:
     return (1.0 if isinf(bound) else bound) / order.weight
 
 
-def _shrunk(encoding: Encoding) -> float:
-    """What counts are multiplied by, so that rounding leaves what a record moves within sqrt(2)."""
+def shrunk(encoding: Encoding) -> float:
+    """What counts are multiplied by, so that rounding leaves what a record moves within sqrt(2).
+
+    Raises OrderError: the grid is too coarse for counts.
+    """
     rounding = encoding.grid * sqrt(encoding.dimension)
     if not rounding <= MOST_ROUNDING * RECORD_MOVES:
         raise OrderError(

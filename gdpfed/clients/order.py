@@ -37,6 +37,8 @@ A server that lets the others count for next to nothing would learn one member's
 """
 MOST_WORK = 1e13
 """Examples that a client trains on in a round, times parameters: some hours of one core."""
+MOST_ROUNDING = 0.1
+"""Of what a client sends, or of a record's part in it: rounding may take no more of it."""
 # Between a product of norm and weight on the server and the same on the client there is rounding.
 ROUNDING = 1e-9
 

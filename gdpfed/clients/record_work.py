@@ -15,7 +15,7 @@ from torch import nn
 from fastgrad.forms import record_gradients
 from fastgrad.modules import Loss
 from fastgrad.record_gradients import RecordGradients
-from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.data.own import ExampleForm
@@ -37,8 +37,6 @@ from secagg import keystream
 BitsOf = Callable[[int], RandomBytes]
 """A secret source of bits for each client, by its id."""
 
-# A tenth of C at most may go into rounding, or clipping would be to much less than was asked for.
-MOST_ROUNDING = 0.1
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
 _TRIED_RECORDS = 4

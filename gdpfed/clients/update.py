@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.held_out import held_out_update
+from gdpfed.clients.held_out import held_out_update, shrunk
 from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import (
@@ -21,7 +21,7 @@ from gdpfed.clients.record_work import (
     record_updates,
     secret_bits,
 )
-from gdpfed.clients.vote import Trial, vote_update
+from gdpfed.clients.vote import Trial, one_vote, vote_update
 from gdpfed.errors import PrivacyError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
@@ -97,6 +97,15 @@ def update_steps(
         if kind.own_noise:
             update = with_own_noise(order, update, bits(client_id))
     return contribution_steps(order, update, encoding)
+
+
+def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
+    """Refuse counts or votes that rounding would take too much of, with OrderError.
+
+    A client finds the same when it is asked, which is after the sum was charged.
+    """
+    if order.kind.once:
+        {"held_out_counts": shrunk, "vote": one_vote}[order.kind.once](encoding)
 
 
 def trained_update(

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fastgrad.record_gradients import RecordGradients
-from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.training.evaluate import evaluate
 from gdpfed.learning.training.local_update import clip, local_update
@@ -27,7 +27,6 @@ from secagg import Encoding
 PARTS = 4
 """Of a client's records. Steps on records are tested on each part once, after training on the others; rounds
 of local training, which take longer, on one of them."""
-MOST_ROUNDING = 0.1
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,19 +53,24 @@ def vote_update(
         OrderError: settings that are none, no steps, or a grid too coarse for votes.
     """
     settings = settings_in(order)
-    if not encoding.grid <= MOST_ROUNDING:
-        raise OrderError(
-            f"rounding votes to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
-            "budget, or more clients"
-        )
     generator, scores = generator_of(client.random_bytes), [0.0] * len(settings)
     if len(data) > 1:
         parts = np.array_split(generator.permutation(len(data)), min(PARTS, len(data)))
         scores = [_tried(order, theta, each, data, parts, client) for each in settings]
     best = [number for number, score in enumerate(scores) if score == max(scores)]
     vote = torch.zeros(len(settings), dtype=torch.float64)
-    vote[int(generator.choice(best))] = 1 - encoding.grid
+    vote[int(generator.choice(best))] = one_vote(encoding)
     return vote
+
+
+def one_vote(encoding: Encoding) -> float:
+    """1 - grid, so that rounding leaves it within 1; OrderError where the grid is too coarse for votes."""
+    if not encoding.grid <= MOST_ROUNDING:
+        raise OrderError(
+            f"rounding votes to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
+            "budget, or more clients"
+        )
+    return 1 - encoding.grid
 
 
 def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:

@@ -19,7 +19,12 @@ from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
-from gdpfed.methods.record_method import configured_records, record_budgets, record_groups
+from gdpfed.methods.record_method import (
+    configured_dimension,
+    configured_records,
+    record_budgets,
+    record_groups,
+)
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.planning.step_calibration import evenly_spread, knee_steps, step_noise, steps_allowed
 
@@ -188,10 +193,8 @@ def convergence(config: Config) -> Convergence:
 
     d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
     """
-    from gdpfed.clients.configured import task_of
-
     method, counts = config.method, configured_records(config)
-    dimension = task_of(config).dimension
+    dimension = configured_dimension(config)
     batch = config.privacy.batch_rate * float(counts.mean())
     norm = config.privacy.clipping_norm
     shares = counts / counts.sum()

@@ -32,6 +32,7 @@ class FedAvg(Method):
             groups=(merge_groups(configured_groups(config)),),
             num_rounds=config.run.num_rounds,
             sampling_rate=config.privacy.sampling_rate,
+            delta=config.privacy.delta,
             sampling=cast("Sampling", config.privacy.sampling),
         )
 

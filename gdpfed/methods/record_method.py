@@ -100,7 +100,7 @@ class RecordMethod(ConfiguredMethod):
             clients=rate * len(counts),
             records=rate * float(counts.sum()),
             privacy=_mean_privacy(config),
-            dimension=_dimension(config),
+            dimension=configured_dimension(config),
             shares_noise=not KINDS[cls.work].own_noise,
             parties=configured_parties(config) or 1,
         )
@@ -251,7 +251,8 @@ def configured_records(config: Config) -> npt.NDArray[np.float64]:
     return record_counts(config).astype(np.float64)
 
 
-def _dimension(config: Config) -> int:
+def configured_dimension(config: Config) -> int:
+    """d of the configured model; it takes seconds to load torch."""
     from gdpfed.clients.configured import task_of
 
     return task_of(config).dimension

@@ -293,10 +293,7 @@ class PrivacyPlan:
         }
         if self.adaptive_clipping is not None:
             values["adaptive_clipping"] = asdict(self.adaptive_clipping)
-        if self.held_out is not None:
-            values["held_out"] = self.held_out.to_dict()
-        if self.vote is not None:
-            values["vote"] = self.vote.to_dict()
+        values |= {each.entry: each.to_dict() for each in self.once}
         if self.record_is != "record":
             values["record_is"] = self.record_is
         return _finite(values)

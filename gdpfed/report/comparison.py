@@ -9,6 +9,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from gdpfed.errors import ReportError
+from gdpfed.record_steps import KINDS
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
@@ -302,10 +303,16 @@ def _budget_rows(line: Line) -> list[list[str]]:
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
-    """Return whom a plan's epsilon holds against, of its JSON form."""
+    """Return whom a plan's epsilon holds against, of its JSON form.
+
+    Batches of records are drawn on the clients, unknown to everybody, and noise of a client's own hides its
+    contribution from whoever sees it: there it needs no secret sample of clients.
+    """
     if not plan["private"]:
         return ABSENT
-    if plan["sampling"] != "scheduled":
+    if all(KINDS[work].own_noise for work in plan["works"]):
+        return "everyone"
+    if plan["sampling"] != "scheduled" and plan["mechanism"] != "record_sums":
         return "outsiders"
     return "everyone" if plan["sums_hidden"] else TRUSTED
 

@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from gdpfed.errors import ConfigError, ReportError
 from gdpfed.report.exported import COUNTERS, EXPORTED, Figure, Source
 from gdpfed.report.pages import page_of
+from gdpfed.signed_apps import DAY_SECONDS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -27,7 +28,6 @@ REFRESH_SECONDS = 5
 # Of a budget, as in deploy/alerts.yml, which has the other limits, too.
 WARNED = 0.8
 CERTIFICATE_DAYS = 30
-DAY = 86_400.0
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -98,8 +98,10 @@ def _alarms(figures: Sequence[Figure], now: float) -> Iterator[str]:
             case "gdpfed_run_clients" if present.get((of, each.labels["group"]), each.value) < each.value:
                 group = each.labels["group"]
                 yield f"{of}: {present[of, group]:g} of {each.value:g} clients of group {group} are in reach"
-            case "gdpfed_certificate_expires_timestamp_seconds" if each.value < now + CERTIFICATE_DAYS * DAY:
-                days = (each.value - now) / DAY
+            case "gdpfed_certificate_expires_timestamp_seconds" if (
+                each.value < now + CERTIFICATE_DAYS * DAY_SECONDS
+            ):
+                days = (each.value - now) / DAY_SECONDS
                 yield f"{of}: ends in {days:.1f} days; renew it (docs/operations.md, Rotating keys)"
 
 

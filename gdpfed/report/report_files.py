@@ -47,7 +47,6 @@ from gdpfed.report.plots import (
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, CONFIG_FILE, MODEL_CARD_FILE
 from gdpfed.runs.round_log import RoundLogEntry
 
-CURVES_PICTURE = "accuracy.png"
 FINAL_PICTURE = "final_accuracy.png"
 BUDGETS_PICTURE = "budgets.png"
 COST_PICTURE = "cost.png"
@@ -56,7 +55,7 @@ COST_PICTURE = "cost.png"
 def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
     """Write every picture; returns their names."""
     pictures = {
-        CURVES_PICTURE: accuracy_picture,
+        ACCURACY_PICTURE: accuracy_picture,
         FINAL_PICTURE: final_picture,
         BUDGETS_PICTURE: budgets_picture,
         COST_PICTURE: cost_picture,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from conf.schema import SecAggConfig
 from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.update import check_grid
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum, SumRequest
@@ -193,6 +194,7 @@ class Fleet(ABC):
                 encoding = parameters.encoding(parameters.num_updates)
                 own_order = order_of_sum(request, order)
                 own_order.check_work(request.dimension)
+                check_grid(own_order, encoding)
                 for part in client_parts(request).values():
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)

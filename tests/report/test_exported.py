@@ -40,8 +40,9 @@ from gdpfed.report.exported import (
     certificate_sources,
     run_figures,
 )
-from gdpfed.report.figures_server import CERTIFICATE_DAYS, DAY, WARNED, Figures, address, serve
+from gdpfed.report.figures_server import CERTIFICATE_DAYS, WARNED, Figures, address, serve
 from gdpfed.runs.round_log import read_rounds
+from gdpfed.signed_apps import DAY_SECONDS
 from tests.report.test_run_status import EVERYBODY, begun, rewrite
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -254,7 +255,7 @@ def test_the_alert_rules_are_of_figures_that_there_are():
     # The page warns where an alert would.
     limits = " ".join(rule["expr"] for rule in rules)
     assert limits.count(f">= {WARNED} * ") == 2
-    assert f"< {CERTIFICATE_DAYS} * {DAY:.0f}" in limits
+    assert f"< {CERTIFICATE_DAYS} * {DAY_SECONDS}" in limits
 
 
 def test_the_dashboard_is_of_figures_and_labels_that_there_are():

@@ -59,6 +59,17 @@ def test_noise_too_small_for_the_grid_is_refused():
         fleet.check(order, [request(theta, "tiny", range(12), noise_multiplier=1e-6)])
 
 
+@pytest.mark.parametrize(
+    ("work", "words"), [("held_out_counts", "rounding 24 counts"), ("vote", "rounding votes")]
+)
+def test_a_sum_beside_the_rounds_on_too_coarse_a_grid_is_refused_before_the_run(work, words):
+    fleet, _, order, theta = small_fleet()
+    asked = replace(request(theta, "once", range(12), noise_multiplier=1.0), work=work, coordinates=24)
+    fleet.check(order, [asked])
+    with pytest.raises(RunError, match=f"once: {words} to steps of .*more clients"):
+        fleet.check(order, [replace(asked, clipping_norm=1e6)])
+
+
 def test_noise_that_nobody_would_add_is_refused():
     fleet, _, order, theta = small_fleet()
     with pytest.raises(RunError, match="a asks for noise of 1.0 from nobody"):

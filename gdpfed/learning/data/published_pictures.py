@@ -2,8 +2,11 @@
 
 import os
 import socket
+import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,11 @@ from gdpfed.learning.data.source import DataSource
 DEFAULT_ROOT = "data"
 LOCK_FILE = ".download.lock"
 TIMEOUT_SECONDS = 30.0
+NOT_READ = (
+    *(OSError, RuntimeError, ValueError, AssertionError, LookupError, EOFError),
+    *(HTTPException, tarfile.TarError, zlib.error),
+)
+"""What torchvision raises where a file is missing, damaged or cannot be downloaded."""
 
 Read = Callable[[Path, bool], tuple[Pictures, Pictures]]
 
@@ -39,16 +47,13 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
 
 def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> tuple[Pictures, Pictures]:
     root = Path(source.path or DEFAULT_ROOT).expanduser().absolute()
-    # Of what torchvision raises for a file that is missing or damaged, hardly two kinds are the same.
-    try:
+    with suppress(*NOT_READ):
         return read(root, False)
-    except Exception:  # noqa: S110 - the second attempt tells
-        pass
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / LOCK_FILE), _silence():
             return read(root, True)
-    except Exception as error:
+    except NOT_READ as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise LearningError(_explain(source, root, files, reason)) from None
 

@@ -26,6 +26,7 @@ from gdpfed.methods.base import (
     Theta,
 )
 from gdpfed.methods.rates import configured_delta
+from gdpfed.methods.record_method import configured_dimension
 from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.mechanisms.own_spending import planned_spending
@@ -308,10 +309,8 @@ def _refuse_other_budgets(config: Config) -> None:
 
 
 def _dimension(config: Config) -> int:
-    """d of the configured model, where something follows from it; it takes seconds to load torch."""
+    """d of the configured model, where something follows from it."""
     method = config.method
     if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
         return 1
-    from gdpfed.clients.configured import task_of
-
-    return task_of(config).dimension
+    return configured_dimension(config)

@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import Config, require
 from gdpfed.errors import ConfigError
 from gdpfed.methods.rates import configured_delta
-from gdpfed.methods.record_method import configured_records
+from gdpfed.methods.record_method import configured_dimension, configured_records
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.systems.h2fdp.control import (
     ControlSolution,
@@ -86,7 +86,7 @@ def problem_of(config: Config) -> Problem:
     step = 1 if single else count
     taus = range(step, min(method.most_local_steps, max(total, step)) + 1, step)
     windows: Callable[[int], int] = (lambda tau: tau) if single else (lambda tau: count)
-    dimension = _dimension(config)
+    dimension = configured_dimension(config)
     first, second, third = method.control_weights
     printed = method.control_noise != "planned"
     return Problem(
@@ -210,9 +210,3 @@ def _smoothness(config: Config) -> float:
         f"{config.dataset.model} has no known bound: give method.smoothness, or method.control_noise=printed",
     )
     return 0.0 if bounds is None else bounds.smoothness
-
-
-def _dimension(config: Config) -> int:
-    from gdpfed.clients.configured import task_of
-
-    return task_of(config).dimension
