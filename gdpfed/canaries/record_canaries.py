@@ -14,7 +14,7 @@ from torch import nn
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import Part, RecordGradients, Rows
 from gdpfed.canaries.canary import OVERSHOOT, Canaries, DiracDirections, Vectors, dirac_directions, parts_of
-from gdpfed.clients.order import ClientPart, TrainingOrder
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_work import checked_steps, of_persons
 from gdpfed.clients.update import contribution_steps
 from gdpfed.errors import LearningError
@@ -287,8 +287,8 @@ class RecordCanaryEngine(Engine):
     ) -> Steps:
         if self._many_at_once:
             return contributions_steps(updates, order, cohort, clients).numpy()
-        part = cohort.parts.get(clients[0], ClientPart())
-        return contribution_steps(order.for_part(part), updates[0], cohort.encoding)[None]
+        own = cohort.order_of(clients[0], order)
+        return contribution_steps(own, updates[0], cohort.encoding)[None]
 
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
@@ -298,7 +298,7 @@ class RecordCanaryEngine(Engine):
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.
         """
-        own = checked_steps(order.for_part(cohort.parts.get(client_id, ClientPart())))
+        own = checked_steps(cohort.order_of(client_id, order))
         momenta = np.cumsum(order.training.momentum ** np.arange(own.num_steps))
         batch = float(self._canaries.group_sizes[client_id] @ np.asarray(own.batch_rates))
         scale = batch / (order.training.learning_rate * momenta.mean() * cohort.weights([client_id])[0])

@@ -9,14 +9,11 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
 from fastgrad.record_gradients import RecordGradients
-from gdpfed.clients.held_out import held_out_update
-from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
-from gdpfed.clients.update import with_own_noise
-from gdpfed.clients.vote import Trial, vote_update
+from gdpfed.clients.update import update_steps, with_own_noise
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_training import Take
@@ -62,7 +59,7 @@ class BatchedRecords:
 
         ``take`` gives the records at some places among the examples.
         """
-        orders = [order.for_part(cohort.parts.get(client_id, ClientPart())) for client_id in clients]
+        orders = [cohort.order_of(client_id, order) for client_id in clients]
         holders = [
             holder_of(
                 own,
@@ -185,72 +182,40 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
-        kept = cohort.kept
-        if order.kind.on_records:
-            updates = self._records.updates(order, theta, clients, cohort, self._examples.take)
-        elif order.kind.held_out:
-            updates = self._held_out(order, theta, clients, cohort)
-        elif order.kind.vote:
-            updates = self._votes(order, theta, clients, cohort)
+        if order.kind.held_out or order.kind.vote:
+            steps = self._one_by_one(order, theta, clients, cohort)
         else:
-            batches = Batches.draw(order, clients, with_keys=self._training.draws)
-            added = None if kept is None else torch.from_numpy(kept.added(clients, order.training))
-            if added is not None:
-                added = added.to(self.device)
-            updates = self._training.updates(theta, order.training, self._examples, batches, added)
-            if order.kind.own_noise:
-                self._add_own_noise(order, clients, cohort, updates)
-        steps = contributions_steps(updates, order, cohort, clients)
-        if kept is not None:
-            kept.keep(clients, steps.cpu().numpy(), cohort.encoding.grid, order)
+            steps = contributions_steps(self._updates(order, theta, clients, cohort), order, cohort, clients)
+        if cohort.kept is not None:
+            cohort.kept.keep(clients, steps.cpu().numpy(), cohort.encoding.grid, order)
         return clients, steps
 
-    def _held_out(
+    def _one_by_one(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """What each client sends of the records that it holds out, as a node does."""
-        return torch.stack(
-            [
-                held_out_update(
-                    own, start, encoding, self._task.held_out(client), client, self._model, self.device
-                )
-                for own, start, encoding, client in self._told(order, theta, clients, cohort)
-            ]
-        ).to(self.device)
+        """What each client sends of works that gain nothing together, as a node computes it."""
+        starts = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
+        steps = [
+            update_steps(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits)
+            for start, client in zip(starts, clients, strict=True)
+        ]
+        return torch.from_numpy(np.stack(steps))
 
-    def _votes(
+    def _updates(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """The vote of each client, as a node makes it."""
-        return torch.stack(
-            [
-                vote_update(own, start, encoding, self._task.client_data(client), self._trial(client))
-                for own, start, encoding, client in self._told(order, theta, clients, cohort)
-            ]
-        ).to(self.device)
-
-    def _trial(self, client: int) -> Trial:
-        return Trial(self._model, lambda: self._records.gradients, self._bits(client), self.device)
-
-    def _told(
-        self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
-    ) -> Iterator[tuple[TrainingOrder, Theta, Encoding, int]]:
-        """The order, the model and the encoding of each client."""
-        models = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
-        orders = [order.for_part(cohort.parts.get(client, ClientPart())) for client in clients]
-        return zip(orders, models, cohort.encodings(clients), clients, strict=True)
-
-    @cached_property
-    def _model(self) -> nn.Module:
-        return self._task.build_model()
-
-    def _add_own_noise(
-        self, order: TrainingOrder, clients: Sequence[int], cohort: Cohort, updates: torch.Tensor
-    ) -> None:
-        """Clip and noise the update of each client, in place, as a client does with its own."""
-        for row, client in enumerate(clients):
-            own = order.for_part(cohort.parts.get(client, ClientPart()))
-            updates[row] = with_own_noise(own, updates[row], self._bits(client))
+        """What the clients compute, before it is weighed: shape (clients, d), float64, on the device."""
+        if order.kind.on_records:
+            return self._records.updates(order, theta, clients, cohort, self._examples.take)
+        batches, added = Batches.draw(order, clients, with_keys=self._training.draws), None
+        if cohort.kept is not None:
+            added = torch.from_numpy(cohort.kept.added(clients, order.training)).to(self.device)
+        updates = self._training.updates(theta, order.training, self._examples, batches, added)
+        if order.kind.own_noise:
+            for row, client in enumerate(clients):
+                own = cohort.order_of(client, order)
+                updates[row] = with_own_noise(own, updates[row], self._bits(client))
+        return updates
 
     def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
         if order.kind.on_records:

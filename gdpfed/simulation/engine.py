@@ -38,6 +38,10 @@ class Cohort:
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
+    def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
+        """The order of the sum with a client's own part of it."""
+        return order.for_part(self.parts.get(client_id, ClientPart()))
+
     def weights(self, clients: Sequence[int]) -> list[float]:
         """w_i of these clients."""
         return [self.parts[client_id].weight if client_id in self.parts else 1.0 for client_id in clients]
@@ -142,7 +146,7 @@ class SequentialEngine(Engine):
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for client_id in cohort.clients:
-            own, kept = order.for_part(cohort.parts.get(client_id, ClientPart())), cohort.kept
+            own, kept = cohort.order_of(client_id, order), cohort.kept
             added = None if kept is None else kept.added([client_id], own.training)[0]
             steps = update_steps(own, theta, cohort.encoding, client_id, bits=self._bits, added=added)[None]
             if kept is not None:
