@@ -62,6 +62,11 @@ def test_fedavg_promises_nothing_and_adds_nothing():
     assert request.noise_at is NoiseAt.NOWHERE
 
 
+def test_fedavg_states_the_delta_that_is_set():
+    plan = make_method(load(["method=fedavg", "privacy.delta=1e-7"])).plan
+    assert (plan.delta, plan.private) == (1e-7, False)
+
+
 def test_without_secure_aggregation_nothing_is_promised_against_the_server():
     plan = make_method(load([*FMNIST, "method=gdpfed", "secagg=off"])).plan
     assert all(g.epsilon_against_server == np.inf for g in plan.groups)

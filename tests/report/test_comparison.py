@@ -8,9 +8,12 @@ from statistics import mean, stdev
 import pytest
 from matplotlib.image import imread
 
+from conf.load import load
 from gdpfed.cli import main
-from gdpfed.report.comparison import lines_of
+from gdpfed.methods import make_method, resolve
+from gdpfed.report.comparison import TRUSTED, lines_of, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
+from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_files import tables_of
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.written_runs import DIMENSION, write_run
@@ -53,6 +56,22 @@ def test_runs_that_differ_in_the_seed_are_one_line(runs):
     assert [final.mean, final.stddev] == pytest.approx([mean(percent), stdev(percent)])
     assert [spread.mean for spread in lines[2].results()] == pytest.approx([10, 31, mean(percent)])
     assert lines[0].final_result.stddev is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "whom"),
+    [
+        (["method=dp_fedavg", "privacy.against=outsiders"], "outsiders"),
+        (["method=dp_fedavg", "privacy.against=everyone"], "everyone"),
+        (["method=dp_fedavg", "privacy.against=everyone", "secagg=off"], TRUSTED),
+        (["dataset=breast_cancer", "privacy=record_level", "method=dp_sum"], "everyone"),
+        (["dataset=breast_cancer", "privacy=record_level", "method=dp_sum", "secagg=off"], TRUSTED),
+        (["dataset=breast_cancer", "privacy=record_level", "method=dp_sgd", "secagg=off"], "everyone"),
+        (["method=fedavg"], ABSENT),
+    ],
+)
+def test_whom_epsilon_holds_against_follows_from_what_is_secret(overrides, whom):
+    assert whom_it_holds_against(make_method(resolve(load(overrides))).plan.to_dict()) == whom
 
 
 def test_a_label_names_what_tells_lines_apart(tmp_path):
