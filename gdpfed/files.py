@@ -22,7 +22,7 @@ class NoRegularFileError(OSError):
         self.filename = str(path)
 
 
-def open_regular(path: Path, flags: int, mode: int = PRIVATE_MODE) -> int:
+def open_regular(path: Path, flags: int) -> int:
     """Open a regular file that has one name; its descriptor.
 
     Raises:
@@ -32,7 +32,7 @@ def open_regular(path: Path, flags: int, mode: int = PRIVATE_MODE) -> int:
     if path.is_symlink():
         raise NoRegularFileError(path)
     # Opening a pipe would wait for its other end.
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_MODE)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
         return descriptor

@@ -52,7 +52,7 @@ def test_a_larger_budget_never_makes_a_shorter_way():
 def test_the_choice_looks_at_no_record(monkeypatch):
     counts = "privacy.client_records=[76,76,76,76,76,75]"
     expected = resolved("method=dp_sum", counts)
-    monkeypatch.setattr("gdpfed.methods.record_method._dimension", lambda config: 62)
+    monkeypatch.setattr("gdpfed.methods.record_method.configured_dimension", lambda config: 62)
     monkeypatch.setattr("gdpfed.learning.task.Task.load", lambda self: pytest.fail("data was loaded"))
     assert resolved("method=dp_sum", counts) == expected
 
