@@ -20,8 +20,9 @@ from gdpfed.runs.round_log import RoundLogEntry
 _REGISTRIES = {
     "client_state": ("gdpfed.learning.training.client_states", "CLIENT_STATES"),
     "dataset": ("gdpfed.learning.data.source", "DATASETS"),
-    "loss": ("gdpfed.learning.training.record_losses", "LOSSES"),
-    "metric": ("gdpfed.learning.training.evaluation_metrics", "METRICS"),
+    "label_kind": ("gdpfed.learning.labels", "LABEL_KINDS"),
+    "loss": ("gdpfed.learning.labels", "LOSSES"),
+    "metric": ("gdpfed.learning.labels", "METRICS"),
     "model": ("gdpfed.learning.models", "MODELS"),
     "optimizer": ("gdpfed.learning.training.optimizers", "OPTIMIZERS"),
     "partition": ("gdpfed.learning.data.named_partitions", "PARTITIONS"),
@@ -35,8 +36,8 @@ def register(kind: str, name: str, item: Any) -> None:
     """Add to this process what settings then choose by name; docs/extending.md says what each kind is.
 
     ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. `kind`:
-    client_state, dataset, loss, metric, model, optimizer, partition or schedule. Raises ConfigError for
-    another kind, LearningError for a name that is taken.
+    client_state, dataset, label_kind, loss, metric, model, optimizer, partition or schedule. Raises
+    ConfigError for another kind, LearningError for a name that is taken.
     """
     home = _REGISTRIES.get(kind)
     if home is None:

@@ -21,9 +21,9 @@ from gdpfed.canaries.bounds import (
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.persons import NO_ROW
+from gdpfed.learning.labels.classes import auc_error
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.evaluation_metrics import auc_error
 from gdpfed.learning.training.record_losses import PersonModel
 
 SEEN = ("predictions", "model")

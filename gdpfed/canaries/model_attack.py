@@ -26,6 +26,7 @@ from gdpfed.learning.data import Dataset, Split
 from gdpfed.learning.data.persons import persons_held_out
 from gdpfed.learning.data.table_rows import read_table, rows_of
 from gdpfed.learning.data.tabular import tables_in
+from gdpfed.learning.data.text import following
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -145,13 +146,13 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     # Where nothing is promised there is no delta either.
     delta = plan.delta if plan.private else config.privacy.delta or DEFAULT_DELTA
     data = task.load()
-    if not isinstance(data.train, Split) or not isinstance(data.test, Split) or data.num_classes < 2:
+    if not isinstance(data.train, Split) or not isinstance(data.test, Split) or not data.labels.is_one_class:
         raise ReportError(f"{directory}: only records with classes and a test split can be told apart")
     _, _, model = read_model(directory)
     places = [task.client_indices(client) for client in range(task.num_clients)]
     trained = np.concatenate(places)
     own = Parties(data.train.take(trained), np.repeat(np.arange(len(places)), [*map(len, places)]))
-    others, others_of = data.test, data.test_owners
+    others, others_of = following(data.test) if task.at_every_position else data.test, data.test_owners
     if task.by_person:
         others, others_of = persons_held_out(others, others_of)
     absent = dealt_out(others, own) if task.partition == "iid" else None

@@ -41,10 +41,14 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
     if config.dataset.name in TABLES and config.dataset.path is not None:
         from gdpfed.clients.configured import task_of
         from gdpfed.learning.data.tabular import declared_columns
+        from gdpfed.learning.labels import labels_of
         from gdpfed.learning.training.record_losses import check_loss
 
         task = task_of(config)
-        check_loss(task.loss, task.class_weights, declared_columns(task.source).num_classes)
+        columns = declared_columns(task.source)
+        shape = (columns.num_classes,) if columns.label_set else ()
+        labels = labels_of(columns.label_kind, columns.num_classes, shape)
+        check_loss(task.loss, labels, task.class_weights)
     if any(override.startswith("dataset.model") for override in overrides):
         from gdpfed.learning.models import check_model as check
 

@@ -12,6 +12,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.tabular import parties_of_person
+from gdpfed.learning.labels import LabelKind
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_training
 
@@ -116,12 +117,12 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
     return counts
 
 
-def require_classes(num_classes: int, dataset: str) -> None:
+def require_classes(labels: LabelKind, dataset: str) -> None:
     """Refuse data whose labels are no classes.
 
-    Raises ConfigError: there are fewer than two.
+    Raises ConfigError: a label is something else than one class.
     """
-    if num_classes < 2:
+    if not labels.is_one_class:
         raise ConfigError(
             f"method.client_sampling=fed_cbs balances classes, and dataset={dataset} has none: use "
             "method.client_sampling=random"

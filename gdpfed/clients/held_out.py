@@ -47,7 +47,7 @@ def held_out_update(
     if order.task.form is None:
         raise OrderError("the order does not say how many classes there are, so nothing can be counted")
     rates = order.work == "held_out_rates"
-    counts = np.zeros(counts_dimension(order.task.form.num_classes, rates=rates))
+    counts = np.zeros(counts_dimension(order.task.classes_counted, rates=rates))
     if len(data):
         outputs, _ = model_outputs(model, theta, data, order.task.make_loss(), device)
         labels = data.y.astype(np.int64)

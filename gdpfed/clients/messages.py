@@ -37,7 +37,7 @@ An answer above :data:`LARGE_BYTES` is an array record whose one array, ``data``
 MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
-LABEL_DTYPE, COLUMNS = "label-dtype", "columns"
+LABEL_DTYPE, LABEL_SHAPE, COLUMNS = "label-dtype", "label-shape", "columns"
 UNIT, RECORDS, BY_PARTY = "unit", "records", "counts-by-party"
 WEIGHTS = "weights-sha256"
 """Of the query ``join``: the fields of the question, those by which a node proves its key, and how many

@@ -129,7 +129,7 @@ class TrainingOrder:
             return self.task.dimension
         if not self.kind.held_out:
             return dimension - self.more_coordinates
-        classes = 0 if self.task.form is None else self.task.form.num_classes
+        classes = self.task.classes_counted
         counts = counts_dimension(classes, rates=self.work == "held_out_rates")
         if dimension != counts and not self.counts_by_party(dimension):
             raise OrderError(f"{self.work} of {classes} classes are {counts} numbers, not {dimension}")
@@ -139,7 +139,7 @@ class TrainingOrder:
         """Whether a sum of so many coordinates has a block of counts for every client."""
         if self.work != "held_out_counts" or self.task.form is None or self.task.num_clients == 1:
             return False
-        return dimension == self.task.num_clients * counts_dimension(self.task.form.num_classes)
+        return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One flat mapping; the task, which is nested, travels as JSON."""

@@ -18,7 +18,6 @@ from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models.networks import ConvexBounds, convex_bounds
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
@@ -59,21 +58,9 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     Raises LearningError: the model or the loss couples the records of a batch.
     """
     model, loss = task.build_model(), task.make_loss()
-    form = task.form or ExampleForm.of(task.load())
-    each = (_TRIED_ROWS, *form.input_shape) if task.by_person else form.input_shape
     if task.by_person:
         model, loss = of_persons(model, loss)
-    generator, shape = torch.Generator().manual_seed(0), (_TRIED_RECORDS, *each)
-    if np.dtype(form.input_dtype).kind == "f":
-        x = torch.randn(shape, generator=generator)
-    else:
-        x = torch.randint(form.num_tokens, shape, generator=generator)
-    with torch.no_grad():
-        outputs = model(x)
-    if np.dtype(form.label_dtype).kind == "f":
-        y = 2 * torch.rand(outputs.shape[:-1], generator=generator) - 1
-    else:
-        y = torch.randint(form.num_classes, outputs.shape[:-1], generator=generator)
+    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
     refuse_coupled_records(model, loss, x, y)
     return record_gradients(model, loss, x[1:], y[1:], device=device)
 

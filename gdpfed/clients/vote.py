@@ -17,6 +17,7 @@ from torch import nn
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
+from gdpfed.learning.data.text import one_label
 from gdpfed.learning.training.evaluate import evaluate
 from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
@@ -105,8 +106,8 @@ def _tried(
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
-    That is the share of right answers or, where labels are numbers, minus the loss. Of classes a loss would
-    make a client with few records, which no model tells from others, vote for the most timid setting.
+    That is the share of right answers or, where labels are no classes, minus the loss. Of classes a loss
+    would make a client with few records, which no model tells from others, vote for the most timid setting.
     """
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
@@ -115,16 +116,15 @@ def _tried(
     rests = [np.setdiff1d(np.arange(len(data)), part) for part in parts]
     by = client.steps_on_records if by_steps else client.rounds
     reached, tested = 0.0, sum(map(len, parts))
-    classes = 0 if order.task.form is None else order.task.form.num_classes
+    classes = order.task.classes_counted
     for part, change in zip(parts, by(order, order.records, theta, setting, data, rests), strict=True):
         found = evaluate(
             client.model,
             (theta + change).astype(np.float32),
-            data.take(part),
+            one_label(data.take(part)) if order.task.at_every_position else data.take(part),
             loss=order.task.make_loss(),
             device=client.device,
-            metrics=None if classes > 1 else {},
-            target_range=None if classes > 1 else (-1.0, 1.0),
+            metrics=None if classes else {},
         )
         lost = found.loss if found.loss is not None and isfinite(found.loss) else np.inf
         reached += len(part) / tested * (-lost if found.accuracy is None else found.accuracy)

@@ -66,8 +66,9 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
     Raises LearningError: no model of tables with classes, rows that do not fit it, a pattern that no
     parameter matches, or an output that exists.
     """
-    _, columns, model = read_model(model_path)
-    if columns is None or len(columns.classes) < 2:
+    description, columns, model = read_model(model_path)
+    labels = description.form.labels
+    if columns is None or not labels.is_one_class:
         raise LearningError(
             f"{model_path} takes no table with classes: only such a model is fitted to own rows"
         )
@@ -78,7 +79,7 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
     rows = rows_of(read, columns, place, shared_out=False)
     kept = slice(None) if rows.for_testing is None else ~rows.for_testing
     data = Split(rows.x[kept], rows.y[kept])
-    fit_near(model, data, make_loss("cross_entropy"), names=names_of(model, patterns), pull=pull)
+    fit_near(model, data, make_loss(labels.loss, labels), names=names_of(model, patterns), pull=pull)
     folder = model_path / FOLDER if (model_path / FOLDER / DESCRIPTION_FILE).is_file() else model_path
     shutil.copytree(folder, output)
     save_whole(output / WEIGHTS_FILE, save_tensors(model.state_dict()))

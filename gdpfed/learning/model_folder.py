@@ -38,7 +38,7 @@ class ModelDescription:
     Attributes:
         model, options: as ``dataset.model`` and ``dataset.model_options``.
         form: of an example; its ``columns`` is the digest of the declaration.
-        classes: what they are called, in the order of the outputs; empty where the output is a number.
+        classes: what classes or labels are called, in the order of the outputs; empty of numbers.
         inputs: what each number of an input is, in order; empty where the data are no tables.
     """
 
@@ -53,7 +53,7 @@ class ModelDescription:
         """The description of the model that a task trains."""
         data = task.load()
         form, columns = ExampleForm.of(data), data.columns
-        numbers = tuple(map(str, range(data.num_classes))) if data.num_classes > 1 else ()
+        numbers = tuple(map(str, range(data.num_classes))) if data.labels.weighed else ()
         return cls(
             task.model,
             task.model_options,

@@ -15,6 +15,7 @@ from torch import nn
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.table_rows import Table, Where, parsed
+from gdpfed.learning.models import said
 from gdpfed.learning.prediction import LoadedModel
 
 INPUT = "inputs"
@@ -31,7 +32,7 @@ class _WholeModel(nn.Module):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
         self.module, self.columns = model.module, model.columns
-        self.num_classes = model.description.form.num_classes
+        self.labels = model.description.form.labels
         numeric = () if self.columns is None else self.columns.numeric
         middles = [each.low / 2 + each.high / 2 if each.missing is None else each.missing for each in numeric]
         for name, values in (
@@ -42,9 +43,10 @@ class _WholeModel(nn.Module):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.module(inputs if self.columns is None else self._scaled(inputs))
-        if self.num_classes > 1:
-            return outputs.softmax(dim=1)
+        outputs = said(self.module, inputs if self.columns is None else self._scaled(inputs))
+        probabilities = self.labels.probabilities(outputs)
+        if probabilities is not None:
+            return probabilities
         low, high = (self.columns and self.columns.label_range) or (-1.0, 1.0)
         return (outputs.double() + 1) / 2 * (high - low) + low
 
@@ -64,7 +66,7 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
     """Write a model as ONNX.
 
     Its input is called ``inputs``. Of tables it is float64[N,columns], see `table_numbers`; else it is what
-    training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes] in the order of
+    training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes,...] in the order of
     ``model.json``, or ``value``, shape (N, 1), in the unit of the label.
 
     Raises LearningError: the packages are not installed, or the file cannot be written.
@@ -82,7 +84,7 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
         (example,),
         dynamo=True,
         input_names=[INPUT],
-        output_names=["value" if form.num_classes == 1 else "probabilities"],
+        output_names=["probabilities" if form.labels.weighed else "value"],
         dynamic_shapes=({0: torch.export.Dim("N")},),
         verbose=False,
     )

@@ -16,8 +16,9 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_rows import Table, Where, inputs_of, read_table, texts_of
+from gdpfed.learning.labels.kind import Names
 from gdpfed.learning.model_folder import ModelDescription, read_model
-from gdpfed.learning.training.record_losses import last_position
+from gdpfed.learning.models import said
 
 CHUNK = 4096
 
@@ -27,18 +28,24 @@ class Predictions:
     """What a model says of N records.
 
     Attributes:
-        labels: names of classes, or numbers in the unit of the label; shape (N,).
-        probabilities: of every class, shape (N, classes), float32; None where the label is a number.
-        classes: what they are called, in this order.
+        labels: names of classes, or numbers in the unit of the label, shape (N,); of sets 1 where a record
+            has a label and else 0, shape (N, labels); of pictures the class at every place, by its number.
+        probabilities: of every class or label, shape (N, classes, ...), float32; None of numbers.
+        classes: what classes or labels are called, in this order.
     """
 
-    labels: npt.NDArray[np.object_] | npt.NDArray[np.float64]
+    labels: Names | npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float32] | None
     classes: tuple[str, ...]
 
     def to_table(self) -> dict[str, list[object]]:
-        """The columns of a table: what is predicted, and the probability of every class."""
-        table: dict[str, list[object]] = {"predicted": self.labels.tolist()}
+        """The columns of a table: what is predicted, and the probability of every class or label."""
+        table: dict[str, list[object]] = {}
+        if self.labels.ndim == 1:
+            table["predicted"] = self.labels.tolist()
+        else:
+            columns = self.labels.T.tolist()
+            table |= {f"predicted_{name}": each for name, each in zip(self.classes, columns, strict=True)}
         if self.probabilities is not None:
             columns = self.probabilities.T.tolist()
             table |= {f"probability_{name}": each for name, each in zip(self.classes, columns, strict=True)}
@@ -117,15 +124,16 @@ class LoadedModel:
     def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:
         """Predict for inputs as the model itself takes them, shape (N, ...)."""
         with torch.inference_mode():
-            parts = [self.module(torch.from_numpy(x[i : i + CHUNK])) for i in range(0, max(1, len(x)), CHUNK)]
-            outputs = last_position(torch.cat(parts))
-        if self.description.form.num_classes == 1:
+            chunks = [torch.from_numpy(x[i : i + CHUNK]) for i in range(0, max(1, len(x)), CHUNK)]
+            outputs = torch.cat([said(self.module, chunk) for chunk in chunks])
+        labels, classes = self.description.form.labels, self.description.classes
+        probabilities = labels.probabilities(outputs)
+        if probabilities is None:
             low, high = (self.columns and self.columns.label_range) or (-1.0, 1.0)
             scaled = outputs.reshape(len(x)).double().numpy()
             return Predictions((scaled + 1) / 2 * (high - low) + low, None, ())
-        names = np.array(self.description.classes, dtype=object)
-        probabilities = outputs.softmax(dim=1).numpy()
-        return Predictions(names[probabilities.argmax(axis=1)], probabilities, self.description.classes)
+        shares = probabilities.numpy()
+        return Predictions(labels.answers(shares, np.array(classes, dtype=object)), shares, classes)
 
     def _array(self, data: Any) -> npt.NDArray[np.generic]:
         form, given = self.description.form, np.asarray(data)

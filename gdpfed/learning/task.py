@@ -20,8 +20,16 @@ from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.persons import beyond_parties, persons_of
 from gdpfed.learning.data.tabular import not_read, undeclared_persons
 from gdpfed.learning.data.text import at_every_position
-from gdpfed.learning.models import Given, Options, build_model, count_parameters, leave_out
-from gdpfed.learning.training.record_losses import NEXT_TOKEN, make_loss
+from gdpfed.learning.labels.classes import NEXT_TOKEN
+from gdpfed.learning.models import (
+    Given,
+    Options,
+    build_model,
+    count_parameters,
+    leave_out,
+    scores_every_position,
+)
+from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.learning.weights_file import WeightsFile
 
 MOST_NAMED = 5
@@ -34,7 +42,7 @@ class Task:
 
     Attributes:
         loss: by name; what local training minimises.
-        class_weights: declared, one a class; empty where all weigh the same.
+        class_weights: declared, one a class or a label; empty where all weigh the same.
         form: what its examples look like; None where the data set has to be asked.
         record_shares: of the groups of records, where the data does not say the group of a record.
         by_person: whether a training record is a person with all its rows.
@@ -123,12 +131,17 @@ class Task:
         return Given(form.vocabulary, None if form.encoder is not None else self.weights)
 
     @property
+    def known_form(self) -> ExampleForm:
+        """The form of its examples; the data set is loaded where nobody has said it."""
+        return self.form or ExampleForm.of(self.load())
+
+    @property
     def dimension(self) -> int:
         """d, the number of parameters; nothing of the model is built for it.
 
         Raises LearningError: a model that cannot be built.
         """
-        form = self.form or ExampleForm.of(self.load())
+        form = self.known_form
         return count_parameters(
             self.model,
             form.input_shape,
@@ -143,7 +156,7 @@ class Task:
 
         Raises LearningError: it cannot be built, or scores other positions than the loss learns.
         """
-        form = self.form or ExampleForm.of(self.load())
+        form = self.known_form
         model = build_model(
             self.model,
             form.input_shape,
@@ -152,8 +165,9 @@ class Task:
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
             given=self._given(form),
+            outputs=form.labels.outputs if form.label_shape else None,
         )
-        if self.at_every_position != getattr(model, "every_position", False):
+        if self.at_every_position != scores_every_position(model):
             loss, scored = (
                 ("cross_entropy", "one class") if self.at_every_position else (NEXT_TOKEN, "every position")
             )
@@ -164,12 +178,28 @@ class Task:
         leave_out(model, self.local_parameters)
         return model
 
+    @property
+    def classes_counted(self) -> int:
+        """Of how many classes nodes count right answers; 0 where labels are no classes, or nobody says."""
+        return 0 if self.form is None else self.form.labels.counted
+
     def make_loss(self) -> Loss:
         """The loss of a record, weighted by its class where weights are declared.
 
         Raises LearningError: no loss of that name.
         """
-        return make_loss(self.loss, self.class_weights)
+        return make_loss(self.loss, self.known_form.labels, self.class_weights)
+
+    def drawn(self, count: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels of nobody, to try a model and a loss with; of persons each with so many rows."""
+        form, generator = self.known_form, torch.Generator().manual_seed(0)
+        shape = (count, rows, *form.input_shape) if self.by_person else (count, *form.input_shape)
+        if np.dtype(form.input_dtype).kind == "f":
+            x = torch.randn(shape, generator=generator)
+        else:
+            x = torch.randint(form.num_tokens, shape, generator=generator)
+        several = self.by_person or self.at_every_position
+        return x, form.labels.drawn(shape[:2] if several else shape[:1], generator)
 
     def client_data(self, client_id: int) -> Split:
         """The examples that one client holds; possibly none.
@@ -228,12 +258,13 @@ class Task:
         return client_names(self.load(), self.num_clients) if self.partition == "natural" else ()
 
     def class_counts(self) -> npt.NDArray[np.int64]:
-        """Examples of each class of every client, shape (num_clients, num_classes); numbers are one class."""
+        """Examples with each class or label of every client, shape (num_clients, num_classes).
+
+        Numbers are one class.
+        """
         data = self.load()
-        labels = data.train.y if data.num_classes > 1 else np.zeros(len(data.train), dtype=np.int64)
-        parts = [self.client_indices(client_id) for client_id in range(self.num_clients)]
-        held = [labels[part].reshape(-1) for part in parts]
-        counts = [np.bincount(own[own >= 0], minlength=data.num_classes) for own in held]
+        kind, labels = data.labels, data.train.y
+        counts = [kind.counts(labels[self.client_indices(client)]) for client in range(self.num_clients)]
         return np.array(counts, dtype=np.int64)
 
 
@@ -281,15 +312,9 @@ def data_warnings(task: Task) -> Iterator[str]:
         )
     if isinstance(data.train, Windows):
         return  # Characters, of which a text need not have all.
-    if data.num_classes == 1:
-        return  # Numbers.
-    missing = np.setdiff1d(np.unique(data.test.y), np.unique(data.train.y))
+    missing = data.labels.unlearnt(data.train.y, data.test.y)
     if len(missing):
         named = ", ".join(map(str, missing[:MOST_NAMED].tolist())) + (
             " ..." if len(missing) > MOST_NAMED else ""
         )
-        yield (
-            f"class {named} is in the test split and in no training example of it: it is not learnt unless "
-            "nodes have data of their own, and counts as wrong. Add training examples, or take it out of "
-            "the test split"
-        )
+        yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"

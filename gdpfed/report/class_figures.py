@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from gdpfed.learning.training.evaluation_metrics import auc, auc_error
+from gdpfed.learning.labels.classes import auc, auc_error
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

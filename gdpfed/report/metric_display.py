@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Self
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.training.evaluation_metrics import METRICS
+from gdpfed.learning.labels import METRICS
 from gdpfed.runs.round_log import RoundLogEntry
 
 STEP_PERCENT = 5

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpfed.clients.versions import versions_here
+from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.evaluation_metrics import DEFAULT
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.party_lines import MOST_NAMED, group_of
@@ -160,11 +161,11 @@ def _rounds(subject: CardSubject) -> str:
 
 
 def base_rate(task: Task) -> tuple[str, float] | None:
-    """The most frequent class of the test examples, by name, and its share of them; None of numbers."""
+    """The most frequent class of the test examples, by name, and its share; None where none are."""
     data = task.load()
-    if data.num_classes < 2 or not len(data.test):
+    if not data.labels.is_one_class or not len(data.test):
         return None
-    counts = np.bincount(data.test.y.astype(np.int64), minlength=data.num_classes)
+    counts = data.labels.counts(data.test.y)
     largest = int(counts.argmax())
     name = data.columns.class_names[largest] if data.columns is not None else str(largest)
     return name, float(counts[largest] / counts.sum())
@@ -187,7 +188,7 @@ def in_plain_words(subject: CardSubject) -> list[str]:
     what = (
         ""
         if columns is None
-        else f" It tells '{columns.label}' from {len(columns.inputs)} facts about a case."
+        else f" It tells '{', '.join(columns.label_names)}' from {len(columns.inputs)} facts about a case."
     )
     return [
         "## In plain words",
@@ -243,7 +244,7 @@ def who_and_what(subject: CardSubject) -> list[str]:
         lines += [
             f"* purpose: {columns.purpose or 'not declared'}",
             f"* records from: {columns.period or 'not declared'}",
-            f"* predicted: {columns.label}, {_outcomes(subject)}",
+            f"* predicted: {', '.join(columns.label_names)}{_outcomes(columns)}",
             f"* from these columns: {', '.join(columns.inputs)}",
         ]
     if 0 < len(subject.parties) <= MOST_NAMED:
@@ -262,12 +263,13 @@ def who_and_what(subject: CardSubject) -> list[str]:
     return ["## Who and what", "", *lines, ""] if lines else []
 
 
-def _outcomes(subject: CardSubject) -> str:
-    columns = subject.columns
-    if columns is None or columns.label_range is None:
-        return "" if columns is None else " or ".join(columns.class_names)
+def _outcomes(columns: Columns) -> str:
+    if columns.label_set:
+        return ": none, one or several of them"
+    if columns.label_range is None:
+        return f", {' or '.join(columns.class_names)}"
     low, high = columns.label_range
-    return f"a number from {low:g} to {high:g}"
+    return f", a number from {low:g} to {high:g}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,27 +32,25 @@ class Holdings:
 
     Attributes:
         title: data set and partition in words.
-        counts: examples by client and class, shape (num_clients, num_classes), int64.
+        counts: examples by client and class or label, shape (num_clients, num_classes), int64.
+        examples: of each client, shape (num_clients,), int64; of persons with classes their rows.
         characters: of each client's text, shape (num_clients,), int64; None where the data is no text.
         names: what every client is called; empty where they have no names.
-        classes_named: what every class is called.
+        classes_named: what every class or label is called.
+        weighed: which of the two they are.
     """
 
     title: str
     counts: npt.NDArray[np.int64]
+    examples: npt.NDArray[np.int64]
     characters: npt.NDArray[np.int64] | None
     names: tuple[str, ...] = ()
     classes_named: tuple[str, ...] = ()
-
-    @property
-    def examples(self) -> npt.NDArray[np.int64]:
-        """Examples of each client, shape (num_clients,)."""
-        totals: npt.NDArray[np.int64] = self.counts.sum(axis=1)
-        return totals
+    weighed: str = "class"
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
-        """Classes that each client has an example of, shape (num_clients,)."""
+        """Classes or labels that each client has an example of, shape (num_clients,)."""
         present: npt.NDArray[np.int64] = (self.counts > 0).sum(axis=1)
         return present
 
@@ -68,18 +66,23 @@ def holdings(task: Task) -> Holdings:
     label = dataset_label(task.source.name, task.source.path)
     told = task.dirichlet_alpha or task.shards
     option = "" if told is None else f"({told:g})"
+    counts, labels = task.class_counts(), data.labels
+    counted = labels.is_one_class and not task.at_every_position
     return Holdings(
         title=f"{label}, {task.partition}{option}, {task.num_clients} clients",
-        counts=task.class_counts(),
+        counts=counts,
+        examples=counts.sum(axis=1) if counted else np.array([len(part) for part in parts]),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
         names=task.client_names,
         classes_named=() if data.columns is None else data.columns.class_names,
+        weighed=labels.weighed or "class",
     )
 
 
 def partition_table(held: Holdings) -> Table:
     """Least, median and most of what a client holds."""
-    counted = [("examples", held.examples), ("classes", held.classes)]
+    several = {"class": "classes", "label": "labels"}[held.weighed]
+    counted = [("examples", held.examples), (several, held.classes)]
     if held.characters is not None:
         counted.append(("characters", held.characters))
     rows = [
@@ -87,7 +90,7 @@ def partition_table(held: Holdings) -> Table:
         for name, values in counted
     ]
     for row, (name, values) in zip(rows, counted, strict=True):
-        row.append("" if name == "classes" else f"{values.sum():,}")
+        row.append("" if name == several else f"{values.sum():,}")
     headings = ("a client has", "min", "median", "max", "sum")
     return rich_table(held.title, headings, rows, left=headings[:1], title_justify="center")
 
@@ -96,7 +99,7 @@ def parties_table(held: Holdings) -> Table | None:
     """What each party holds, by name; None where clients have no names, or are many."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
-    classes = held.classes_named or tuple(f"class {number}" for number in range(held.counts.shape[1]))
+    classes = held.classes_named or tuple(f"{held.weighed} {k}" for k in range(held.counts.shape[1]))
     rows = [
         (name, f"{total:,}", *(f"{count:,}" for count in counts if len(counts) > 1))
         for name, total, counts in zip(held.names, held.examples, held.counts, strict=True)
@@ -116,11 +119,11 @@ def draw_partition(held: Holdings, path: Path) -> None:
         2, 1, figsize=(7.0, 4.6), sharex=True, height_ratios=(1, 2.2), layout="constrained"
     )
     _draw_sizes(sizes, held)
-    shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
+    shares = shown / np.maximum(held.examples[:CLIENTS_DRAWN, None], 1)
     mesh = labels.pcolormesh(shares.T, cmap=COLOUR_MAP, vmin=0)
     some = f" (the first {len(shown)} of {len(held.counts)})" if len(shown) < len(held.counts) else ""
     labels.set_xlabel(f"client{some}")
-    labels.set_ylabel("class")
+    labels.set_ylabel(held.weighed)
     _ticks_between(labels, shown.shape)
     figure.colorbar(mesh, ax=labels, label="share of the client's examples")
     sizes.set_title(held.title)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gdpfed.files import save_whole
-from gdpfed.learning.training.evaluation_metrics import DEFAULT
+from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.runs.round_log import RoundLogEntry

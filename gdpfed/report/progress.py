@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from gdpfed.learning.training.evaluation_metrics import DEFAULT
+from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.report.metric_display import shown_in
 from gdpfed.runs.round_log import RoundLogEntry
 

@@ -63,12 +63,14 @@ class Parties:
     def of(cls, task: Task) -> "Parties":
         """The parties of a task.
 
-        Raises ReportError: labels that are numbers, or test rows that are nobody's.
+        Raises ReportError: labels that are no classes, or test rows that are nobody's.
         """
         data = task.load()
         name = task.source.name
-        if data.num_classes < 2:
-            raise ReportError(f"dataset={name} has numbers as labels: what is compared tells classes apart")
+        if not data.labels.is_one_class:
+            raise ReportError(
+                f"dataset={name} has {data.labels.words} as labels: what is compared tells classes apart"
+            )
         if data.owners is None or data.test_owners is None:
             raise ReportError(
                 f"dataset={name} does not say whose its test rows are: compare on data that come by party"

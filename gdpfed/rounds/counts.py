@@ -20,7 +20,7 @@ def refuse_without_counts(fleet: Fleet, method: Method, task: Task) -> None:
         return
     if not fleet.releases_counts:
         raise RunError(NO_COUNTS)
-    require_classes(task.load().num_classes, task.source.name)
+    require_classes(task.load().labels, task.source.name)
 
 
 def with_released_counts(

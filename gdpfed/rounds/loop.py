@@ -182,8 +182,7 @@ class RoundLoop:
 
     def _count(self, theta: Theta, index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
         """Have the clients of a round count what the released model gets right."""
-        task = self.order.task
-        classes = 0 if task.form is None else task.form.num_classes
+        classes = self.order.task.classes_counted
         model = self.released(theta).astype(np.float32)
         requests = round_requests(self.method, model, index, cohorts, classes)
         result = result_of_rates(requests, sum_updates(requests))

@@ -179,7 +179,7 @@ class PreparedRun:
         if plan.last_round_counts:
             last = plan.num_rounds - 1
             cohorts = self._largest_cohorts(last)
-            requests += round_requests(self.method, theta, last, cohorts, self.num_classes)
+            requests += round_requests(self.method, theta, last, cohorts, self.order.task.classes_counted)
         if plan.held_out is not None:
             everybody = [client for group in plan.groups for client in group.clients]
             requests.append(self.held_out_request(everybody, theta))
@@ -188,15 +188,11 @@ class PreparedRun:
             requests.append(vote_request(self.method, theta, everybody, self.config))
         return requests
 
-    @property
-    def num_classes(self) -> int:
-        """K of the data; 1 where labels are numbers."""
-        return 0 if self.order.task.form is None else self.order.task.form.num_classes
-
     def held_out_request(self, clients: Sequence[int], model: Theta) -> SumRequest:
         """Return the request for counts of held-out records that follows the last round."""
         most = float(record_counts(self.config).max())
-        return record_request(self.method, model.astype(np.float32), clients, most, self.num_classes)
+        classes = self.order.task.classes_counted
+        return record_request(self.method, model.astype(np.float32), clients, most, classes)
 
     def _largest_cohorts(self, round_index: int) -> list[ClientIds]:
         law = self.method.plan.law
@@ -285,7 +281,7 @@ class OpenRun:
             return
         there = self._there(last - 1)
         summed = self._sum_once(prepared.held_out_request(there, self.released), last)
-        result = result_of_counts(summed, prepared.num_classes)
+        result = result_of_counts(summed, prepared.order.task.classes_counted)
         if result is None:
             self.loop.announce(TOO_FEW.format(summed.failure))
         else:

@@ -185,7 +185,7 @@ class BatchedTraining:
         return gradient
 
     def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
-        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, classes)."""
+        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, ...)."""
         parts = torch.split(thetas, self._sizes, dim=1)
         parameters = {
             name: part.view(-1, *shape)

@@ -6,7 +6,6 @@ import torch
 from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.lowered import NotLoweredError
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
@@ -38,14 +37,9 @@ def choose_training(
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     """Raises NotLoweredError where there is no program, or one that is wrong."""
-    model, loss, form = task.build_model(), task.make_loss(), task.form or ExampleForm.of(task.load())
+    model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
-    generator = torch.Generator().manual_seed(0)
-    shape = (TRIED_RECORDS, *form.input_shape)
-    x = torch.randn(shape, generator=generator)
-    if form.input_dtype == "int64":
-        x = torch.randint(form.num_tokens, shape, generator=generator)
-    y = torch.randint(form.num_classes, (TRIED_RECORDS,), generator=generator)
+    x, y = task.drawn(TRIED_RECORDS)
     theta = torch.from_numpy(flatten(model))
     training.load(theta)
     weights = torch.full((TRIED_RECORDS,), 1 / TRIED_RECORDS)

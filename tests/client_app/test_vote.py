@@ -12,7 +12,9 @@ from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
 from gdpfed.record_steps import RecordSteps
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import Cohort, SequentialEngine
@@ -100,3 +102,28 @@ def test_an_order_with_other_settings_is_refused(settings):
         update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0)
     with pytest.raises(OrderError, match="coordinates"):
         order.model_dimension(18)
+
+
+@pytest.fixture(params=["classes at every position", "label_sets", "pixels"])
+def several(request, tmp_path):
+    """A task whose records have several labels each."""
+    rng, kind = np.random.default_rng(0), request.param
+    x = rng.normal(size=(60, 1, 4, 4))
+    arrays, source = {"x": x, "y": (x > 0)[:, 0].astype(int)}, DataSource("npz")
+    options: tuple[tuple[str, int], ...] = ()
+    loss, model = ("cross_entropy", "fcn") if kind == "pixels" else ("binary_cross_entropy", "linear")
+    if kind == "label_sets":
+        arrays["y"] = (x > 0).reshape(60, 16).astype(int)
+    elif kind != "pixels":
+        arrays, loss, model = {"x": rng.integers(0, 9, (60, 5))}, "next_token", "transformer"
+        options, source = (("layers", 1), ("width", 8)), DataSource("npz", vocabulary=9)
+    path = tmp_path / "several.npz"
+    both = {f"{k}_{part}": each for k, each in arrays.items() for part in ("train", "test")}
+    np.savez(path, **both)  # type: ignore[arg-type]  # its keywords are arrays
+    return Task(replace(source, path=str(path)), model, "iid", 4, 0, model_options=options, loss=loss)
+
+
+@pytest.mark.parametrize("work", ["vote", "vote_by_rounds"])
+def test_records_with_several_labels_are_voted_on(several, work):
+    order, theta = replace(ORDER, task=several.described(), work=work), flatten(several.build_model())
+    assert np.count_nonzero(update_steps(order, theta, encoding_of(6.0), 0)) == 1

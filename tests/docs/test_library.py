@@ -15,8 +15,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import gdpfed
 from gdpfed.learning.data.named_partitions import PARTITIONS
+from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.training.optimizers import SCHEDULES
-from gdpfed.learning.training.record_losses import LOSSES
 from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"

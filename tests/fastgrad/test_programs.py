@@ -17,8 +17,10 @@ from fastgrad.lowering import lower
 from fastgrad.modules import LastPosition, LSTMLayer, cross_entropy
 from fastgrad.program import Program, layer_of
 from fastgrad.programmed_gradients import ClippedProgram
+from gdpfed.learning.labels import labels_of
+from gdpfed.learning.labels.numbers import huber, squared_error
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.record_losses import huber, make_loss, squared_error
+from gdpfed.learning.training.record_losses import make_loss
 
 CPU = torch.device("cpu")
 CLASSES = 5
@@ -302,7 +304,8 @@ def test_gradients_are_those_of_autograd_in_float64(name, count, weighted):
     outputs = exact(x.double())
     y = torch.arange(count) % outputs.shape[1]
     class_weights = np.linspace(0.5, 2.0, outputs.shape[1]).tolist() if weighted else ()
-    loss, leaves = make_loss("cross_entropy", class_weights), list(exact.parameters())
+    labels = labels_of("classes", outputs.shape[1])
+    loss, leaves = make_loss("cross_entropy", labels, class_weights), list(exact.parameters())
     each = [torch.autograd.grad(one, leaves, retain_graph=True) for one in loss(outputs, y)]
     expected = torch.stack([torch.cat([part.flatten() for part in row]) for row in each])
     lowered = lower(model, shape)

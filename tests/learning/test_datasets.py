@@ -46,7 +46,9 @@ def test_own_data_from_npz(tmp_path):
     [
         ({"y_test": None}, "lacks the arrays y_test"),
         ({"y_train": np.zeros(3, dtype=int)}, r"x_train has shape \(8, 3\) and y_train \(3,\)"),
-        ({"y_train": np.full(8, 0.5)}, "y_train must hold class numbers"),
+        ({"y_train": np.zeros(8)}, "y_train must hold class numbers"),
+        ({"y_train": np.full(8, 0.5)}, "type float32 in y_train but .* int64 in y_test"),
+        ({"y_train": np.full(8, 1.5)}, "y_train holds numbers beyond -1 and 1"),
         ({"x_train": np.full((8, 3), np.nan)}, "x_train holds values that are not finite"),
         ({"x_train": np.full((8, 3), 1e300)}, "x_train holds values that are not finite as float32"),
         ({"x_train": np.full((8, 3), 1j)}, "x_train holds values of type complex128; it must hold real"),

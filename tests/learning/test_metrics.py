@@ -9,13 +9,13 @@ from sklearn import metrics as reference
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DATASETS, Dataset, DataSource, Split, register
+from gdpfed.learning.labels import LOSSES, METRICS, labels_of
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
-from gdpfed.learning.training.evaluation_metrics import METRICS, chosen_metrics
 from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.learning.training.record_losses import LOSSES, check_loss, make_loss
+from gdpfed.learning.training.record_losses import check_loss, chosen_metrics, make_loss
 
 CPU = torch.device("cpu")
 
@@ -71,11 +71,11 @@ def test_metrics_that_are_not_defined_say_so():
 @pytest.mark.parametrize(
     ("names", "classes", "words"),
     [
-        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, ece, macro_f1, mean_absolute_error, r2"),
+        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, ece, exact_match, "),
         (
             ["r2"],
             2,
-            "metrics=r2 does not fit labels that are classes: choose of accuracy, auc, ece",
+            "metrics=r2 does not fit labels that are 2 classes: choose of accuracy, auc, ece",
         ),
         (["accuracy"], 1, "does not fit labels that are numbers: choose of mean_absolute_error, r2"),
         (["auc", "auc"], 2, "names auc twice"),
@@ -83,7 +83,7 @@ def test_metrics_that_are_not_defined_say_so():
 )
 def test_metrics_that_cannot_be_chosen(names, classes, words):
     with pytest.raises(LearningError, match=words):
-        chosen_metrics(names, classes)
+        chosen_metrics(names, labels_of("", classes))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,8 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
             "entropy",
             (),
             2,
-            "no loss 'entropy': choose one of cross_entropy, huber, next_token, squared_error",
+            "no loss 'entropy': choose one of binary_cross_entropy, cross_entropy, huber, next_token, "
+            "squared_error",
         ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),
         ("squared_error", (), 3, "does not fit labels that are 3 classes: .* dataset.loss=cross_entropy"),
@@ -103,24 +104,25 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
 )
 def test_losses_that_do_not_fit(name, weights, classes, words):
     with pytest.raises(LearningError, match=words):
-        check_loss(name, weights, classes)
+        check_loss(name, labels_of("", classes), weights)
 
 
 def test_losses_of_packages_are_checked_as_well(monkeypatch):
     monkeypatch.setattr(LOSSES, "_items", dict(LOSSES._items))
     LOSSES.register("mean", lambda outputs, targets: (outputs[:, 0] - targets).square().mean())
     with pytest.raises(LearningError, match="dataset.loss=mean does not fit"):
-        check_loss("mean", (), 1)
+        check_loss("mean", labels_of("numbers", 1))
 
 
 def test_weights_multiply_a_record_and_nothing_else():
     outputs, targets = (torch.from_numpy(each) for each in drawn(0, 3))
+    labels = labels_of("classes", 3)
     plain, weighted = (
-        make_loss("cross_entropy", weights)(outputs, targets) for weights in ((), (1.0, 2.5, 4.0))
+        make_loss("cross_entropy", labels, weights)(outputs, targets) for weights in ((), (1.0, 2.5, 4.0))
     )
     factors = torch.tensor([1.0, 2.5, 4.0])[targets]
     torch.testing.assert_close(weighted, plain * factors, check_dtype=False)
-    one = make_loss("cross_entropy", (1.0, 2.5, 4.0))(outputs[:1], targets[:1])
+    one = make_loss("cross_entropy", labels, (1.0, 2.5, 4.0))(outputs[:1], targets[:1])
     torch.testing.assert_close(one[0], weighted[0])
 
 
@@ -133,7 +135,7 @@ def test_regression_descends_its_loss(name):
     model = build_model("linear", (3,), 1, seed=1)
     theta = flatten(model)
     training = LocalTraining(local_steps=4, batch_size=8, learning_rate=0.1, momentum=0.0)
-    update = local_update(model, theta, Split(x, y), training, rng=rng, device=CPU, loss=make_loss(name))
+    update = local_update(model, theta, Split(x, y), training, rng=rng, device=CPU, loss=LOSSES.get(name))
     point = theta.astype(np.float64)
     for _ in range(4):
         error = x.astype(np.float64) @ point[:3] + point[3] - y

@@ -88,7 +88,8 @@ def test_dirichlet_shares_have_the_distributions_mean_and_variance():
     """One class is cut by Dir(alpha) over n clients: mean 1/n, variance (n-1) / (n^2 (n alpha + 1))."""
     n, alpha, repeats, count = 20, 0.5, 20, 1000
     x = np.zeros((count, 1), dtype=np.float32)
-    data = Dataset(Split(x, np.zeros(count, dtype=np.int64)), Split(x[:1], np.zeros(1, dtype=np.int64)), 1)
+    train, test = (Split(x[:n], np.zeros(n, dtype=np.int64)) for n in (count, 1))
+    data = Dataset(train, test, 1, label_kind="classes")
     shares = [
         [
             len(Partition("dirichlet", n, seed, alpha).indices(data, client_id)) / count

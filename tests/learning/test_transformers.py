@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 from fastgrad.forms import record_gradients
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.labels import labels_of
 from gdpfed.learning.models import Given, assign, build_model, count_parameters, flatten, trainable
 from gdpfed.learning.models.transformer import ARCHITECTURES, PADDING, EncoderSizes, build_encoder
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.record_losses import make_loss, next_token, refuse_coupled_records
+from gdpfed.learning.training.record_losses import make_loss, refuse_coupled_records
 from gdpfed.learning.weights_file import WeightsFile
 
 LENGTH, TOKENS, CLASSES, WIDTH, RANK, LAYERS = 12, 30, 3, 16, 4, 2
@@ -57,7 +58,8 @@ def records(given, count=5):
 
 
 def loss_of(given):
-    return make_loss("next_token" if given.vocabulary is None else "cross_entropy")
+    loss = "next_token" if given.vocabulary is None else "cross_entropy"
+    return make_loss(loss, labels_of("classes", classes_of(given)))
 
 
 @words
@@ -240,15 +242,22 @@ def test_a_text_is_learnt_at_every_position_and_tested_at_its_last(tmp_path):
     assert np.array_equal(x[:, 1:], y[:, :-1])
     assert np.array_equal(y[:, -1], data.train.y[places])
     assert np.array_equal(learnt.test.y, data.test.y)
-    outputs = torch.randn(2, LENGTH - 1, TOKENS)
+    assert learnt.labels == data.labels == labels_of("classes", TOKENS)
+    assert task(source).described().classes_counted == TOKENS
+
+
+@pytest.mark.parametrize("weights", [(), tuple(np.linspace(0.5, 2, TOKENS))])
+def test_the_loss_of_a_text_is_the_mean_over_its_positions(weights):
+    outputs, y = torch.randn(2, LENGTH, TOKENS), torch.from_numpy(np.arange(2 * LENGTH).reshape(2, -1))
+    loss = make_loss("next_token", labels_of("classes", TOKENS), weights)
+    factors = torch.tensor(weights or (1.0,) * TOKENS)
     by_place = [
-        torch.nn.functional.cross_entropy(*pair) for pair in zip(outputs, torch.from_numpy(y), strict=True)
+        factors[token] * torch.nn.functional.cross_entropy(scores, token)
+        for scores, token in zip(outputs.flatten(0, 1), y.flatten(), strict=True)
     ]
-    torch.testing.assert_close(next_token(outputs, torch.from_numpy(y)), torch.stack(by_place))
-    last = next_token(outputs, torch.from_numpy(y[:, -1]))
-    torch.testing.assert_close(
-        last[0], torch.nn.functional.cross_entropy(outputs[0, -1:], torch.tensor(y[:1, -1]))
-    )
+    expected = torch.stack(by_place).reshape(2, -1)
+    torch.testing.assert_close(loss(outputs, y), expected.mean(dim=1), check_dtype=False)
+    torch.testing.assert_close(loss(outputs[:, -1], y[:, -1]), expected[:, -1], check_dtype=False)
 
 
 def test_a_loss_that_does_not_learn_what_a_model_says_is_refused(tmp_path):
@@ -262,9 +271,8 @@ def test_a_loss_that_does_not_learn_what_a_model_says_is_refused(tmp_path):
     ):
         with pytest.raises(LearningError, match=line):
             wrong.build_model()
-    with pytest.raises(LearningError, match="dataset.class_weights"):
-        make_loss("next_token", [1.0, 2.0])(torch.zeros(2, 4, 2), torch.zeros(2, 4, dtype=torch.int64))
-    with pytest.raises(LearningError, match="dataset.partition=labels shares out labels"):
+    words = "dataset.partition=labels shares out classes, .* are 30 classes at every position: use"
+    with pytest.raises(LearningError, match=words):
         replace(task(speaks), partition="labels").client_data(0)
 
 

@@ -9,13 +9,13 @@ import torch
 from safetensors.numpy import load_file
 
 from conf.load import load
+from fastgrad.modules import cross_entropy
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError, ReportError, RunError
 from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
-from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.report.class_figures import figures_of
 from gdpfed.report.rivals import Parties
@@ -48,8 +48,8 @@ def test_a_fit_near_a_model_is_where_its_gradient_is_nothing():
     parameters = dict(model.named_parameters())
     found, own_bias = parameters["linear.weight"], parameters["linear.bias"]
     weight, bias = found.detach().clone(), own_bias.detach().clone()
-    fit_near(model, data, make_loss("cross_entropy"), names=["linear.weight"], pull=2.0)
-    loss = make_loss("cross_entropy")(model(torch.from_numpy(data.x)), torch.from_numpy(data.y)).sum()
+    fit_near(model, data, cross_entropy, names=["linear.weight"], pull=2.0)
+    loss = cross_entropy(model(torch.from_numpy(data.x)), torch.from_numpy(data.y)).sum()
     (gradient,) = torch.autograd.grad(loss, [found])
     assert torch.allclose(gradient, -2.0 * (found - weight), atol=1e-3)
     assert not torch.allclose(found, weight, atol=1e-2)

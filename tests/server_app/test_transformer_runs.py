@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.canaries.model_attack import attack_run
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import RunError
 from gdpfed.learning.models import build_model, trainable
@@ -195,3 +196,23 @@ def test_a_file_that_changes_in_a_run_stops_its_node_before_a_charge(tmp_path, p
     grid.meddle = changed
     records = run(tmp_path / "run", settings, grid=grid)
     assert [record.survivors for record in records] == [[CLIENTS], [0]]
+
+
+def test_texts_are_told_apart_by_the_loss_that_they_are_learnt_by(tmp_path):
+    x = np.random.default_rng(1).integers(0, TOKENS, (60, LENGTH))
+    np.savez(tmp_path / "texts.npz", x_train=x[:40], x_test=x[40:])
+    settings = (
+        "dataset=npz",
+        f"dataset.path={tmp_path / 'texts.npz'}",
+        f"dataset.vocabulary={TOKENS}",
+        "dataset.model=transformer",
+        f"dataset.model_options={{{SIZES},trained:all}}",
+        "dataset.loss=next_token",
+        *SMALL,
+        *OF_CLIENTS,
+        "dataset.num_rounds=10",
+    )
+    simulated(tmp_path / "run", settings)
+    for found in attack_run(tmp_path / "run").membership:
+        assert (found.members, found.others) == (40, 20)
+        assert found.auc > 0.5

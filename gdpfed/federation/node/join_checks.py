@@ -1,6 +1,7 @@
 """What a node compares with its own limits and data before it joins a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from logging import ERROR
 from typing import Any
 
@@ -13,6 +14,7 @@ from gdpfed.clients.messages import (
     INPUT_DTYPE,
     INPUT_SHAPE,
     LABEL_DTYPE,
+    LABEL_SHAPE,
     UNIT,
     WEIGHTS,
 )
@@ -20,6 +22,7 @@ from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, OwnData, held_out_rows, own_arrays, read_own
 from gdpfed.learning.data.persons import refuse_shared
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
@@ -59,8 +62,8 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
-    The server says the shape and the kind of an input, the kind of a label, and what names the declaration of
-    its table, which this node's own is compared with. It cannot ask which labels there are: by asking with
+    The server says the shapes and the kinds of an input and of a label, and what names the declaration of its
+    table, which this node's own is compared with. It cannot ask which labels there are: by asking with
     one number of classes after another it would learn of the data.
 
     Raises:
@@ -72,13 +75,17 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
         return None
     path, about_records = own.path, unit_in(question) == "record"
     shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
+    label_shape = question.get(LABEL_SHAPE) or []
     try:
-        if isinstance(shape, list) and dtype in INPUT_DTYPES:
+        if isinstance(shape, list) and isinstance(label_shape, list) and dtype in INPUT_DTYPES:
             label_dtype, columns = question.get(LABEL_DTYPE), question.get(COLUMNS)
             if label_dtype not in LABEL_DTYPES:
                 label_dtype = LABEL_DTYPES[0]
-            kinds = str(dtype), str(label_dtype), str(columns or "") or None
-            records = _num_trained(own, [int(each) for each in shape], kinds, by_person=about_records)
+            kinds: dict[str, Any] = {"input_dtype": str(dtype), "label_dtype": str(label_dtype)}
+            kinds["columns"] = str(columns or "") or None
+            of_input, of_label = ([int(each) for each in sizes] for sizes in (shape, label_shape))
+            arrays = partial(own_arrays, input_shape=of_input, label_shape=of_label, **kinds)
+            records = _num_trained(own, arrays, by_person=about_records)
         else:
             labels = read_own(path)[1]
             records = 0 if labels is None else len(labels)
@@ -94,20 +101,18 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     return records
 
 
-def _num_trained(
-    own: OwnData, shape: Sequence[int], kinds: tuple[str, str, str | None], *, by_person: bool
-) -> int:
+def _num_trained(own: OwnData, arrays: Callable[..., Split], *, by_person: bool) -> int:
     """How many examples are trained on, or `by_person` how many persons, where rows name theirs.
 
     Raises:
         LearningError: as in `own_arrays`, and for persons of whom some rows are held out and others not.
     """
-    every = own_arrays(own.path, shape, *kinds)
+    every = arrays(own.path)
     trained = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
     elsewhere = own.held_out_path
     if elsewhere is None and own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
         elsewhere = own.path
     if elsewhere is not None:
-        tested = own_arrays(elsewhere, shape, *kinds, for_testing=True)
+        tested = arrays(elsewhere, for_testing=True)
         refuse_shared(trained, tested, f"{DATA_KEY}={own.path}")
     return len(trained if trained.persons is None or not by_person else np.unique(trained.persons))

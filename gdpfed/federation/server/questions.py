@@ -18,6 +18,7 @@ from gdpfed.clients.messages import (
     INPUT_DTYPE,
     INPUT_SHAPE,
     LABEL_DTYPE,
+    LABEL_SHAPE,
     MODE,
     ROSTER_DIGEST,
     SIGNATURE,
@@ -167,7 +168,8 @@ class Questions:
             question[CLIENTS] = self._task.num_clients
             form = ExampleForm.of(self._task.load())
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.own_dtype
-            question[LABEL_DTYPE], question[COLUMNS] = form.label_dtype, form.columns or ""
+            question[LABEL_DTYPE], question[LABEL_SHAPE] = form.labels.dtype, list(form.label_shape)
+            question[COLUMNS] = form.columns or ""
             if self._task.source.weights_sha256 is not None:
                 question[WEIGHTS] = self._task.source.weights_sha256
         if self._signed:

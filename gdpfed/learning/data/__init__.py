@@ -5,7 +5,7 @@ A loader is a function ``DataSource -> Dataset``. Another package adds one as an
 """
 
 from gdpfed.learning.data import arrays, image_folder, shakespeare, tabular
-from gdpfed.learning.data.dataset import Dataset, Examples, Labels, Pictures, Split
+from gdpfed.learning.data.dataset import Dataset, Examples, Pictures, Split
 from gdpfed.learning.data.published_pictures import cifar10, digits, fmnist, svhn
 from gdpfed.learning.data.published_tables import breast_cancer, heart_disease
 from gdpfed.learning.data.source import DATASETS, DataSource, Loader, load_dataset
@@ -29,7 +29,6 @@ __all__ = [
     "DataSource",
     "Dataset",
     "Examples",
-    "Labels",
     "Loader",
     "Pictures",
     "Split",

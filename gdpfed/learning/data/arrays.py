@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
@@ -88,15 +89,14 @@ def load(source: DataSource) -> Dataset:
     if source.vocabulary is not None:
         return _texts(path, source.vocabulary)
     arrays = read_npz(path, NPZ_KEYS, str(path))
-    train, test = _alike(path, *(_checked_split(path, arrays, part) for part in ("train", "test")))
-    return Dataset(train, test, _num_classes(path, np.concatenate([train.y, test.y])))
+    return _labelled(path, *(_checked_split(path, arrays, part) for part in ("train", "test")))
 
 
 TEXT_KEYS = ("x_train", "x_test")
 
 
 def _texts(path: Path, vocabulary: int) -> Dataset:
-    """Texts of one length as tokens, each with a class, or with its last token in place of one."""
+    """Texts of one length as tokens, each with a label, or with its last token in place of one."""
     arrays = read_npz(path, TEXT_KEYS, str(path), optional=("y_train", "y_test"))
     for key in TEXT_KEYS:
         x = arrays[key]
@@ -115,14 +115,29 @@ def _texts(path: Path, vocabulary: int) -> Dataset:
         return Dataset(*_alike(path, *(Split(each[:, :-1], each[:, -1]) for each in texts)), vocabulary)
     arrays = read_npz(path, NPZ_KEYS, str(path))
     parts = [_checked_split(path, arrays, part, np.int64) for part in ("train", "test")]
-    classes = _num_classes(path, np.concatenate([part.y for part in parts]))
-    return Dataset(*_alike(path, *parts), classes, vocabulary=vocabulary)
+    return replace(_labelled(path, *parts), vocabulary=vocabulary)
+
+
+def _labelled(path: Path, train: Split, test: Split) -> Dataset:
+    """The data set of both splits, whose labels are of the kind that their shape and type say."""
+    everything = np.concatenate([each.y for each in _alike(path, train, test)])
+    if everything.ndim == 2:
+        return Dataset(train, test, _num_labels(path, everything), label_kind="label_sets")
+    if everything.dtype.kind == "f":
+        return Dataset(train, test, num_classes=1)
+    kind = "classes" if everything.ndim == 1 else "pixels"
+    return Dataset(train, test, _num_classes(path, everything), label_kind=kind)
 
 
 def _alike(path: Path, train: Split, test: Split) -> tuple[Split, Split]:
     if train.x.shape[1:] != test.x.shape[1:]:
         raise LearningError(
             f"{path}: examples of shape {train.x.shape[1:]} in x_train but {test.x.shape[1:]} in x_test"
+        )
+    if train.y.shape[1:] != test.y.shape[1:] or train.y.dtype != test.y.dtype:
+        raise LearningError(
+            f"{path}: labels of shape {train.y.shape[1:]} and type {train.y.dtype} in y_train but "
+            f"{test.y.shape[1:]} and {test.y.dtype} in y_test"
         )
     return train, test
 
@@ -131,17 +146,44 @@ def _checked_split(
     path: Path, arrays: dict[str, npt.NDArray[np.generic]], part: str, dtype: npt.DTypeLike = np.float32
 ) -> Split:
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-    if x.ndim < 2 or y.shape != (len(x),) or len(x) == 0:
+    if x.ndim < 2 or y.shape[:1] != x.shape[:1] or not y.size:
         raise LearningError(
             f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; they must be "
-            "(N, ...) and (N,) with N > 0"
+            "(N, ...) and (N,), (N, labels) or (N, ..., ...) with N > 0"
         )
-    if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
+    inputs = as_numbers(x, dtype, f"{path}: x_{part}")
+    if y.ndim == 1 and y.dtype.kind == "f" and (y != y.round()).any():
+        numbers = as_numbers(y, np.float32, f"{path}: y_{part}")
+        if np.abs(numbers).max() > 1:
+            raise LearningError(
+                f"{path}: y_{part} holds numbers beyond -1 and 1: scale them by a range that is known "
+                "without the data, or give class numbers 0, 1, 2, ... as integers"
+            )
+        return Split(inputs, numbers.astype(np.float32))
+    if y.dtype.kind not in "biu" or y.min() < 0:
         raise LearningError(f"{path}: y_{part} must hold class numbers 0, 1, 2, ... as integers")
-    return Split(as_numbers(x, dtype, f"{path}: x_{part}"), y.astype(np.int64))
+    return Split(inputs, y.astype(np.int64))
 
 
-def _num_classes(path: Path, labels: npt.NDArray[np.int64]) -> int:
+def _num_labels(path: Path, labels: npt.NDArray[np.generic]) -> int:
+    """How many labels a set has, of shape (N, labels), each 0 or 1, and both somewhere.
+
+    Raises LearningError: they are not.
+    """
+    if labels.max() > 1 or labels.shape[1] < 2:
+        raise LearningError(
+            f"{path}: y_train and y_test of shape (N, {labels.shape[1]}) hold {labels.max()} at most; a set "
+            "has two labels or more, each 0 or 1. For one class a record give the shape (N,)"
+        )
+    for number, label in enumerate(labels.T):
+        if (label == label[0]).all():
+            raise LearningError(
+                f"{path}: label {number} is {label[0]} in all rows, and nothing is learnt of it: leave it out"
+            )
+    return int(labels.shape[1])
+
+
+def _num_classes(path: Path, labels: npt.NDArray[np.generic]) -> int:
     """How many classes there are, which must be two or more, numbered from 0 without gaps.
 
     Raises LearningError: they are not.

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Split
-from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT, labels_as_table, shared_out
+from gdpfed.learning.data.named_partitions import (
+    BY_CLASS,
+    BY_LABEL,
+    OF_ONE_CLIENT,
+    labels_as_table,
+    shared_out,
+)
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
@@ -62,7 +68,7 @@ class Partition:
         """
         if not 0 <= client_id < self.num_clients:
             raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
-        self._check_records(data)
+        self._check_labels(data)
         if self.name not in OF_ONE_CLIENT:
             return self._shared_out(data)[client_id]
         if self.options:
@@ -86,17 +92,21 @@ class Partition:
             "iid, labels, natural, shards with their number, or dirichlet with an alpha"
         )
 
-    def _check_records(self, data: Dataset) -> None:
-        """Raise LearningError where a record has several labels, and the partition goes by one."""
+    def _check_labels(self, data: Dataset) -> None:
+        """Raise LearningError where the partition goes by one label of a record, and there is none such."""
         if data.by_person and self.name not in ("iid", "natural"):
             raise LearningError(
                 f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
                 "use dataset.partition=natural or iid"
             )
-        if data.train.y.ndim > 1 and self.name not in ("iid", "natural", "owners"):
+        if self.name not in BY_CLASS and self.name not in BY_LABEL:
+            return
+        labels, several = data.labels, data.train.y.ndim > 1
+        if several or (self.name in BY_CLASS and not labels.is_one_class):
+            at = " at every position" * (several and labels.is_one_class)
             raise LearningError(
-                f"dataset.partition={self.name} shares out labels, and these texts have one at every "
-                "position: use dataset.partition=iid"
+                f"dataset.partition={self.name} shares out classes, and the labels of this data set are "
+                f"{labels.words}{at}: use dataset.partition=iid"
             )
 
 
@@ -151,11 +161,6 @@ def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: in
 
     Raises LearningError: more clients than examples, or labels that are numbers.
     """
-    if not np.issubdtype(data.train.y.dtype, np.integer):
-        raise LearningError(
-            "dataset.partition=dirichlet shares out classes, and the labels of this data set are numbers: "
-            "use dataset.partition=iid"
-        )
     if num_clients > len(data.train):
         raise LearningError(
             f"dataset.num_clients={num_clients} is more than the {len(data.train)} examples that "

@@ -84,9 +84,9 @@ class Columns:
     """The declared columns of a table.
 
     Attributes:
-        label: the column with the labels.
-        classes: the values that make each class, in the order of class numbers; empty for a number.
-        class_names: what each class is called.
+        label: the column with the labels; empty where a label is a set, of several columns.
+        classes: the values that make each class, in the order of class numbers; empty for a number or a set.
+        class_names: what each class is called, or each label of a set.
         label_range: what -1 and 1 stand for where a label is a number; None for classes.
         numeric, categorical: inputs of the model, in this order.
         party: whose a record is.
@@ -94,6 +94,7 @@ class Columns:
         test: the column that says what is for testing, with the values that do.
         person: the column that says which person a row is about; None where every row is one's own.
         person_parties: at how many parties one person may have rows at most; nobody links them.
+        label_set: the columns of a label that is a set, each with its value for 0 and that for 1.
         missing: texts that stand for a missing value, besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
@@ -121,6 +122,17 @@ class Columns:
     period: str = ""
     person: str | None = None
     person_parties: int = 1
+    label_set: tuple[Named, ...] = ()
+
+    @property
+    def label_kind(self) -> str:
+        """The kind of its labels, by name."""
+        return "label_sets" if self.label_set else "classes" if self.classes else "numbers"
+
+    @property
+    def label_names(self) -> list[str]:
+        """The columns with labels."""
+        return [each.name for each in self.label_set] or [self.label]
 
     @property
     def num_inputs(self) -> int:
@@ -148,24 +160,26 @@ class Columns:
         """The declared values of a column; none where it holds numbers, or is not declared."""
         if name == self.label:
             return tuple(value for values in self.classes for value in values)
-        named = (*self.categorical, self.party, self.record_group, self.test)
+        named = (*self.label_set, *self.categorical, self.party, self.record_group, self.test)
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are; 1 where a label is a number."""
-        return len(self.classes) or 1
+        """How many classes there are, or labels in a set; 1 where a label is a number."""
+        return len(self.classes) or len(self.label_set) or 1
 
     @property
     def digest(self) -> str:
         """SHA-256 of everything declared, in hexadecimal: tables of one digest are read alike."""
-        return sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()
+        # Without it where there is none, so that models of earlier versions are still read.
+        declared = {key: value for key, value in asdict(self).items() if key != "label_set" or value}
+        return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
         """The columns that a table must have; without those that share it out where a party reads its own."""
         sharing = [self.test] if for_training else [self.party, self.test]
         placed = [column.name for column in (*sharing, self.record_group) if column is not None]
-        return [self.label, *self.inputs, *placed, *([] if self.person is None else [self.person])]
+        return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
 
 
 def plain(value: object) -> str:

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.encoded import Encoder
+from gdpfed.learning.labels import LabelKind, Labels, labels_of
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
-Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
 class Examples(Protocol):
@@ -18,7 +18,7 @@ class Examples(Protocol):
 
     @property
     def y(self) -> Labels:
-        """Labels of all examples, shape (N,)."""
+        """Labels of all examples, shape (N, ...)."""
 
     def __len__(self) -> int: ...
 
@@ -32,8 +32,9 @@ class Split:
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
-        y: their labels of shape (N,): class numbers as int64, or numbers in [-1, 1] as float32. Of texts that
-            are learnt at every position, the token after each, shape (N, L).
+        y: their labels of shape (N, ...), as their kind has them (`gdpfed.learning.labels`): class numbers
+            as int64 of shape (N,), numbers in [-1, 1] as float32 of shape (N,), sets of labels, or pictures.
+            Of texts that are learnt at every position, the token after each, shape (N, L).
         groups: where records have budgets of their own, the number of each one's group; shape (N,), int64.
         persons: where several rows may be about one person, what stands for each one's; shape (N,), int64.
     """
@@ -80,7 +81,7 @@ class Dataset:
     """A data set: clients train on one split, and the server evaluates on the other.
 
     Attributes:
-        num_classes: of labels that are class numbers; 1 where a label is a number.
+        num_classes: of labels that are class numbers, or labels in a set; 1 where a label is a number.
         owners: where the data has clients of its own, which of them (0, 1, ...) holds each training
             example; shape (N,), int64. The numbers must say nothing about the clients, since groups of
             equal budget are ranges of them.
@@ -95,6 +96,7 @@ class Dataset:
         encoder: where that transform is an encoder from a file.
         by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
+        label_kind: by name; "" for numbers where there is one class, and else for classes.
     """
 
     train: Examples
@@ -111,6 +113,16 @@ class Dataset:
     by_person: bool = False
     vocabulary: int | None = None
     encoder: Encoder | None = None
+    label_kind: str = ""
+
+    @property
+    def labels(self) -> LabelKind:
+        """What its labels are, by the test split: a text has one, at however many positions it is learnt.
+
+        Raises LearningError: no kind of that name.
+        """
+        shape = self.test.take(np.zeros(0, dtype=np.int64)).y.shape[1:]
+        return labels_of(self.label_kind, self.num_classes, shape)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

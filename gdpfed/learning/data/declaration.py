@@ -27,6 +27,8 @@ COLUMNS_FILE = "columns.yaml"
 SEPARATORS = (",", ";", "\t", "|")
 DECIMALS = (".", ",")
 ABOUT = ("purpose", "period")
+ABSENT_PRESENT = ("0", "1")
+"""The values of a column of a set of labels, where no others are declared."""
 ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 
 
@@ -62,16 +64,9 @@ def columns_of(values: Any, place: str) -> Columns:
             *("purpose", "period"),
         ),
     )
-    label = found["label"].mapping(required=("column",), allowed=("classes", "range"))
-    if ("classes" in label) == ("range" in label):
-        raise LearningError(f"{place}: label must have classes, or a range where it is a number")
-    names, classes = _classes(label["classes"]) if "classes" in label else ((), ())
     person, person_parties = _person(found.get("person"))
     columns = Columns(
-        label=label["column"].text(),
-        classes=classes,
-        class_names=names,
-        label_range=label["range"].range() if "range" in label else None,
+        **_label(found["label"]),
         numeric=tuple(map(_numeric, found["numeric"].items())) if "numeric" in found else (),
         categorical=tuple(map(_categorical, found["categorical"].items())) if "categorical" in found else (),
         party=_named(found.get("party")),
@@ -165,6 +160,30 @@ def _joined(key: str, part: str) -> str:
     return f"{key}.{part}" if key else part
 
 
+def _label(reader: _Reader) -> dict[str, Any]:
+    """What is declared of labels: one column with classes or a range, or the columns of a set."""
+    nothing: dict[str, Any] = {"label": "", "classes": (), "class_names": (), "label_range": None}
+    if isinstance(reader.values, Mapping) and "columns" in reader.values:
+        columns = reader.mapping(required=("columns",), allowed=())["columns"]
+        if isinstance(columns.values, Mapping):
+            found = tuple(Named(name, each.values_once()) for name, each in columns.items())
+        else:
+            found = tuple(Named(each.text(), ABSENT_PRESENT) for each in columns.list())
+        if len(found) < 2 or any(len(each.values) != 2 for each in found):
+            raise columns.wrong(
+                "two columns or more, as in [stroke, sepsis] of values 0 and 1, or each with its value for "
+                "absent and that for present, as in {stroke: [no, yes], sepsis: [no, yes]}"
+            )
+        return nothing | {"class_names": tuple(each.name for each in found), "label_set": found}
+    label = reader.mapping(required=("column",), allowed=("classes", "range"))
+    if ("classes" in label) == ("range" in label):
+        raise LearningError(f"{reader.place}: label must have classes, or a range where it is a number")
+    if "range" in label:
+        return nothing | {"label": label["column"].text(), "label_range": label["range"].range()}
+    names, classes = _classes(label["classes"])
+    return nothing | {"label": label["column"].text(), "classes": classes, "class_names": names}
+
+
 def _classes(reader: _Reader) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Names of the classes, and the values that make each."""
     if isinstance(reader.values, Mapping):
@@ -248,7 +267,9 @@ def _word(reader: _Reader | None, words: Sequence[str]) -> str:
 def to_yaml(columns: Columns) -> str:
     """The declaration as a file: :func:`read_columns` reads the same of it, with the same digest."""
     label: dict[str, Any] = {"column": columns.label}
-    if columns.label_range is None:
+    if columns.label_set:
+        label = {"columns": {each.name: list(each.values) for each in columns.label_set}}
+    elif columns.label_range is None:
         label["classes"] = dict(zip(columns.class_names, map(list, columns.classes), strict=True))
     else:
         label["range"] = list(columns.label_range)

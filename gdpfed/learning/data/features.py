@@ -6,6 +6,7 @@ part of the record and cost no budget.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -154,18 +155,8 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
             f"this data set have shape {shape}: leave it out"
         )
     train, test = (_transformed(examples, transform) for examples in (data.train, data.test))
-    return Dataset(
-        train,
-        test,
-        data.num_classes,
-        owners=data.owners,
-        test_owners=data.test_owners,
-        owner_names=data.owner_names,
-        target_range=data.target_range,
-        features=name,
-        picture_shape=shape,
-        encoder=encoder,
-    )
+    encoded = replace(data, features=name, picture_shape=shape, encoder=encoder, vocabulary=None)
+    return replace(encoded, train=train, test=test)
 
 
 def transform_of(name: str, encoder: Encoder | None = None) -> Transform:

@@ -26,6 +26,8 @@ Sharing = Callable[..., Sequence[Positions]]
 PARTITIONS: Registry[Sharing] = Registry("partition", "gdpfed.partitions", error=LearningError)
 OF_ONE_CLIENT = ("iid", "labels", "shards", "dirichlet", "natural")
 """Those that are computed for one client alone: `gdpfed.learning.data.client_partition`."""
+BY_CLASS, BY_LABEL = ("dirichlet", "pathological"), ("labels", "shards")
+"""Those that need a class of every example, and those that need a class or a number."""
 
 
 @lru_cache(maxsize=2)
@@ -85,12 +87,12 @@ def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
 
 
 def labels_as_table(data: Dataset) -> Any:
-    """Labels with their positions, as flwr-datasets takes them."""
+    """Positions with their labels, as flwr-datasets takes them; without labels that are no single values."""
     # Imported here, since it takes seconds and most partitions do without it.
     from datasets import Dataset as Table
 
-    labels = data.train.y
-    return Table.from_dict({"label": labels, "position": np.arange(len(labels))})
+    labels, positions = data.train.y, {"position": np.arange(len(data.train))}
+    return Table.from_dict(positions if labels.ndim > 1 else {"label": labels} | positions)
 
 
 def _skewed(name: str) -> Sharing:

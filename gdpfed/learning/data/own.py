@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
-from gdpfed.learning.data.dataset import Dataset, Labels, Split
+from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.persons import grouped
 from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
 from gdpfed.learning.data.tabular import own_columns, own_table
+from gdpfed.learning.labels import LabelKind, Labels, labels_of
 from gdpfed.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -28,9 +29,9 @@ LABEL_DTYPES = ("int64", "float32")
 
 Arrays = tuple[npt.NDArray[np.generic] | None, ...]
 Reader = Callable[[Path], Arrays]
-"""From a path to inputs of shape (N, ...), scaled as the model takes them, labels of shape (N,) and, where
-records have budgets of their own, the number of each one's group, shape (N,), or None; then, where rows are
-about persons, what stands for each one's."""
+"""From a path to inputs of shape (N, ...), scaled as the model takes them, labels of shape (N, ...) and,
+where records have budgets of their own, the number of each one's group, shape (N,), or None; then, where rows
+are about persons, what stands for each one's."""
 
 READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
 
@@ -84,13 +85,15 @@ class ExampleForm:
     Attributes:
         input_shape: of one example.
         input_dtype: float32, or int64 for positions in a vocabulary.
-        num_classes: labels run from 0 to one less; 1 where a label is a number in [-1, 1].
+        num_classes: labels run from 0 to one less, or a set has so many; 1 where a label is a number.
         columns: what names the declaration of the run's table; None where it has no table.
         features: the transform that pictures go through; None where there is none.
         picture_shape: of an example before it.
         by_person: whether a training record is a person with all its rows.
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
         encoder: where the transform is an encoder from a file.
+        label_kind: by name, as in `Dataset`.
+        label_shape: of one label; () for one value.
     """
 
     input_shape: tuple[int, ...]
@@ -102,6 +105,8 @@ class ExampleForm:
     by_person: bool = False
     vocabulary: int | None = None
     encoder: Encoder | None = None
+    label_kind: str = ""
+    label_shape: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -116,21 +121,23 @@ class ExampleForm:
         return "int64" if of_texts else self.input_dtype
 
     @property
+    def labels(self) -> LabelKind:
+        """What its label is.
+
+        Raises LearningError: no kind of that name.
+        """
+        return labels_of(self.label_kind, self.num_classes, self.label_shape)
+
+    @property
     def own_shape(self) -> tuple[int, ...]:
         """The shape of an example as a client has it, before any transform."""
         return self.picture_shape or self.input_shape
 
-    @property
-    def label_dtype(self) -> str:
-        """int64 where labels are class numbers, float32 where they are numbers."""
-        return "float32" if self.num_classes == 1 else "int64"
-
     def blank(self) -> Split:
         """One example of zeros."""
         x = np.zeros((1, *self.input_shape), self.input_dtype)
-        row = Split(
-            x, np.zeros(1, self.label_dtype), persons=np.zeros(1, np.int64) if self.by_person else None
-        )
+        y = np.zeros((1, *self.label_shape), self.labels.dtype)
+        row = Split(x, y, persons=np.zeros(1, np.int64) if self.by_person else None)
         return grouped(row) if self.by_person else row
 
     @classmethod
@@ -139,11 +146,13 @@ class ExampleForm:
 
         Raises TypeError, KeyError: they are those of no form.
         """
-        picture = values["picture_shape"] and tuple(values["picture_shape"])
         said = values.get("encoder")
-        encoder = None if said is None else Encoder.from_values(said)
-        shapes = {"input_shape": tuple(values["input_shape"]), "picture_shape": picture}
-        return cls(**{**values, **shapes, "encoder": encoder})
+        shapes = {
+            name: None if values[name] is None else tuple(values[name])
+            for name in ("input_shape", "picture_shape", "label_shape")
+            if name in values
+        }
+        return cls(**{**values, **shapes, "encoder": None if said is None else Encoder.from_values(said)})
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
@@ -158,6 +167,8 @@ class ExampleForm:
             data.by_person,
             data.vocabulary,
             data.encoder,
+            data.labels.name,
+            data.labels.shape,
         )
 
 
@@ -183,6 +194,7 @@ def own_arrays(
     label_dtype: str = "int64",
     columns: str | None = None,
     *,
+    label_shape: Sequence[int] = (),
     for_testing: bool = False,
 ) -> Split:
     """The client's own examples, if inputs and labels are of the kind that the model takes.
@@ -190,7 +202,8 @@ def own_arrays(
     Args:
         path: of the client's file.
         input_shape: of one example.
-        input_dtype, label_dtype, columns: as in `ExampleForm`.
+        input_dtype, columns, label_shape: as in `ExampleForm`.
+        label_dtype: int64, or float32 where labels are numbers.
         for_testing: as in `read_own`.
 
     Returns:
@@ -205,14 +218,15 @@ def own_arrays(
     x, y, groups, persons = (*read_own(path, for_testing=for_testing), None, None)[:4]
     if x is None or y is None:
         raise LearningError(f"data={path} holds no inputs and labels")
-    if x.shape[1:] != tuple(input_shape) or y.shape != (len(x),):
+    if x.shape[1:] != tuple(input_shape) or y.shape != (len(x), *label_shape):
         raise LearningError(
             f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
-            f"(N, {', '.join(map(str, input_shape))}) and (N,)"
+            f"(N, {', '.join(map(str, input_shape))}) and (N,{' ' * bool(label_shape)}"
+            f"{', '.join(map(str, label_shape))})"
         )
     if label_dtype == "float32":
         labels: Labels = as_numbers(y, np.float32, f"data={path}: y_train").astype(np.float32)
-    elif np.issubdtype(y.dtype, np.integer):
+    elif y.dtype.kind in "biu":
         labels = y.astype(np.int64)
     else:
         raise LearningError(f"data={path}: y_train is {y.dtype}; it must hold class numbers, from 0")
@@ -278,8 +292,8 @@ def _as_taken(
 
     Raises LearningError: as in `own_arrays`.
     """
-    kinds = form.own_dtype, form.label_dtype, form.columns
-    own = own_arrays(path, form.own_shape, *kinds, for_testing=for_testing)
+    kinds, shape = (form.own_dtype, form.labels.dtype, form.columns), form.label_shape
+    own = own_arrays(path, form.own_shape, *kinds, label_shape=shape, for_testing=for_testing)
     if chosen is not None:
         own = own.take(np.flatnonzero(chosen(own)))
     blank = _unusable(own, form)
@@ -307,8 +321,7 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
     """Which examples have a label of no class or a token that is not in the vocabulary, shape (N,)."""
-    low, high = (-1, 1) if form.num_classes == 1 else (0, form.num_classes - 1)
-    unusable = ~((own.y >= low) & (own.y <= high))
+    unusable = form.labels.unfit(own.y)
     if np.dtype(form.own_dtype).kind == "i":
         tokens = own.x.reshape(len(own), -1)
         unusable |= ((tokens < 0) | (tokens >= form.num_tokens)).any(axis=1)

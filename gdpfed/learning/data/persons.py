@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.dataset import Dataset, Labels, Split
+from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.labels import Labels
 
 NO_ROW = -1
 """The label where a person has fewer rows than others, if labels are classes; NaN if they are numbers."""
 
 
 def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
-    """Make one record of all rows of a person: x of shape (P, R, ...), y of shape (P, R).
+    """Make one record of all rows of a person: x of shape (P, R, ...), y of shape (P, R, ...).
 
     R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
     are in the order of their first rows. One whose rows are of several groups of records is in the first.
@@ -33,7 +34,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
     width = int(counts.max(initial=1))
     x = np.zeros((len(first), width, *split.x.shape[1:]), split.x.dtype)
     nothing = NO_ROW if split.y.dtype.kind == "i" else np.nan
-    y: Labels = np.full((len(first), width), nothing, split.y.dtype)
+    y: Labels = np.full((len(first), width, *split.y.shape[1:]), nothing, split.y.dtype)
     x[row_of[order], place], y[row_of[order], place] = split.x[order], split.y[order]
     groups = None
     if split.groups is not None:

@@ -71,8 +71,8 @@ def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     blank = np.full(rows, "", dtype=object)
     table = {name: read.table.get(name, blank) for name in columns.names()}
     kept = np.ones(rows, dtype=np.bool_)
-    if columns.missing_labels == DROP and columns.label in present:
-        kept &= table[columns.label] != ""
+    for name in columns.label_names if columns.missing_labels == DROP else ():
+        kept &= (table[name] != "") | (name not in present)
     if columns.incomplete_rows == DROP:
         kept &= np.all([table[name] != "" for name in columns.inputs if name in present], axis=0)
     faults: list[Fault] = []
@@ -191,7 +191,7 @@ def _grouped(faults: Sequence[Fault], columns: Columns, lines: Sequence[int]) ->
 def _cause(name: str, text: str, columns: Columns) -> str:
     """What may be behind a value that is not as declared; empty where nothing is known."""
     if not text:
-        return " (declare missing_labels: drop to leave such rows out)" if name == columns.label else ""
+        return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
     if text.casefold() in MARKS:
         return f" (missing? declare missing: ['{text}'])"
     number = columns.number(name)
@@ -211,6 +211,10 @@ def _odd(table: Table, columns: Columns) -> Iterator[Finding]:
     for name in columns.names():
         if name in table and np.all(table[name] == ""):
             yield Finding((), f"column '{name}' is missing in all rows", refused=False)
+    for name in columns.label_names if columns.label_set else ():
+        if len(held := set(table.get(name, ())) - {""}) == 1:
+            words = f"column '{name}' is '{held.pop()}' in all rows: of such a label nothing is learnt"
+            yield Finding((), words, refused=False)
     labels = set(table.get(columns.label, ())) - {""}
     classes = [found for found in columns.classes if labels & set(found)]
     if columns.classes and len(classes) == 1:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Categorical, Columns, Named, Numeric, plain
-from gdpfed.learning.data.dataset import Labels
+from gdpfed.learning.labels import Labels
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,7 +28,8 @@ class Rows:
 
     Attributes:
         x: inputs, shape (N, inputs), float32.
-        y: class numbers, int64, or numbers scaled to [-1, 1], float32; shape (N,).
+        y: class numbers, int64, or numbers scaled to [-1, 1], float32, shape (N,); of sets 0 and 1, int64,
+            shape (N, labels).
         parties: the number of each one's party, shape (N,), int64; None where none is declared or asked for.
         groups: the number of each one's group of records, shape (N,), int64; None where none is declared.
         for_testing: which of them are declared to be for testing, shape (N,), bool; None where nothing is.
@@ -134,7 +135,7 @@ def checked_rows(table: Table, columns: Columns, where: "Where", *, shared_out: 
     """Records of a table all of whose rows are kept; faults go to ``where``."""
     return Rows(
         x=inputs_of(table, columns, where),
-        y=_labels(table[columns.label], columns, where),
+        y=_labels(table, columns, where),
         parties=_numbers(table, columns.party, where) if shared_out and columns.party else None,
         groups=_numbers(table, columns.record_group, where) if columns.record_group else None,
         for_testing=np.isin(table[columns.test.name], columns.test.values) if columns.test else None,
@@ -161,12 +162,14 @@ def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.
 
 def _kept(table: Table, columns: Columns, place: str) -> npt.NDArray[np.bool_]:
     """All rows but those that are declared to be left out."""
-    present: npt.NDArray[np.bool_] = table[columns.label] != ""
-    if not present.all() and columns.missing_labels != DROP:
-        raise LearningError(
-            f"{place}: row {int(np.flatnonzero(~present)[0]) + 1} has no label in the column "
-            f"'{columns.label}': declare missing_labels: drop to leave such rows out"
-        )
+    present: npt.NDArray[np.bool_] = np.ones(len(table[columns.label_names[0]]), dtype=np.bool_)
+    for name in columns.label_names:
+        present = present & (table[name] != "")
+        if not present.all() and columns.missing_labels != DROP:
+            raise LearningError(
+                f"{place}: row {int(np.flatnonzero(~present)[0]) + 1} has no label in the column '{name}': "
+                "declare missing_labels: drop to leave such rows out"
+            )
     if columns.incomplete_rows == DROP:
         for name in columns.inputs:
             present = present & (table[name] != "")
@@ -270,8 +273,10 @@ def _one_hot(texts: Texts, column: Categorical, where: Where) -> npt.NDArray[np.
     return hot.astype(np.float64)
 
 
-def _labels(texts: Texts, columns: Columns, where: Where) -> Labels:
-    label = columns.number(columns.label)
+def _labels(table: Table, columns: Columns, where: Where) -> Labels:
+    if columns.label_set:
+        return np.stack([_numbers(table, each, where) for each in columns.label_set], axis=1)
+    texts, label = table[columns.label], columns.number(columns.label)
     if label is not None:
         labels = parsed(texts, label, where, decimal=columns.decimal)
         return _to_unit(labels, label.low, label.high).astype(np.float32)

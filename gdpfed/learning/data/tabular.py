@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.data.dataset import Dataset, Labels, Split
+from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
 from gdpfed.learning.data.persons import refuse_shared
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
+from gdpfed.learning.labels import labels_of
 
 DEFAULT_TEST_FRACTION = 0.2
 PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
@@ -232,8 +233,9 @@ def _is_table(file: Path) -> bool:
 
 def _declared_alone(columns: Columns) -> Dataset:
     """The data set of a server that holds no row."""
-    labels: Labels = np.zeros(0, np.int64) if columns.classes else np.zeros(0, np.float32)
-    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), labels)
+    kind = labels_of(columns.label_kind, columns.num_classes)
+    shape = (0, columns.num_classes) if columns.label_set else (0,)
+    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), np.zeros(shape, kind.dtype))
     persons = None if columns.person is None else np.zeros(0, np.int64)
     nothing = replace(nothing, persons=persons)
     names = columns.party.values if columns.party else ()
@@ -248,6 +250,7 @@ def _declared_alone(columns: Columns) -> Dataset:
         target_range=columns.label_range,
         record_groups=len(columns.record_group.values) if columns.record_group else 0,
         columns=columns,
+        label_kind=columns.label_kind,
     )
 
 
@@ -308,6 +311,7 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
         target_range=columns.label_range,
         record_groups=len(columns.record_group.values) if columns.record_group else 0,
         columns=columns,
+        label_kind=columns.label_kind,
     )
 
 

@@ -100,3 +100,8 @@ def following(texts: Split) -> Split:
     """The same texts with the token after every position: y of shape (N,) to (N, L)."""
     labels = np.concatenate([texts.x[:, 1:], texts.y[:, None]], axis=1)
     return replace(texts, y=labels.astype(np.int64))
+
+
+def one_label(texts: Split) -> Split:
+    """The same texts with the token after the last position alone: y of shape (N, L) to (N,)."""
+    return replace(texts, y=texts.y[:, -1])

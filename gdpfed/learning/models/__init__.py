@@ -14,8 +14,10 @@ from gdpfed.learning.models.build import (
     check_model,
     count_parameters,
     refuse_changing_buffers,
+    said,
+    scores_every_position,
 )
-from gdpfed.learning.models.networks import cnn2, cnn3, linear, lstm, mlp, ngram, resnet18, softmax
+from gdpfed.learning.models.networks import cnn2, cnn3, fcn, linear, lstm, mlp, ngram, resnet18, softmax
 from gdpfed.learning.models.transformer import transformer
 from gdpfed.learning.models.vector import (
     assign,
@@ -32,6 +34,7 @@ register = MODELS.register
 
 register("cnn2", cnn2)
 register("cnn3", cnn3)
+register("fcn", fcn)
 register("linear", linear)
 register("lstm", lstm)
 register("mlp", mlp)
@@ -56,6 +59,8 @@ __all__ = [
     "names_of",
     "refuse_changing_buffers",
     "register",
+    "said",
+    "scores_every_position",
     "state_dict_of",
     "trainable",
 ]

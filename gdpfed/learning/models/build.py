@@ -106,11 +106,14 @@ def build_model(
     input_dtype: npt.DTypeLike = np.float32,
     options: Options = (),
     given: Given = NOTHING_GIVEN,
+    outputs: tuple[int, ...] | None = None,
 ) -> nn.Module:
     """Build a model whose initial parameters depend on ``seed``, and on what is given, alone.
 
+    `outputs`: the shape of what it must say of a record; None where that is not looked at.
+
     Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
-    take, or buffers that change in training.
+    take, outputs of another shape, or buffers that change in training.
     """
     build = _builder(name, options, given)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
@@ -118,7 +121,7 @@ def build_model(
         try:
             model = with_drawn_dropout(build(input_shape, num_classes))
             with torch.no_grad():
-                model(example)
+                found = tuple(model(example).shape[1:])
         except LearningError:
             raise
         except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
@@ -127,11 +130,30 @@ def build_model(
                 f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
             ) from None
         refuse_changing_buffers(model, example)
+    if outputs is not None and found != outputs:
+        raise LearningError(
+            f"dataset.model={name} says numbers of shape {found} of a record, and these labels need "
+            f"{outputs}: choose another model, such as fcn for a class at every pixel"
+        )
     if not dimension_of(model):
         raise LearningError(
             f"dataset.model={name} has no trainable parameter: requires_grad says which train"
         )
     return model
+
+
+def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """What a model says of records, shape (n, ...).
+
+    Of one that scores every position of a text, what it says of the last, with all of the text before it.
+    """
+    outputs: torch.Tensor = model(x)
+    return outputs[:, -1] if scores_every_position(model) else outputs
+
+
+def scores_every_position(model: nn.Module) -> bool:
+    """Whether a model scores every position of a text, which it says of itself."""
+    return bool(getattr(model, "every_position", False))
 
 
 def count_parameters(

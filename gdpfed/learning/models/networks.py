@@ -79,6 +79,18 @@ def cnn3(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> 
     return named_layers(**dict(features.named_children()), output=output)
 
 
+def fcn(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> nn.Module:
+    """Two 3x3 convolutions and one of 1x1: K numbers of every pixel, from the 5x5 pixels around it."""
+    channels = input_shape[0]
+    return named_layers(
+        conv1=nn.Conv2d(channels, width, 3, padding=1),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(width, width, 3, padding=1),
+        relu2=nn.ReLU(),
+        output=nn.Conv2d(width, num_classes, 1),
+    )
+
+
 def resnet18(input_shape: tuple[int, ...], num_classes: int, *, channels_per_group: int = 2) -> nn.Module:
     """torchvision's ResNet-18 (He et al., 2016) for 32x32 pixels, with two changes.
 

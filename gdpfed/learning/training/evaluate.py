@@ -1,7 +1,7 @@
 """Metrics and loss of a model on the test split, overall and per subset."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ from torch import nn
 
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import Dataset, Examples, Labels
-from gdpfed.learning.models import assign
+from gdpfed.learning.data import Dataset, Examples
+from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs
+from gdpfed.learning.labels.classes import DEFAULT
+from gdpfed.learning.models import assign, said
 from gdpfed.learning.task import Task, choose_device
-from gdpfed.learning.training.evaluation_metrics import DEFAULT, METRICS, Metric, Outputs, chosen_metrics
-from gdpfed.learning.training.record_losses import check_loss, last_position
+from gdpfed.learning.training.record_losses import check_loss, chosen_metrics
 
 BATCH_SIZE = 1024
 Theta = npt.NDArray[np.float32]
@@ -26,7 +27,7 @@ class Evaluation:
     """What a model reaches on test examples.
 
     Attributes:
-        accuracy: share of examples classified rightly; None where labels are numbers, or nothing is tested.
+        accuracy: share of examples classified rightly; None where labels are no classes, or none are tested.
         loss: mean of what training minimises; None where nothing is tested.
         metrics: the chosen metrics by name, in their order; None where one is not defined.
     """
@@ -48,8 +49,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the parameters ``theta`` of shape (d,) on ``data``.
 
-    `metrics`: by name; accuracy if none are given. `target_range`: what -1 and 1 stand for where labels are
-    numbers; None where they are classes.
+    `metrics`: by name; accuracy if they are None. `target_range`: what -1 and 1 stand for where labels are
+    numbers.
     """
     outputs, mean_loss = model_outputs(model, theta, data, loss, device)
     chosen = {DEFAULT: METRICS.get(DEFAULT)} if metrics is None else metrics
@@ -59,10 +60,7 @@ def evaluate(
 def model_outputs(
     model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
 ) -> tuple[Outputs, float]:
-    """Return the model's outputs on all examples, shape (N, k), and the mean loss.
-
-    Of a model that scores every position of a text, those of the last, with all of the text before it.
-    """
+    """Return what the model says of all examples, shape (N, ...), and the mean loss of it."""
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
@@ -70,7 +68,7 @@ def model_outputs(
         for start in range(0, len(data), BATCH_SIZE):
             batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
-            answers = last_position(model(x))
+            answers = said(model, x)
             total += float(loss(answers, y).sum())
             outputs.append(answers.double().cpu().numpy())
     return np.concatenate(outputs), total / len(data)
@@ -85,10 +83,7 @@ def _judged(
 ) -> Evaluation:
     answers, wanted = in_own_unit(outputs, target_range), in_own_unit(targets, target_range)
     found = {name: metric.of(answers, wanted) for name, metric in metrics.items()}
-    right = None
-    if target_range is None:
-        right = found[DEFAULT] if DEFAULT in found else METRICS.get(DEFAULT).of(answers, wanted)
-    return Evaluation(right, mean_loss, found)
+    return Evaluation(found.get(DEFAULT), mean_loss, found)
 
 
 def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | None) -> npt.NDArray[Any]:
@@ -119,7 +114,10 @@ class CentralEvaluation:
     def __call__(self, theta: Theta) -> Evaluation:
         """Evaluate on the whole test split."""
         outputs, mean_loss = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
-        return _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
+        found = _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
+        if not self.data.labels.is_one_class or found.accuracy is not None:
+            return found
+        return replace(found, accuracy=METRICS.get(DEFAULT).of(outputs, in_own_unit(self.data.test.y, None)))
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[dict[str, float | None]]:
         """The metrics on parts of the test split, given as positions; None where one is not defined."""
@@ -144,14 +142,14 @@ def central_evaluation(
     metric that is not defined on its test split.
     """
     data = task.load()
-    check_loss(task.loss, task.class_weights, data.num_classes)
-    chosen = chosen_metrics(metrics, data.num_classes)
+    check_loss(task.loss, data.labels, task.class_weights)
+    chosen = chosen_metrics(metrics, data.labels)
     if not len(data.test):
         raise LearningError(
             f"dataset={task.source.name} has no examples to test on here: set run.evaluation=nodes, and have "
             "clients count on records that they hold out"
         )
-    nothing = np.zeros((len(data.test), data.num_classes))
+    nothing = np.zeros((len(data.test), *data.labels.outputs))
     targets = in_own_unit(data.test.y, data.target_range)
     for name, metric in chosen.items():
         if metric.of(nothing, targets) is None:

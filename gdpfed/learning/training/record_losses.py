@@ -1,117 +1,84 @@
-"""Losses by name, and the refusal of models and losses that couple the records of a batch.
-
-A loss is a function ``(outputs, targets) -> losses``: outputs of shape (n, k) or (n, length, k), targets of
-shape (n,) or (n, length), losses of shape (n,). Another package adds one as an entry point of the group
-``gdpfed.losses``, or for one process with ``LOSSES.register``. It couples no records: clipping bounds what a
-record adds to a batch's sum of gradients, and says nothing of how it moves the gradients of others.
-"""
+"""The loss of a record by names, metrics by names, and the refusal of what couples the records of a batch."""
 
 import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from fastgrad.modules import Loss, cross_entropy
+from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.persons import NO_ROW
+from gdpfed.learning.labels import LOSSES, METRICS, LabelKind, Metric
+from gdpfed.learning.labels.classes import NEXT_TOKEN
 from gdpfed.learning.models.build import draws_by
-from gdpfed.registry import Registry
-
-LOSSES: Registry[Loss] = Registry("loss", "gdpfed.losses", error=LearningError)
 
 
-def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """(output - target)^2, of a model with one output."""
-    return (outputs.squeeze(-1) - targets).square()
+def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> Loss:
+    """The loss of that name, one figure a record: the mean over its labels, where it has several.
 
-
-def huber(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """e^2 / 2 up to |e| = 1, and |e| - 1/2 beyond, of e = output - target (Huber, 1964).
-
-    Targets are scaled to [-1, 1], so 1 is half of their declared range.
+    With weights, the loss of a label is multiplied by the weight of its class. The weights are not divided by
+    those of a batch: that would couple the records in it. Raises LearningError: no loss of that name.
     """
-    return functional.huber_loss(outputs.squeeze(-1), targets, reduction="none")
-
-
-NEXT_TOKEN = "next_token"  # noqa: S105 - of a text
-
-
-def last_position(outputs: torch.Tensor) -> torch.Tensor:
-    """Scores of the last position where there are some of every one: (n, L, tokens) to (n, tokens)."""
-    return outputs[:, -1] if outputs.ndim > 2 else outputs
-
-
-def next_token(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The mean over a text's positions of -log softmax(outputs)[the token after it], in nats.
-
-    Outputs of shape (n, L, tokens) and targets (n, L); of targets (n,) the last position alone.
-    """
-    if targets.ndim < outputs.ndim - 1:
-        return cross_entropy(last_position(outputs), targets)
-    losses = functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
-    return losses.mean(dim=1) if losses.ndim > 1 else losses
-
-
-def make_loss(name: str, class_weights: Sequence[float] = ()) -> Loss:
-    """The loss of that name; with weights, w_y times the loss of a record of class y.
-
-    The weights are not divided by those of a batch: that would couple the records in it. Raises
-    LearningError: no loss of that name, or weights for one that knows no class of a record.
-    """
-    loss = LOSSES.get(name)
-    if not class_weights:
-        return loss
-    if name == NEXT_TOKEN:
-        raise LearningError(
-            f"dataset.class_weights={list(class_weights)} goes with no dataset.loss={name}: leave it out"
-        )
+    each = LOSSES.get(name)
+    if not class_weights and not labels.shape and name != NEXT_TOKEN:
+        return each
     weights = torch.tensor(tuple(class_weights), dtype=torch.float32)
 
-    def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return weights.to(targets.device)[targets] * loss(outputs, targets)
+    def of_records(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses = each(outputs, targets)
+        if class_weights:
+            losses = labels.factors(weights.to(targets.device), targets) * losses
+        return losses if losses.ndim == 1 else losses.flatten(1).mean(dim=1)
 
-    return weighted
+    return of_records
 
 
-def check_loss(name: str, class_weights: Sequence[float], num_classes: int) -> None:
+def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> None:
     """Refuse a loss that does not fit the labels of a data set.
 
-    `num_classes`: of the data set; 1 where a label is a number.
-
-    Raises LearningError: no loss of that name, one that is not one figure a record of such labels, or another
-    number of class weights than there are classes.
+    Raises LearningError: no loss of that name, one that is not a figure for each record of such labels or for
+    each of its labels, or class weights that do not fit.
     """
-    kind = torch.float32 if num_classes == 1 else torch.int64
-    if class_weights and (num_classes == 1 or len(class_weights) != num_classes):
-        wanted = (
-            "labels that are numbers have none" if num_classes == 1 else f"give {num_classes}, one a class"
-        )
-        raise LearningError(f"dataset.class_weights has {len(class_weights)} numbers: {wanted}")
-    outputs, targets = torch.zeros(3, num_classes), torch.zeros(3, dtype=kind)
-    remedy = "squared_error" if num_classes == 1 else "cross_entropy"
+    each = LOSSES.get(name)
+    labels.check_weights(len(class_weights))
+    targets = labels.drawn((3,), torch.Generator().manual_seed(0))
     try:
         with warnings.catch_warnings():
             # torch warns of shapes that a loss would broadcast; such a loss is refused below.
             warnings.simplefilter("ignore", UserWarning)
-            shape = make_loss(name, class_weights)(outputs, targets).shape
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        if isinstance(error, LearningError):
-            raise
+            shape = each(torch.zeros(3, *labels.outputs), targets).shape
+    except (RuntimeError, IndexError, TypeError, ValueError):
         shape = None
-    if shape != targets.shape:
-        labels = "are numbers" if num_classes == 1 else f"are {num_classes} classes"
+    if shape not in (targets.shape, targets.shape[:1]):
         raise LearningError(
-            f"dataset.loss={name} does not fit labels that {labels}: choose for instance "
-            f"dataset.loss={remedy}"
+            f"dataset.loss={name} does not fit labels that are {labels.words}: choose for instance "
+            f"dataset.loss={labels.loss}"
+        )
+    if class_weights and shape != targets.shape:
+        raise LearningError(
+            f"dataset.class_weights weigh the loss of each label, and dataset.loss={name} is one figure a "
+            f"record: leave them out, or choose for instance dataset.loss={labels.loss}"
         )
 
 
-LOSSES.register("cross_entropy", cross_entropy)
-LOSSES.register("huber", huber)
-LOSSES.register(NEXT_TOKEN, next_token)
-LOSSES.register("squared_error", squared_error)
+def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, Metric]:
+    """The metrics of these names in their order; by default that of the kind of labels.
+
+    Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
+    """
+    chosen: dict[str, Metric] = {}
+    for name in names or [labels.metric]:
+        metric = METRICS.get(name)
+        if metric.labels != labels.name:
+            fitting = ", ".join(key for key, each in METRICS.items().items() if each.labels == labels.name)
+            raise LearningError(
+                f"dataset.metrics={name} does not fit labels that are {labels.words}: choose of {fitting}"
+            )
+        if name in chosen:
+            raise LearningError(f"dataset.metrics names {name} twice: name it once")
+        chosen[name] = metric
+    return chosen
 
 
 REMEDY = "use a layer that looks at one record alone, such as GroupNorm"
@@ -185,12 +152,12 @@ class PersonModel(nn.Module):
 
 
 def person_loss(loss: Loss) -> Loss:
-    """Return the loss of persons: the sum over their rows, outputs (N, R, k) and labels (N, R) to (N,)."""
+    """The loss of persons: the sum over their rows, outputs (N, R, ...) and labels (N, R, ...) to (N,)."""
 
     def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         there = ~y.isnan() if y.is_floating_point() else y != NO_ROW
         labels = y.nan_to_num() if y.is_floating_point() else y.clamp(min=0)
-        rows = loss(outputs.flatten(0, 1), labels.flatten()).reshape(y.shape)
-        return torch.where(there, rows, 0.0).sum(dim=1)
+        rows = loss(outputs.flatten(0, 1), labels.flatten(0, 1)).reshape(y.shape[:2])
+        return torch.where(there.reshape(*rows.shape, -1).all(dim=2), rows, 0.0).sum(dim=1)
 
     return summed

@@ -101,12 +101,11 @@ class SampledFedAvg(ConfiguredMethod):
     @cached_property
     def balanced(self) -> BalancedSamples:
         """Fed-CBS's samples, from the true counts."""
-        from gdpfed.clients.configured import task_of
+        from gdpfed.clients.configured import require_classes, task_of
 
-        counts, config = task_of(self.config).class_counts().astype(np.float64), self.config
-        from gdpfed.clients.configured import require_classes
-
-        require_classes(counts.shape[1], config.dataset.name)
+        task, config = task_of(self.config), self.config
+        require_classes(task.load().labels, config.dataset.name)
+        counts = task.class_counts().astype(np.float64)
         return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:

@@ -1,0 +1,133 @@
+"""Labels that are one of K classes: two, or more."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.late_import import late_import
+from gdpfed.learning.labels.kind import LOSSES, METRICS, LabelKind, Labels, Metric, Names, Outputs, Targets
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn import functional
+else:
+    torch = late_import("torch")
+    functional = late_import("torch.nn.functional")
+special = late_import("scipy.special")
+stats = late_import("scipy.stats")
+
+BINS = 15
+"""Of confidences, for their calibration."""
+DEFAULT, NEXT_TOKEN = "accuracy", "next_token"
+
+
+class Classes(LabelKind):
+    """A class for every record, by its number."""
+
+    name, loss, metric = "classes", "cross_entropy", DEFAULT
+    weighed, is_one_class = "class", True
+
+    @property
+    def words(self) -> str:
+        return f"{self.num_classes} classes"
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
+    def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
+        unfit: npt.NDArray[np.bool_] = ~((y >= 0) & (y < self.num_classes))
+        return unfit
+
+    def counts(self, y: Labels) -> npt.NDArray[np.int64]:
+        held = y.reshape(-1).astype(np.int64)
+        return np.bincount(held[held >= 0], minlength=self.num_classes)
+
+    def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
+        return torch.randint(self.num_classes, leading, generator=generator)
+
+    def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
+        answers: Names = names[probabilities.argmax(axis=1)]
+        return answers
+
+
+def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
+    """-log softmax(outputs)[token], in nats: of outputs (n, L, tokens) and tokens (n, L) to (n, L).
+
+    It is a loss of classes, and no kind of labels of its own: a text has one label, the token after it, by
+    which a model is tested and used. Training alone takes more of the same text, the token after every
+    position; the text stays one record with one loss, their mean. Of outputs (n, tokens) and tokens (n,), as
+    in a test, it is the cross-entropy.
+    """
+    return functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+
+
+def accuracy(outputs: Outputs, targets: Targets) -> float | None:
+    """Share of examples whose largest output is that of their class."""
+    return float(np.mean(outputs.argmax(axis=1) == targets))
+
+
+def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
+    """Mean of 2 TP / (2 TP + FP + FN) over the classes that examples or answers have."""
+    answers = outputs.argmax(axis=1)
+    found = [
+        2 * np.sum((answers == k) & (targets == k)) / (np.sum(answers == k) + np.sum(targets == k))
+        for k in np.union1d(answers, targets)
+    ]
+    return float(np.mean(found))
+
+
+def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
+    """Area under the curve of true over false positives, of scores of shape (N,).
+
+    The probability that one of its own has a larger score than another one, ties counted half: (sum of ranks
+    - n (n + 1) / 2) / (n m) with n of its own and m others, one or more of each (Hanley and McNeil, 1982).
+    """
+    n, m = int(own.sum()), int((~own).sum())
+    return float((stats.rankdata(scores)[own].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def auc(outputs: Outputs, targets: Targets) -> float | None:
+    """Area under the curve, the mean over each class against the rest, by its softmax output.
+
+    Classes without an example are left out; with fewer than two classes it is not defined.
+    """
+    classes = np.unique(targets)
+    if len(classes) < 2:
+        return None
+    # Of two classes the difference of outputs has the same order, and is not rounded to 1.
+    two = outputs.shape[1] == 2
+    scores = outputs[:, [0, 1]] - outputs[:, [1, 0]] if two else special.softmax(outputs, axis=1)
+    return float(np.mean([area(scores[:, int(k)], targets == k) for k in classes]))
+
+
+def auc_error(area: float, members: int, others: int) -> float:
+    """The standard error of an area under the curve (Hanley and McNeil, Radiology 143, 1982)."""
+    first, second = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = area * (1 - area) + (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
+    return math.sqrt(max(spread, 0.0) / (members * others))
+
+
+def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float:
+    """sum_b n_b / N |share true in b - mean confidence in b|, in 15 bins of equal width; shapes (N,).
+
+    Source: Guo, Pleiss, Sun, Weinberger, arXiv:1706.04599, equation 3.
+    """
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    gaps = np.bincount(bins, true, BINS) - np.bincount(bins, confidence, BINS)
+    return float(np.abs(gaps).sum() / len(true))
+
+
+def ece(outputs: Outputs, targets: Targets) -> float | None:
+    """Expected calibration error of the largest softmax output; it is better the smaller."""
+    shares = special.softmax(outputs, axis=1)
+    return calibration_error(shares.max(axis=1), shares.argmax(axis=1) == targets)
+
+
+LOSSES.register(NEXT_TOKEN, next_token)
+METRICS.register(DEFAULT, Metric(accuracy, "accuracy"))
+METRICS.register("ece", Metric(ece, "calibration error"))
+METRICS.register("auc", Metric(auc, "AUC"))
+METRICS.register("macro_f1", Metric(macro_f1, "macro F1"))

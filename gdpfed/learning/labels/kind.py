@@ -1,0 +1,150 @@
+"""What every kind of labels says of itself, and the losses and metrics by name.
+
+A loss is a function ``(outputs, targets) -> losses`` of n records: outputs of shape (n, ...), targets of
+shape (n, ...), losses of shape (n,), or of the targets' shape, one figure for each label of a record; then
+their mean is the record's loss. It couples no records: clipping bounds what a record adds to a batch's sum of
+gradients, and says nothing of how it moves the gradients of others. A metric is one figure of the outputs of
+a model on all test examples. Other packages add both as entry points of the groups ``gdpfed.losses`` and
+``gdpfed.metrics``, or for one process with ``LOSSES.register`` and ``METRICS.register``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+    from fastgrad.modules import Loss
+
+Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+Outputs = npt.NDArray[np.float64]
+Targets = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Names = npt.NDArray[np.object_] | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of outputs of shape (N, ...) and targets of shape (N, ...).
+
+    `of`: the figure; None where it is not defined on such targets. `words`: what it is called in print.
+    `percent`: whether it lies in [0, 1] and is shown in percent. `labels`: the kind of the targets; numbers
+    are in their own unit, and outputs likewise.
+    """
+
+    of: Callable[[Outputs, Targets], float | None]
+    words: str
+    percent: bool = True
+    labels: str = "classes"
+
+
+@dataclass(frozen=True)
+class LabelKind(ABC):
+    """The labels of a data set: what one is, which are none, and what a model says of them.
+
+    `num_classes`: how many classes there are, or labels in a set; 1 where a label is a number. `shape`: of
+    the label of a record; () for one value.
+
+    Attributes:
+        name: of the kind.
+        dtype: of a label.
+        loss, metric: that are proposed, and taken if no metric is chosen.
+        weighed: what has a class weight each, a class or a label; empty where nothing has.
+        unlearnt_words: what is wrong with what `unlearnt` finds.
+        is_one_class: whether a label is one class, so that classes can be counted, shared out and told apart.
+    """
+
+    name: ClassVar[str]
+    dtype: ClassVar[str] = "int64"
+    loss: ClassVar[str]
+    metric: ClassVar[str]
+    weighed: ClassVar[str] = ""
+    is_one_class: ClassVar[bool] = False
+    unlearnt_words: ClassVar[str] = (
+        "is in the test split and in no training example of it: it is not learnt unless nodes have data of "
+        "their own, and counts as wrong. Add training examples, or take it out of the test split"
+    )
+
+    num_classes: int
+    shape: tuple[int, ...] = ()
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What the labels are, as in ``3 classes``."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of what a model says of a record."""
+
+    @abstractmethod
+    def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
+        """Which labels of shape (N, ...) are none of these, shape (N,)."""
+
+    @abstractmethod
+    def counts(self, y: Labels) -> npt.NDArray[np.int64]:
+        """How many rows have each class or label, shape (num_classes,); y is of any number of rows."""
+
+    def unlearnt(self, train: Labels, test: Labels) -> npt.NDArray[np.int64]:
+        """Which classes or labels nothing can be learnt of, by number."""
+        return np.flatnonzero((self.counts(train) == 0) & (self.counts(test) > 0))
+
+    @abstractmethod
+    def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
+        """Labels of nobody, shape (*leading, ...), to try a model with."""
+
+    def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
+        """What class weights multiply the loss of every label by, of the targets' shape."""
+        return weights[targets]
+
+    def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor | None":
+        """Of each class or label, in the outputs' shape; None of numbers."""
+        return outputs.softmax(dim=1)
+
+    def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
+        """What a model predicts, shape (N, ...): names, or the numbers of labels and classes."""
+        answers: Names = probabilities.argmax(axis=1)
+        return answers
+
+    @property
+    def counted(self) -> int:
+        """K where a label is one of K classes; 0 of other kinds, whose right answers nodes do not count."""
+        return self.num_classes if self.is_one_class else 0
+
+    def check_weights(self, number: int) -> None:
+        """Refuse another number of class weights than there are classes or labels.
+
+        Raises LearningError: names both.
+        """
+        wanted = f"give {self.num_classes}, one a {self.weighed}"
+        if not self.weighed:
+            wanted = f"labels that are {self.words} have none"
+        if number and (not self.weighed or number != self.num_classes):
+            raise LearningError(f"dataset.class_weights has {number} numbers: {wanted}")
+
+
+LABEL_KINDS: Registry[type[LabelKind]] = Registry("kind of labels", "gdpfed.label_kinds", error=LearningError)
+# torch is imported by whoever trains, and by no one who reads a table.
+LOSSES: Registry["Loss"] = Registry(
+    "loss",
+    "gdpfed.losses",
+    built_in={"cross_entropy": "fastgrad.modules:cross_entropy"},
+    error=LearningError,
+)
+METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningError)
+
+
+def labels_of(kind: str, num_classes: int, shape: tuple[int, ...] = ()) -> LabelKind:
+    """The labels of a kind; of none, numbers where there is one class, and else classes.
+
+    Raises LearningError: no kind of that name.
+    """
+    return LABEL_KINDS.get(kind or ("numbers" if num_classes == 1 else "classes"))(num_classes, shape)

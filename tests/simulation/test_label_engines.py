@@ -1,0 +1,109 @@
+"""Sets of labels and pictures of labels: every engine and every form of gradients computes the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.update import batch_generator
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
+from gdpfed.simulation.training_choice import choose_training
+
+CPU = torch.device("cpu")
+
+
+def saved(path, x, y):
+    """All but ten examples to train on."""
+    np.savez(path, x_train=x[10:], y_train=y[10:], x_test=x[:10], y_test=y[:10])
+    return DataSource("npz", str(path))
+
+
+def sets(path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 20))
+    return saved(path / "sets.npz", x, x[:, :3] + 0.3 * rng.normal(size=(60, 3)) > 0)
+
+
+def pixels(path):
+    """Which pixels of a noisy picture were bright, or dark, or neither."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 1, 6, 5))
+    return saved(path / "pixels.npz", x, (x[:, 0] > 0.4).astype(int) + 2 * (x[:, 0] < -0.4))
+
+
+TASKS: dict[str, Any] = {
+    "sets, compiled": (sets, "mlp", {"model_options": (("hidden_units", 500),)}, ProgrammedTraining),
+    "sets, weighed": (sets, "linear", {"class_weights": (1.0, 4.0, 0.5)}, BatchedTraining),
+    "pixels": (pixels, "fcn", {}, BatchedTraining),
+    "pixels, weighed": (pixels, "fcn", {"class_weights": (1.0, 4.0, 0.5)}, BatchedTraining),
+}
+
+
+@pytest.fixture(params=TASKS)
+def case(request, tmp_path):
+    make, model, more, engine = TASKS[request.param]
+    loss = "binary_cross_entropy" if make is sets else "cross_entropy"
+    return Task(make(tmp_path), model, "iid", 7, 0, loss=loss, **more).described(), engine
+
+
+def test_all_engines_end_where_a_node_ends(case):
+    task, engine = case
+    order = TrainingOrder(task, LocalTraining(3, 4, 0.5, 0.5), round_index=1, device="cpu")
+    theta, clients = flatten(task.build_model()), [2, 5]
+    chosen, _ = choose_training(task, CPU, "float32")
+    assert isinstance(chosen, engine)
+    many = BatchedTraining(task.build_model(), CPU, loss=task.make_loss())
+    examples, batches = DeviceExamples(task, CPU), Batches.draw(order, clients)
+    found = [each.updates(theta, order.training, examples, batches) for each in (chosen, many)]
+    for row, client in enumerate(clients):
+        alone = local_update(
+            task.build_model(),
+            theta,
+            task.client_data(client),
+            order.training,
+            rng=batch_generator(order, client),
+            device=CPU,
+            loss=task.make_loss(),
+        )
+        assert alone.norm() > 0.01
+        for each in found:
+            assert (each[row] - alone).norm() <= 1e-4 * alone.norm()
+
+
+def test_the_gradient_of_a_record_is_that_of_the_mean_over_its_labels(case):
+    task, _ = case
+    gradients, data = gradients_of(task, CPU), task.client_data(0)
+    assert gradients.form.startswith("many records at once by ")
+    model, loss = task.build_model(), task.make_loss()
+    x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
+    theta = torch.from_numpy(flatten(model))
+    found = gradients.rows(theta[None], x[None], y[None])[0]
+    for number in range(len(data)):
+        one = loss(model(x[number : number + 1]), y[number : number + 1])
+        assert one.shape == (1,)
+        expected = torch.autograd.grad(one[0], list(model.parameters()))
+        torch.testing.assert_close(
+            found[number], torch.cat([each.flatten() for each in expected]), rtol=1e-4, atol=1e-6
+        )
+    one = gradients.clipped_sums(
+        theta[None], x[None], y[None], torch.ones(1, len(data), dtype=torch.bool), torch.tensor([0.1])
+    )
+    norms = found.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(one[0], (found * (0.1 / norms).clamp(max=1)).sum(dim=0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_that_says_nothing_of_a_pixel_is_refused(tmp_path):
+    task = Task(pixels(tmp_path), "linear", "iid", 7, 0)
+    with pytest.raises(
+        LearningError, match=r"numbers of shape \(3,\) of a record, .* need \(3, 6, 5\): choose"
+    ):
+        task.build_model()
