@@ -18,6 +18,7 @@ help:
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
 	@echo "make bench-backhaul   bytes between edges and cloud: one flat federation, and layers of them"
 	@echo "make bench-simulation   gdpfed simulate against flwr run, apple's pfl, a loop and the machine"
+	@echo "make bench-machines   a round over 1, 2 and 4 workers, alone and on machines of a Ray cluster"
 	@echo "make bench-records   DP-SGD on records against Opacus and plain SGD; a cohort out of few parties or of many"
 	@echo "make bench-load   a hundred nodes, twenty rounds, one in ten gone from each: right sums, time, memory"
 	@echo "make deploy-local   a federation of six separate nodes on loopback, with TLS and node keys, trains once"

@@ -81,10 +81,10 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
     Raises ConfigError: a launcher that is not installed, or a setting that it has not.
     """
-    ours = [each for each in overrides if not each.startswith(("hydra/", "hydra."))]
+    ours = [each for each in overrides if not each.lstrip("+").startswith(("hydra/", "hydra."))]
     words = [each for each in overrides if each not in ours]
     for word in words:
-        if not word.startswith((f"{LAUNCHER}=", "hydra.launcher.")):
+        if not word.lstrip("+").startswith((f"{LAUNCHER}=", "hydra.launcher.")):
             raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")
     if not words:
         return words, ours

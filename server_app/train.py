@@ -9,6 +9,7 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
+from conf.schema.run_config import LOCAL
 from edge_app.edge import Edge
 from edge_app.mailbox import Mailbox
 from gdpfed.clients.configured import task_of
@@ -52,7 +53,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
     Raises ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
     cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
     """
-    _refuse_simulated_precision(config)
+    _refuse_simulated(config)
     if config.run.resume is None:
         require_unused(path_of(config))
     transport = GridTransport(grid, config.run.timeout_seconds)
@@ -147,8 +148,12 @@ def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
     return prepared.open(fleet, observers, announce, edge.start)
 
 
-def _refuse_simulated_precision(config: Config) -> None:
-    """Nodes train in float32: the setting would be written down and not be true."""
-    precision = config.simulation.precision
+def _refuse_simulated(config: Config) -> None:
+    """Nodes train in float32, where Flower has them: the settings would be written down and not be true."""
+    precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")
+    if backend != LOCAL:
+        raise ConfigError(
+            f"simulation.backend={backend} is for gdpfed simulate: set simulation.backend=local here"
+        )

@@ -14,7 +14,7 @@ from omegaconf import MISSING
 from conf.schema.checks import require
 from conf.schema.dataset_config import VOTABLE, DatasetConfig, TrainingConfig
 from conf.schema.privacy_config import CLIENTS, PrivacyConfig
-from conf.schema.run_config import CHOOSABLE, MethodConfig, RunConfig, SimulationConfig
+from conf.schema.run_config import CHOOSABLE, LOCAL, MethodConfig, RunConfig, SimulationConfig
 from conf.schema.secagg_config import FIRST_SEEN, SecAggConfig
 
 __all__ = [
@@ -62,4 +62,9 @@ class Config:
             self.run.mailbox is None or self.privacy.against == "outsiders",
             f"privacy.against=everyone does not go with run.mailbox={self.run.mailbox}: an edge's rounds "
             "begin where the cloud says, and are no stream of sums; use privacy.against=outsiders",
+        )
+        require(
+            self.training.client_state is None or self.simulation.backend == LOCAL,
+            f"training.client_state={self.training.client_state} is kept in files of one machine, and "
+            f"simulation.backend={self.simulation.backend} trains on several: leave one of them out",
         )

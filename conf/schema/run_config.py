@@ -6,6 +6,8 @@ from omegaconf import MISSING
 
 from conf.schema.checks import require, require_limits
 
+AUTO, LOCAL, RAY = "auto", "local", "ray"
+BACKENDS = (LOCAL, RAY)
 DEVICES = ("auto", "cpu", "cuda")
 ENGINES = ("auto", "batched", "sequential")
 EVALUATIONS = ("server", "nodes", "both")
@@ -59,8 +61,19 @@ class SimulationConfig:
     workers: int | None = None
     clients_at_once: int | None = None
     precision: str = "float32"
+    backend: str = LOCAL
+    ray_address: str = AUTO
 
     def validate(self) -> None:
+        require(
+            self.backend in BACKENDS, f"simulation.backend={self.backend} is none of {', '.join(BACKENDS)}"
+        )
+        host, _, port = self.ray_address.rpartition(":")
+        require(
+            self.ray_address in (AUTO, LOCAL) or (bool(host) and "/" not in host and port.isdecimal()),
+            f"simulation.ray_address={self.ray_address} is none of auto, local, or HOST:PORT as 'ray start' "
+            "prints it",
+        )
         require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
         for key in ("workers", "clients_at_once"):
             value = getattr(self, key)

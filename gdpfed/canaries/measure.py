@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, SecAggConfig
+from conf.schema.run_config import LOCAL
 from gdpfed.canaries.canary import (
     Canaries,
     CanaryEngine,
@@ -194,7 +195,8 @@ def _one_run(
     )
     others = None
     if settings.kind != "dirac":
-        others, _ = choose_engine(config.simulation, prepared.task, config.run.device)
+        here = replace(config.simulation, backend=LOCAL)
+        others, _ = choose_engine(here, prepared.task, config.run.device)
     canaries = _canaries(prepared, settings, start, others)
     transcript = Transcript(prepared.method.plan, canaries, start)
     many_at_once = config.simulation.engine != "sequential"

@@ -14,7 +14,7 @@ from gdpfed.runs.resume import CARRYING_OUT
 
 NO_COLUMN = Choice(label="")
 CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}
-OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round")
+OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulation.backend")
 
 
 @dataclass(frozen=True)

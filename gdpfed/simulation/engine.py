@@ -115,22 +115,26 @@ class Engine(ABC):
         """Release what the engine holds; it trains nothing afterwards."""
 
 
-def split_jobs(jobs: Sequence[SumJob], num_parts: int) -> list[list[tuple[int, SumJob]]]:
-    """At most so many parts of jobs, each with its number, of about equally many clients in order."""
+def split_jobs(jobs: Sequence[SumJob], shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
+    """Parts of jobs, each with its number: the clients in their order, by shares; at most a part a share.
+
+    A part has what is said of its own clients alone.
+    """
     total = sum(len(job.cohort.clients) for job in jobs)
-    size = max(1, -(-total // num_parts))
-    parts: list[list[tuple[int, SumJob]]] = [[]]
-    room = size
+    rooms = iter([max(1, -(-total * share // sum(shares))) for share in shares])
+    parts: list[list[tuple[int, SumJob]]] = []
+    room = 0
     for number, job in enumerate(jobs):
-        clients = job.cohort.clients
+        clients, told = job.cohort.clients, job.cohort.parts
         while len(clients):
             if room == 0:
                 parts.append([])
-                room = size
-            own = replace(job, cohort=replace(job.cohort, clients=clients[:room]))
-            parts[-1].append((number, own))
-            room, clients = room - len(own.cohort.clients), clients[room:]
-    return parts if parts[0] else []
+                room = next(rooms)
+            own, clients = clients[:room], clients[room:]
+            room -= len(own)
+            of_own = {client: told[client] for client in own if client in told} if told else told
+            parts[-1].append((number, replace(job, cohort=replace(job.cohort, clients=own, parts=of_own))))
+    return parts
 
 
 class SequentialEngine(Engine):

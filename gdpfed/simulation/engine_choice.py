@@ -2,12 +2,14 @@
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from conf.schema import SimulationConfig
+from conf.schema.run_config import AUTO, LOCAL, RAY
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.child_process import can_fork
 from gdpfed.clients.record_work import gradients_of
@@ -39,8 +41,9 @@ def choose_engine(
     Raises:
         ConfigError: settings that do not go with the device or the model.
         LearningError: a model or a loss that couples the records of a batch, where they are the unit.
+        RunError: machines of a cluster that do not begin.
     """
-    device = choose_device(device_name)
+    device = _device(settings, device_name)
     _check(settings, device)
     form = gradients_of(task, torch.device("cpu")) if records else None
     if form is not None and settings.precision != "float32":
@@ -55,13 +58,59 @@ def choose_engine(
     elif batched:
         # Compiles what there is to compile, for all workers.
         kind += choose_training(task, device, settings.precision)[1]
+    if settings.backend == RAY:
+        return _on_ray(replace(settings, engine="batched" if batched else "sequential"), task, kind, records)
     if device.type == "cuda":
         return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
     workers = settings.workers or (len(os.sched_getaffinity(0)) if can_fork() else 1)
     make = partial(_one_engine, settings, task, device, batched)
     if workers == 1:
-        return make(), f"{kind} on the CPU"
-    return WorkerProcesses(make, workers), f"{kind} in each of {workers} processes"
+        return make(), _on_cpu(kind, workers)
+    return WorkerProcesses(make, workers), _on_cpu(kind, workers)
+
+
+def _on_cpu(kind: str, workers: int) -> str:
+    return f"{kind} on the CPU" if workers == 1 else f"{kind} in each of {workers} processes"
+
+
+def _device(settings: SimulationConfig, name: str) -> torch.device:
+    """Where to train. Raises ConfigError: a GPU, of machines of a cluster."""
+    if settings.backend != RAY:
+        return choose_device(name)
+    if name == "cuda":
+        raise ConfigError(
+            "run.device=cuda is for one machine, and simulation.backend=ray trains on CPUs: leave one of "
+            "them out"
+        )
+    return torch.device("cpu")
+
+
+def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
+    """The engine of a cluster, whose machines choose theirs as this one would."""
+    try:
+        from gdpfed.simulation.ray_machines import RayMachines
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise ConfigError(
+            "simulation.backend=ray needs Ray, which is not installed: pip install 'flwr[simulation]', or "
+            "leave it out"
+        ) from None
+
+    def choose(workers: int) -> partial[tuple[Engine, str]]:
+        there = replace(settings, backend=LOCAL, ray_address=AUTO, workers=workers)
+        return partial(choose_engine, there, task, "cpu", records=records)
+
+    engine = RayMachines(settings.ray_address, settings.workers, choose, task.source)
+    workers = engine.shares
+    for (machine, words), count in zip(engine.words.items(), workers, strict=True):
+        if words != (here := _on_cpu(kind, count)):
+            engine.close()
+            raise ConfigError(
+                f"{machine} would train {words}, and this machine {here}: their sums would differ in the "
+                "last bits. Mend what is installed there, or set simulation.engine=sequential"
+            )
+    return engine, f"{kind} in each of {sum(workers)} processes on {len(workers)} machines of a Ray cluster"
 
 
 def _check(settings: SimulationConfig, device: torch.device) -> None:
@@ -72,6 +121,8 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
     if (settings.workers or 1) > 1 and (device.type == "cuda" or not can_fork()):
         place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}"
         raise ConfigError(f"simulation.workers={settings.workers} is not available {place}: leave it out")
+    if settings.backend == RAY:
+        return  # Each machine compares with its own cores.
     cores = len(os.sched_getaffinity(0))
     if (settings.workers or 1) > max(LEAST_WORKERS, MOST_WORKERS_A_CORE * cores):
         raise ConfigError(

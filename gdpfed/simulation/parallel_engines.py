@@ -25,10 +25,10 @@ PARTS_A_WORKER = 2
 _engine: Engine
 
 
-class _Divided(Engine):
-    """Shares out the clients of jobs among other engines, in at most ``num_parts`` parts."""
+class Divided(Engine):
+    """Shares out the clients of jobs among other engines, in parts by ``shares``."""
 
-    num_parts: int
+    shares: Sequence[int]
 
     @abstractmethod
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
@@ -45,13 +45,13 @@ class _Divided(Engine):
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
-        for found in self._each(_sums_of_part, split_jobs(jobs, self.num_parts)):
+        for found in self._each(_sums_of_part, split_jobs(jobs, self.shares)):
             for number, part in found:
                 totals[number].add(part.total, part.num_updates)
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        for found in self._each(_updates_of_part, split_jobs(jobs, self.num_parts)):
+        for found in self._each(_updates_of_part, split_jobs(jobs, self.shares)):
             yield from found
 
 
@@ -65,7 +65,7 @@ def _updates_of_part(engine: Engine, part: Part) -> list[tuple[int, Sequence[int
     return [(part[at][0], clients, steps) for at, clients, steps in updates]
 
 
-class WorkerProcesses(_Divided):
+class WorkerProcesses(Divided):
     """Trains parts of a cohort in a persistent pool.
 
     Workers are forked, so they see the data that this process has loaded without a copy of it. They end with
@@ -74,7 +74,7 @@ class WorkerProcesses(_Divided):
     """
 
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
-        self.num_parts = PARTS_A_WORKER * num_workers
+        self.shares = [1] * (PARTS_A_WORKER * num_workers)
         self._pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("fork"),
@@ -109,11 +109,11 @@ def _in_worker(act: Callable[[Engine, Part], T], part: Part) -> T:
     return act(_engine, part)
 
 
-class SeveralDevices(_Divided):
+class SeveralDevices(Divided):
     """Trains an equal part of a cohort on each of several engines, one a device, with one thread each."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        self._engines, self.num_parts = engines, len(engines)
+        self._engines, self.shares = engines, [1] * len(engines)
         self._pool = ThreadPoolExecutor(len(engines))
 
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:

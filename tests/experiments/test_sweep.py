@@ -143,6 +143,7 @@ def test_ranges_globs_and_quoted_paths_have_values():
         ),
         (["method=glob(x*)"], "'method=glob(x*)' stands for no value: the options are ali_dpfl, "),
         (["run.resume=x"], "'run.resume=x' is of one run, and a sweep has several: leave it out"),
+        (["simulation.backend=ray"], "'simulation.backend=ray' is of one run, and a sweep has several"),
         (
             ["hydra/launcher=ray"],
             "hydra/launcher=ray is not one of basic, joblib: pip install hydra-ray-launcher",
@@ -151,6 +152,10 @@ def test_ranges_globs_and_quoted_paths_have_values():
         (
             ["hydra/launcher=basic", "hydra.launcher.n=1"],
             "hydra/launcher=basic hydra.launcher.n=1: Could not over",
+        ),
+        (
+            ["hydra/launcher=joblib", "+hydra.launcher.n_jobs=1"],
+            "hydra/launcher=joblib +hydra.launcher.n_jobs=1: Could not append",
         ),
         (["hydra.sweep.dir=x"], "'hydra.sweep.dir=x': of Hydra's own settings only the launcher is used"),
         (["hydra/launcher=joblib", "--jobs=2"], "--jobs 2 and hydra/launcher=joblib: leave one of them out"),

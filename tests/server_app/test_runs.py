@@ -175,9 +175,10 @@ def test_resume_and_directory_together_are_refused(tmp_path):
         run(tmp_path / "run", ["run.resume=elsewhere"])
 
 
-def test_a_precision_that_nodes_do_not_have_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="simulation.precision=bf16 is for gdpfed simulate"):
-        run(tmp_path / "run", ["simulation.precision=bf16"])
+@pytest.mark.parametrize("setting", ["simulation.precision=bf16", "simulation.backend=ray"])
+def test_what_only_a_simulation_has_is_refused(tmp_path, setting):
+    with pytest.raises(ConfigError, match=f"{setting} is for gdpfed simulate"):
+        run(tmp_path / "run", [setting])
     assert not (tmp_path / "run").exists()
 
 

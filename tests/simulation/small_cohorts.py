@@ -1,5 +1,7 @@
 """Cohorts of the digits to train with any engine."""
 
+import time
+
 import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
@@ -7,6 +9,7 @@ from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.simulation import parallel_engines
 from gdpfed.simulation.engine import Cohort
 from secagg import Contributors, Encoding
 
@@ -30,6 +33,13 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
         noise_multiplier=noise_multiplier,
     )
     return Cohort(list(range(7, 7 + size)), encoding)
+
+
+def held_sums(folder, engine, part):
+    """The sums of a part, once there is a file ``go`` in the folder."""
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    return parallel_engines._sums_of_part(engine, part)
 
 
 def updates_by(engine, order, cohort):

@@ -66,11 +66,26 @@ def test_a_model_that_cannot_be_batched_is_trained_alone_or_refused(monkeypatch)
         (["simulation.precision=half"], "simulation.precision=half is none of"),
         (["simulation.precision=tf32"], "tf32 is a precision of GPUs"),
         (["simulation.precision=bf16", "simulation.engine=sequential"], "needs simulation.engine=batched"),
+        (["simulation.backend=spark"], "simulation.backend=spark is none of local, ray"),
+        (
+            ["simulation.backend=ray", "training.client_state=scaffold"],
+            "training.client_state=scaffold is kept in files of one machine, and simulation.backend=ray",
+        ),
+        (
+            ["simulation.ray_address='ray://host:10001'"],
+            "simulation.ray_address=ray://host:10001 is none of auto, local, or HOST:PORT",
+        ),
     ],
 )
 def test_bad_settings_are_one_line(overrides, words):
     with pytest.raises(ConfigError, match=words):
         chosen(*overrides)
+
+
+def test_machines_of_a_cluster_train_on_no_gpu():
+    config = load(["simulation.backend=ray"])
+    with pytest.raises(ConfigError, match="run.device=cuda is for one machine"):
+        choose_engine(config.simulation, task_of(config), "cuda")
 
 
 class Scaled(nn.Linear):

@@ -128,13 +128,13 @@ def test_masked_subnets_are_trained_in_one_call_of_the_engine(monkeypatch):
 
 def test_parts_of_jobs_are_even_and_complete():
     _, jobs = jobs_of("update")
-    parts = split_jobs(jobs, 4)
+    parts = split_jobs(jobs, [1] * 4)
     assert [sum(len(job.cohort.clients) for _, job in part) for part in parts] == [4, 4, 4, 2]
     assert [number for part in parts for number, _ in part] == [0, 1, 2, 2]
     clients = [client for job in jobs for client in job.cohort.clients]
     assert [client for part in parts for _, job in part for client in job.cohort.clients] == clients
-    assert len(split_jobs(jobs, 40)) == len(clients)
-    assert split_jobs([], 4) == []
+    assert len(split_jobs(jobs, [1] * 40)) == len(clients)
+    assert split_jobs([], [1] * 4) == []
 
 
 def test_worker_processes_share_out_the_subnets_of_a_wave():

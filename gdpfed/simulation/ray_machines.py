@@ -1,0 +1,321 @@
+"""A cohort divided among the machines of a Ray cluster, each of which trains its part as it would alone.
+
+No other file knows Ray. Data and models go through Ray's object stores, one copy a machine; a machine adds up
+what its workers have summed, so one vector a sum comes back from it.
+"""
+
+import logging
+import os
+import pickle
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import ray
+import torch
+from ray import exceptions
+from ray._private.services import canonicalize_bootstrap_address_or_die
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from conf.schema.run_config import AUTO, LOCAL
+from gdpfed.clients.versions import versions_here
+from gdpfed.errors import ConfigError, GDPFedError, RunError
+from gdpfed.learning.data import Dataset, DataSource, load_dataset
+from gdpfed.learning.data.source import place_dataset
+from gdpfed.methods.base import Theta
+from gdpfed.simulation.engine import Engine, SumJob, split_jobs
+from gdpfed.simulation.parallel_engines import Divided, Part
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Choose = Callable[[], tuple[Engine, str]]
+"""Makes an engine, and says in words how it trains."""
+
+REACHED_SECONDS, BEGUN_SECONDS = 3.0, 180.0
+PROJECT = Path(__file__).resolve().parents[2]
+ROOMS = ("conf", "fastgrad", "gdpfed", "secagg")
+# What the last bits of an update may follow from, beside what a card names.
+MORE_PACKAGES = ("numba", "numpy", "ray")
+NO_MODEL = np.zeros(0, np.float32)
+GONE = (
+    exceptions.RayActorError,
+    exceptions.NodeDiedError,
+    exceptions.ObjectLostError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+)
+
+
+class Machine:
+    """What runs on a machine, in one process of Ray's, whose children are the workers."""
+
+    def begin(self, choose: Choose, source: DataSource, data: Dataset) -> str:
+        """Take the data, make the engine, and say in words how it trains."""
+        torch.set_num_threads(1)
+        place_dataset(source, data)
+        self._engine, words = choose()
+        return words
+
+    def versions(self) -> tuple[str, str]:
+        """As `installed`, of this machine."""
+        return installed()
+
+    def work(self, message: bytes, *models: Theta) -> bytes:
+        """What an engine makes of a part, whose jobs start from these models."""
+        act, jobs = pickle.loads(message)  # noqa: S301 - our own, from the process that made this actor
+        # What lies in Ray's store cannot be written to, and torch wants arrays that can be.
+        starts = [np.array(model) for model in models]
+        part = [(number, replace(job, start=starts[which])) for number, job, which in jobs]
+        return pickle.dumps(act(self._engine, part), pickle.HIGHEST_PROTOCOL)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A machine as this process knows it: its name for people, how many workers it has, and its actor."""
+
+    name: str
+    workers: int
+    actor: Any
+
+
+@dataclass
+class Moved:
+    """Bytes of models, orders and client ids that went out to machines, and of results that came back."""
+
+    out: int = 0
+    back: int = 0
+
+
+class RayMachines(Divided):
+    """Trains a part of a cohort on each machine of a Ray cluster, by as many workers as it has CPUs.
+
+    A machine that is lost costs its part, which the others compute again: every client's draws follow from
+    the seed, so the sums are the same. `address`: of the cluster; ``auto`` for the one that this machine
+    belongs to, ``local`` to start one of this machine alone. `workers`: of each machine; None for one a CPU.
+    `choose`: makes a machine's engine, on the machine, of so many workers. `source`: of the data set.
+
+    `moved`: since the beginning, without the data set.
+
+    Raises:
+        ConfigError: no such cluster, none with CPUs, or one that another version runs on.
+        RunError: a machine that does not begin.
+    """
+
+    def __init__(
+        self, address: str, workers: int | None, choose: Callable[[int], Choose], source: DataSource
+    ) -> None:
+        self.moved = Moved()
+        with ExitStack() as stack:
+            _connect(stack, address, workers)
+            self._members = _members(address, workers)
+            _check_versions(self._members)
+            data = ray.put(load_dataset(source))
+            begun = {
+                each.name: each.actor.begin.remote(choose(each.workers), source, data)
+                for each in self._members
+            }
+            self.words = _answers(begun)
+            self.shares = [each.workers for each in self._members]
+            self._connection = stack.pop_all()
+
+    def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
+        models: dict[int, Any] = {}
+        sent = dict(self._send(act, parts, models))
+        while sent:
+            (answer, *_), _ = ray.wait(list(sent))
+            member, part = sent.pop(answer)
+            try:
+                found = ray.get(answer)
+            except GONE:
+                self._lose(member, part)
+                sent |= self._send(act, _again(part, self.shares), models)
+                continue
+            except exceptions.RayError as error:
+                raise _of_machine(member.name, error) from None
+            self.moved.back += len(found)
+            yield pickle.loads(found)  # noqa: S301 - from an actor that this process made
+
+    def _send(
+        self, act: Callable[[Engine, Part], T], parts: Sequence[Part], models: dict[int, Any]
+    ) -> Iterator[tuple[Any, tuple[_Member, Part]]]:
+        """Send each part to a machine; `models` has the references of what was put, by the array's id."""
+        for member, part in zip(self._members, parts, strict=False):
+            starts = {id(job.start): job.start for _, job in part}
+            places = {each: place for place, each in enumerate(starts)}
+            for each, start in starts.items():
+                if each not in models:
+                    models[each] = ray.put(start)
+            jobs = [(number, replace(job, start=NO_MODEL), places[id(job.start)]) for number, job in part]
+            message = pickle.dumps((act, jobs), pickle.HIGHEST_PROTOCOL)
+            self.moved.out += len(message) + sum(start.nbytes for start in starts.values())
+            yield member.actor.work.remote(message, *(models[each] for each in starts)), (member, part)
+
+    def _lose(self, member: _Member, part: Part) -> None:
+        """Go on without a machine. Raises RunError: it was the last one."""
+        self._members = [each for each in self._members if each is not member]
+        self.shares = [each.workers for each in self._members]
+        if not self._members:
+            raise RunError(
+                f"{member.name} is lost and was the last of the Ray cluster: start machines again and "
+                "continue with run.resume"
+            )
+        clients = sum(len(job.cohort.clients) for _, job in part)
+        logger.warning(
+            "%s is lost: %d machines go on, and train its %d clients again",
+            *(member.name, len(self._members), clients),
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _again(part: Part, shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
+    """A part divided anew, its jobs under their numbers."""
+    pieces = split_jobs([job for _, job in part], shares)
+    return [[(part[place][0], job) for place, job in piece] for piece in pieces]
+
+
+@cache
+def installed() -> tuple[str, str]:
+    """Versions and a digest of the code, on which machines must agree; and what kind of CPU computes."""
+    digest = sha256()
+    for room in ROOMS:
+        for path in sorted((PROJECT / room).rglob("*.py")):
+            digest.update(path.relative_to(PROJECT).as_posix().encode() + path.read_bytes())
+    others = [f"{name} {version(name)}" for name in MORE_PACKAGES]
+    groups = [group for group in entry_points().groups if group.startswith("gdpfed.")]
+    adding = {point.dist for group in groups for point in entry_points(group=group)}
+    others += sorted(f"{each.name} {each.version}" for each in adding if each is not None)
+    words = ", ".join([versions_here(), *others, f"code {digest.hexdigest()[:12]}"])
+    return words, torch.backends.cpu.get_cpu_capability()
+
+
+def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
+    """Connect this process until the stack is closed.
+
+    Raises ConfigError: there is nothing to connect to, or it has another version of Ray or Python.
+    """
+    if ray.is_initialized():
+        raise ConfigError(
+            "simulation.backend=ray connects to Ray itself, and this process is connected already: call "
+            "ray.shutdown() before"
+        )
+    how: dict[str, Any] = {}
+    if address == LOCAL:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        folder = tempfile.TemporaryDirectory(prefix="gdpfed-", ignore_cleanup_errors=True)
+        cores = workers or len(os.sched_getaffinity(0))
+        how = {"num_cpus": cores, "include_dashboard": False, "_temp_dir": stack.enter_context(folder)}
+    stack.callback(ray.shutdown)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            found = address if address == LOCAL else _reachable(address)
+            ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR, **how)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"simulation.ray_address={address} cannot be used ({_one_line(error)}): begin a cluster by "
+            "'ray start --head' and join this machine and the others, all with the same packages"
+        ) from None
+
+
+def _reachable(address: str) -> str:
+    """Host and port of a cluster that answers; Ray itself waits for minutes. Raises OSError, ValueError."""
+    found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
+    host, _, port = found.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
+    return str(found)
+
+
+def _members(address: str, workers: int | None) -> list[_Member]:
+    """An actor on each machine that has CPUs. Raises ConfigError: none has, or one has too few."""
+    members = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        cpus = int(node["Resources"].get("CPU", 0))
+        if not node["Alive"] or not cpus:
+            continue
+        name = f"machine {node['NodeManagerHostname']} (node {node['NodeID'][:8]})"
+        if (workers or 1) > cpus:
+            raise ConfigError(
+                f"simulation.workers={workers} is above the {cpus} CPUs that {name} has in Ray: leave it out"
+            )
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        taken = workers or cpus
+        actor = ray.remote(Machine).options(num_cpus=taken, scheduling_strategy=there).remote()
+        members.append(_Member(name, taken, actor))
+    if not members:
+        raise ConfigError(
+            f"simulation.ray_address={address} has no machine with CPUs: join some by 'ray start --address'"
+        )
+    return members
+
+
+def _check_versions(members: Sequence[_Member]) -> None:
+    """Compare what is installed here and there, and say where the kinds of CPU differ.
+
+    Raises ConfigError: a machine with other versions, or other code.
+    """
+    here, kind = installed()
+    said = _answers({each.name: each.actor.versions.remote() for each in members})
+    for name, (there, _) in said.items():
+        if there != here:
+            ours, theirs = set(here.split(", ")), set(there.split(", "))
+            raise ConfigError(
+                f"{name} has {', '.join(sorted(theirs - ours)) or 'less'}, and this process has "
+                f"{', '.join(sorted(ours - theirs)) or 'less'}: install the same on both"
+            )
+    kinds = sorted({kind, *(other for _, other in said.values())})
+    if len(kinds) > 1:
+        logger.warning(
+            "the machines compute with different instructions (%s): the last bits of a sum may follow from "
+            "who trains which client. ATEN_CPU_CAPABILITY makes torch use those that all have",
+            ", ".join(kinds),
+        )
+
+
+def _answers(asked: dict[str, Any]) -> dict[str, Any]:
+    """What every machine answers, by its name.
+
+    Raises:
+        GDPFedError: as a machine raises it.
+        RunError: a machine that does not answer in time, or cannot run the project.
+    """
+    _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=BEGUN_SECONDS)
+    answers = {}
+    for name, answer in asked.items():
+        if answer in late:
+            raise RunError(
+                f"{name} has not begun in {BEGUN_SECONDS:.0f} s: free its CPUs of other jobs ('ray status' "
+                "shows them), or take it out of the cluster"
+            )
+        try:
+            answers[name] = ray.get(answer)
+        except exceptions.RayError as error:
+            raise _of_machine(name, error) from None
+    return answers
+
+
+def _of_machine(name: str, error: exceptions.RayError) -> Exception:
+    """An error of our own as a machine raised it, with the machine; any other in one line."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, GDPFedError):
+        return type(cause)(f"{name}: {cause}")
+    if isinstance(cause, ImportError):
+        return RunError(f"{name} lacks a package ({_one_line(cause)}): install there what is installed here")
+    if isinstance(error, exceptions.RayTaskError):
+        return error
+    return RunError(f"{name} does not go on ({_one_line(error)}): mend it, or take it out of the cluster")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
