@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
@@ -216,11 +216,17 @@ class Project:
         )
 
     def remove(self) -> None:
-        """Take everything down, jobs too."""
+        """Take everything down, jobs too; an engine that is busy is asked again."""
         label = f"label=com.docker.compose.project={self.name}"
-        containers = call("docker", "ps", "--all", "--quiet", "--filter", label).split()
-        if containers:
-            call("docker", "rm", "--force", *containers)
+
+        def gone() -> bool:
+            containers = call("docker", "ps", "--all", "--quiet", "--filter", label).split()
+            if containers:
+                with suppress(EngineError):
+                    call("docker", "rm", "--force", *containers)
+            return not containers
+
+        until(gone, f"the containers of {self.name} are removed")
         self.compose("--profile", "*", "down")
 
     def _words(self, *words: str) -> tuple[str, ...]:
