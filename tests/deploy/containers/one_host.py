@@ -292,14 +292,17 @@ def _faults(project: Project, federation: Federation, check: Check) -> None:
         states = [project.inspect(each)["State"] for each in project.services()]
         return all(state["Health"]["Status"] == "healthy" for state in states)
 
+    # A plain down leaves the network of the profile that the figures have used.
+    down = ("--profile", METRICS, "down")
+
     def taken_down() -> bool:
         words = (*LITTLE, "run.num_rounds=2", "run.directory=down")
         before = _messages(project, "supernode-1", "mask")
         job = project.begin("run", "--rm", "--no-TTY", "train", *words)
         _until_stage(project, "supernode-1", "mask", before)
-        project.compose("down")
+        project.compose(*down)
         ended, text = job.end(), job.text()
-        project.compose("down")
+        project.compose(*down)
         return (
             ended == 2 and "KeyError" not in text and "has not answered for" in text and project.left() == []
         )
