@@ -44,7 +44,7 @@ WEIGHTS = "weights-sha256"
 records it has, which it says where the unit is one, whether its counts are shown by themselves, and the hash
 of the file that the model is built on."""
 
-WIRE, WIRE_VERSION, VERSIONS = "wire", 1, "versions"
+WIRE, WIRE_VERSION, VERSIONS = "wire", 2, "versions"
 """Of question and answer of ``join``: the version of these messages, and those of the packages in words.
 
 The first is raised with every change that an older side would misunderstand.

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import JOIN, MOST_CHARACTERS, one_line
+from gdpfed.clients.messages import JOIN, MOST_CHARACTERS, WIRE_VERSION, one_line
 from gdpfed.clients.versions import differences, versions_here
 from gdpfed.errors import RunError
 from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
@@ -58,7 +58,7 @@ JOIN_LIES = {
     "epsilon alone": saying(epsilon=1.0),
     "delta one": saying(epsilon=1.0, delta=1.0),
     "delta next to none": saying(epsilon=1.0, delta=1e-300),
-    "messages of another version": saying(wire=2),
+    "messages of another version": saying(wire=WIRE_VERSION + 1),
     "an ugly version": saying(wire=UGLY),
 }
 
@@ -103,9 +103,11 @@ def test_versions_that_differ_are_said_in_one_line_and_the_run_goes_on(caplog):
 
 
 def test_a_node_refuses_messages_of_another_version():
-    question = RecordDict({"client": ConfigRecord({"wire": 2})})
+    other = WIRE_VERSION + 1
+    question = RecordDict({"client": ConfigRecord({"wire": other})})
     (answer,) = ask(f"query.{JOIN}", question, make_context(0)).values()
-    assert "messages of version 2 are not understood here, where they have version 1" in answer["reason"]
+    said = f"messages of version {other} are not understood here, where they have version {WIRE_VERSION}"
+    assert said in answer["reason"]
 
 
 @pytest.mark.parametrize(("epsilon", "joins"), [(0.5, True), (0.4999, False), (1e6, True), (1.0001e6, False)])
