@@ -227,7 +227,10 @@ def test_an_interrupt_in_an_import_is_one_line():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plan", "dataset.model=no-such"], "there is no model 'no-such': choose one of cnn2, cnn3, linear"),
+        (
+            ["plan", "dataset.model=no-such"],
+            "there is no model 'no-such': choose one of cnn2, cnn3, fcn",
+        ),
         (["plan", "dataset.model_options={depth:3}"], "model_options.depth=3 is no option of model 'linear'"),
         (
             ["plan", "--compare", "--choose"],

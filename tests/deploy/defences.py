@@ -284,7 +284,7 @@ def failure_without(defence: Defence) -> str:
 
 
 def main() -> int:
-    """Returns 1 if a test passes without the defence that it is there for."""
+    """Returns 1 if a test passes without the defence that it is there for, or cannot be run without it."""
     names = [defence.name for defence in DEFENCES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}")
@@ -294,9 +294,12 @@ def main() -> int:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
     console, unnoticed = Console(), 0
     for defence in track([each for each in DEFENCES if each.name in chosen], console=console):
-        failure = failure_without(defence)
+        try:
+            failure = failure_without(defence)
+            outcome = f"fails without it: {failure}" if failure else "STILL PASSES without it"
+        except ValueError as error:
+            failure, outcome = "", str(error)
         unnoticed += not failure
-        outcome = f"fails without it: {failure}" if failure else "STILL PASSES without it"
         console.print(f"{defence.name}: {defence.test} {outcome}", markup=False)
     return 1 if unnoticed else 0
 

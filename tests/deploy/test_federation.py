@@ -68,10 +68,11 @@ def test_every_service_says_that_it_is_healthy(running):
 
 
 def test_a_plain_text_client_gets_no_answer(running):
-    connection = http.client.HTTPConnection("127.0.0.1", running.place.port(SUPERLINK), timeout=10)
-    connection.request("GET", "/health")
-    with pytest.raises((http.client.HTTPException, ConnectionError)):
-        connection.getresponse()
+    plain = http.client.HTTPConnection("127.0.0.1", running.place.port(SUPERLINK), timeout=10)
+    with closing(plain) as connection:
+        connection.request("GET", "/health")
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            connection.getresponse()
     assert running.healthy(SUPERLINK)
 
 

@@ -111,21 +111,22 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
     """The wrapped function is called as Flower calls it; its own check is the last word."""
     app, taken = signed(), []
     run = Run.create_empty(5)
-    run.override_config = {"overrides": ""}
-    sent = {"signed": app.verifications(KEY), "plain": {}}
+    run.override_config = {"overrides": "run.num_rounds=3"}
+    # The second is one that Flower alone would run.
+    sent = [(app.verifications(KEY), {}), (app.verifications(KEY), {"allowed-overrides": "method"}), ({}, {})]
 
     def pull(*, get_run, get_fab, trusted_entities, node_config):
         fab = get_fab(get_run(5).fab_hash, 5)
         taken.append(bool(fab.verifications) and _verify_fab(fab, trusted_entities))
 
-    for verifications in sent.values():
+    for verifications, node_config in sent:
         guarded(pull, gate)(
             get_run=lambda run_id: run,
             get_fab=lambda digest, run_id, brought=verifications: Fab(digest, bundle_of("1.2.3"), brought),
             trusted_entities=trusted(KEY),
-            node_config={},
+            node_config=node_config,
         )
-    assert taken == [True, False]
+    assert taken == [True, False, False]
     assert str(client.FAB_VERIFICATION_ERROR.reason).startswith("the app is not signed")
     assert json.loads(supernode.trusted_entities(KEY)) == trusted(KEY)
 

@@ -17,7 +17,7 @@ from gdpfed.errors import RunError
 from gdpfed.federation.server.join import Joined, OwnBudget, join_clients
 from gdpfed.federation.server.questions import Bounds, NodeReply, Questions
 from server_app.exchange import GridTransport, pulled
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, ask, make_context
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, ask, identify_task, make_context
 from testing.small_runs import grid_of_owners, ledger_of, run
 
 NUM_CLIENTS, LIAR = 8, 3
@@ -282,6 +282,7 @@ def test_an_error_of_a_nodes_process_is_one_line_too(tmp_path):
 
     from server_app.exchange import failure_of
 
+    identify_task()
     question = Message(RecordDict({"x": ArrayRecord({"y": Array(np.zeros(1))})}), 1, "query.join")
     question.metadata.__dict__["_message_id"] = "1"
     reason = failure_of(Message(Error(code=1, reason=UGLY), reply_to=question))
