@@ -43,8 +43,15 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     chosen = [override for override in overrides if override.partition("=")[0] in groups()]
     options = dict(override.split("=", 1) for override in chosen)
     tree = chosen_options(options, tuple(option_directories()), methods)
-    values = [override for override in overrides if override not in chosen]
-    for override in OverridesParser.create().parse_overrides(values):
+    values = OverridesParser.create().parse_overrides([each for each in overrides if each not in chosen])
+    models = [each.value() for each in values if each.key_or_group == "dataset.model"]
+    if models and models[-1] != tree.dataset.model:
+        # An option file's model_options are those of its model.
+        tree.dataset.model_options = None
+    elif tree.dataset.model_options is not None:
+        # Which options there are is for the model to say.
+        OmegaConf.set_struct(tree.dataset.model_options, False)
+    for override in values:
         _set_value(tree, override)
     return tree
 

@@ -113,6 +113,19 @@ def test_models_take_options_of_their_own():
     }
 
 
+def test_another_model_has_no_options_of_the_option_files():
+    small = {"hidden_units": 32, "num_layers": 1}
+    for words, expected in (
+        ([], small),
+        (["dataset.model=lstm"], small),
+        (["dataset.model_options.hidden_units=8", "dataset.model=lstm"], small | {"hidden_units": 8}),
+        (["dataset.model_options={characters:2}"], small | {"characters": 2}),
+        (["dataset.model=ngram"], None),
+        (["dataset.model_options={characters:2}", "dataset.model=ngram"], {"characters": 2}),
+    ):
+        assert load(["dataset=tinyshakespeare", *words]).dataset.model_options == expected
+
+
 def test_off_is_a_mode_and_not_a_boolean():
     assert load(["secagg=off"]).secagg.mode == "off"
 
