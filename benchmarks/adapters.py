@@ -38,12 +38,14 @@ PRIVATE = (
     *("dataset=shakespeare", "dataset.num_clients=247", f"dataset.sequence_length={LENGTH}"),
     *(f"dataset.train_stride={LENGTH + 1}", "dataset.test_stride=120", "dataset.batch_size=8"),
     *("dataset.local_steps=5", "run.num_rounds=20", "privacy.sampling_rate=0.5", "privacy.against=everyone"),
+    *("training.optimizer=adam", "dataset.clipping_norm=1"),
 )
 ADAPTERS, ALL = (f"dataset.model_options={{{SIZES},{told}}}" for told in ("rank:4", "trained:all"))
 CELLS = (
-    ("adapters", "[2,6,12]", (ADAPTERS, "dataset.learning_rate=1", "dataset.clipping_norm=1")),
-    ("all parameters", "[2,6,12]", (ALL, "dataset.learning_rate=0.3", "dataset.clipping_norm=1")),
-    ("adapters", "none", (ADAPTERS, "dataset.learning_rate=1", "method=fedavg")),
+    ("adapters", "[2,6,12]", (ADAPTERS, "dataset.learning_rate=0.01")),
+    ("all parameters", "[2,6,12]", (ALL, "dataset.learning_rate=0.003")),
+    ("adapters", "none", (ADAPTERS, "dataset.learning_rate=0.01", "method=fedavg")),
+    ("all parameters", "none", (ALL, "dataset.learning_rate=0.003", "method=fedavg")),
 )
 
 

@@ -107,7 +107,8 @@ class Host(Day):
         super().__init__(running)
         self.folder = folder
         self._began: dict[str, int] = {}
-        (folder / PARTIES).symlink_to(self.root)
+        if self.root != folder / PARTIES:
+            (folder / PARTIES).symlink_to(self.root)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
