@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import functional
 else:
-    torch = late_import("torch")
     functional = late_import("torch.nn.functional")
 special = late_import("scipy.special")
 stats = late_import("scipy.stats")
@@ -33,20 +32,9 @@ class Classes(LabelKind):
     def words(self) -> str:
         return f"{self.num_classes} classes"
 
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        return (self.num_classes,)
-
-    def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
-        unfit: npt.NDArray[np.bool_] = ~((y >= 0) & (y < self.num_classes))
-        return unfit
-
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
         held = y.reshape(-1).astype(np.int64)
         return np.bincount(held[held >= 0], minlength=self.num_classes)
-
-    def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
-        return torch.randint(self.num_classes, leading, generator=generator)
 
     def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
         answers: Names = names[probabilities.argmax(axis=1)]
@@ -65,7 +53,7 @@ def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tenso
 
 
 def accuracy(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples whose largest output is that of their class."""
+    """Share of examples, or of places of all examples, whose largest output is that of their class."""
     return float(np.mean(outputs.argmax(axis=1) == targets))
 
 
@@ -121,9 +109,10 @@ def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.
 
 
 def ece(outputs: Outputs, targets: Targets) -> float | None:
-    """Expected calibration error of the largest softmax output; it is better the smaller."""
+    """Expected calibration error of the largest softmax outputs; it is better the smaller."""
     shares = special.softmax(outputs, axis=1)
-    return calibration_error(shares.max(axis=1), shares.argmax(axis=1) == targets)
+    right = shares.argmax(axis=1) == targets
+    return calibration_error(shares.max(axis=1).reshape(-1), right.reshape(-1))
 
 
 LOSSES.register(NEXT_TOKEN, next_token)

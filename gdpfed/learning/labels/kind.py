@@ -17,12 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
     import torch
 
     from fastgrad.modules import Loss
+else:
+    torch = late_import("torch")
 
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 Outputs = npt.NDArray[np.float64]
@@ -81,13 +84,14 @@ class LabelKind(ABC):
         """What the labels are, as in ``3 classes``."""
 
     @property
-    @abstractmethod
     def outputs(self) -> tuple[int, ...]:
         """The shape of what a model says of a record."""
+        return (self.num_classes, *self.shape)
 
-    @abstractmethod
     def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
         """Which labels of shape (N, ...) are none of these, shape (N,)."""
+        known = (y >= 0) & (y < self.num_classes)
+        return np.asarray(~known.all(axis=tuple(range(1, y.ndim))))
 
     @abstractmethod
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
@@ -97,9 +101,9 @@ class LabelKind(ABC):
         """Which classes or labels nothing can be learnt of, by number."""
         return np.flatnonzero((self.counts(train) == 0) & (self.counts(test) > 0))
 
-    @abstractmethod
     def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
         """Labels of nobody, shape (*leading, ...), to try a model with."""
+        return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
         """What class weights multiply the loss of every label by, of the targets' shape."""

@@ -26,10 +26,6 @@ class Numbers(LabelKind):
     def words(self) -> str:
         return "numbers"
 
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        return (1,)
-
     def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
         # Not the other way round: a NaN is in no range.
         unfit: npt.NDArray[np.bool_] = ~((y >= -1) & (y <= 1))
