@@ -4,9 +4,10 @@ One federation of separate processes with TLS and node keys, as `make deploy-loc
 same model with the same nodes three times, one after the other in this one call. The first round of each is
 left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
 without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
-them a federation whose nodes have one, as by default, trains once with keys agreed ahead.
+them a federation whose nodes have one, as by default, trains once with keys agreed ahead. With --brief only
+this one and Flower's SecAgg+ by Flower's own command are measured.
 
-    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [OVERRIDE ...]
+    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief] [OVERRIDE ...]
 """
 
 import os
@@ -93,8 +94,10 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
     return replace(measured, facts=(processes, harness.three(cost), f"{resident_mb(federation):.0f}"))
 
 
-def contenders(nodes: int, rounds: int, overrides: Sequence[str], processes: str) -> list[Measured]:
-    """Measure all three in one federation without guards."""
+def contenders(
+    nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
+) -> list[Measured]:
+    """Measure all three in one federation without guards; `brief`: only Flower's."""
     # Nobody has signed Flower's app.
     described = replace(Federation.of(nodes, (NODE_BUDGET,)), unguarded=True, unsigned_apps=True)
     with LoopbackFederation(described) as federation:
@@ -103,7 +106,8 @@ def contenders(nodes: int, rounds: int, overrides: Sequence[str], processes: str
             partial(training, federation, overrides, "four exchanges", "false"),
             partial(secagg_plus, federation, overrides, rounds),
         )
-        return harness.measure([partial(with_cost, run, federation, processes) for run in each])
+        chosen = each[-1:] if brief else each
+        return harness.measure([partial(with_cost, run, federation, processes) for run in chosen])
 
 
 def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
@@ -115,12 +119,12 @@ def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
 
 def main() -> None:
     """Measure and show the table."""
-    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5)
+    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False)
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
     measured = guarded(options.nodes, overrides)
-    for said, processes in (("", WARM), (OFF, "Flower's command")):
+    for said, processes in (("", WARM), (OFF, "Flower's command"))[options.brief :]:
         os.environ[WARM_VARIABLE] = said
-        measured += contenders(options.nodes, options.rounds, overrides, processes)
+        measured += contenders(options.nodes, options.rounds, overrides, processes, options.brief)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
     headings = (
         *("messages are handled in", "processor seconds a message", "MB a node"),

@@ -27,9 +27,7 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+
 
 def add_federation(parser: argparse.ArgumentParser) -> None:
     """Add the options for the number of nodes and their budgets."""
-    parser.add_argument(
-        "--nodes", type=int, default=DEFAULT_NODES, help="number of nodes (default: %(default)s)"
-    )
+    parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="how many (default: %(default)s)")
     parser.add_argument(
         "--budgets",
         type=_numbers,

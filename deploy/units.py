@@ -8,7 +8,7 @@ systemd (``LoadCredential=``), from the directory that ``python -m deploy.init``
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from deploy.topology import (
 from gdpfed.runs.paths import FOLDERS
 
 LOADED = "/run/credentials"
+Folders = list[tuple[str, str]]
 WRITABLE = "BindPaths"
 TARGET, FEDERATION_SCRIPT = "gdpfed.target", "federation"
 PROGRAMS = ".venv/bin"
@@ -112,12 +113,7 @@ def user_of(name: str) -> str:
 def unit(federation: Federation, service: Service, place: Units, checkout: Path, data: str | None) -> str:
     """Return the unit of a service: it sees its own credentials and folders, and no others of the store."""
     program, *arguments = service.command
-    credentials = (
-        f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
-        for name in service.credentials
-    )
-    programs = checkout / PROGRAMS
-    limits, folders = LIMITS[service.kind], list(_folders(service, place, data))
+    programs, folders = checkout / PROGRAMS, _folders(service, place, data)
     named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
     environment = ENVIRONMENT | {
         "FLWR_HOME": f"{CACHE}/{user_of(service.name)}",
@@ -138,32 +134,15 @@ def unit(federation: Federation, service: Service, place: Units, checkout: Path,
         f"Group={user_of(service.party)}",
         f"WorkingDirectory={checkout}",
         f"ExecStart={programs / program} {' '.join(map(_quoted, arguments))}",
-        # The app of the same party reaches the guard's socket by the group.
-        *(
-            f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
-            for folder in service.folders
-            if folder.name == GUARD and folder.writable
-        ),
+        *_prepared(service, place, folders),
         # One that is refused ends, and is started again until it is accepted.
         "Restart=always",
         "RestartSec=5",
-        # As root and before it is confined: a folder may be new, or come out of a backup.
-        *(
-            f"ExecStartPre=+/bin/chown --recursive {user_of(service.name)}:{user_of(service.party)} {path}"
-            for kind, path in folders
-            if kind == WRITABLE
-        ),
         *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
-        *credentials,
-        f"CacheDirectory={user_of(service.name)}",
-        f"TemporaryFileSystem={place.root}:ro",
-        *(f"{kind}={path}" for kind, path in folders),
+        *_reached(service, place, folders),
         f"MemoryMax={memory_of(service.kind, federation)}",
-        f"TasksMax={limits['pids']}",
+        f"TasksMax={LIMITS[service.kind]['pids']}",
         *CONFINED,
-        *(("PrivateNetwork=yes",) if service.offline else ()),
-        # What it connects to is on this machine.
-        *(("IPAddressDeny=any", "IPAddressAllow=localhost") if service.runs_app else ()),
         "",
         "[Install]",
         f"WantedBy={TARGET}",
@@ -171,7 +150,34 @@ def unit(federation: Federation, service: Service, place: Units, checkout: Path,
     return "\n".join([*lines, ""])
 
 
-def _folders(service: Service, place: Units, data: str | None) -> list[tuple[str, str]]:
+def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:
+    """What root does with the folders before the program starts."""
+    # The app of the same party reaches the guard's socket by the group.
+    for folder in service.folders:
+        if folder.name == GUARD and folder.writable:
+            yield f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
+    # As root and before it is confined: a folder may be new, or come out of a backup.
+    for kind, path in folders:
+        if kind == WRITABLE:
+            owner = f"{user_of(service.name)}:{user_of(service.party)}"
+            yield f"ExecStartPre=+/bin/chown --recursive {owner} {path}"
+
+
+def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
+    """The credentials, folders and hosts that the program may reach."""
+    for name in service.credentials:
+        yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
+    yield f"CacheDirectory={user_of(service.name)}"
+    yield f"TemporaryFileSystem={place.root}:ro"
+    yield from (f"{kind}={path}" for kind, path in folders)
+    if service.offline:
+        yield "PrivateNetwork=yes"
+    # What it connects to is on this machine.
+    if service.runs_app:
+        yield from ("IPAddressDeny=any", "IPAddressAllow=localhost")
+
+
+def _folders(service: Service, place: Units, data: str | None) -> Folders:
     """How a unit sees each folder of its service, and where."""
     found = []
     for folder in service.folders:
