@@ -66,7 +66,7 @@ class Noted(changed.Versions):
         self.done.append(("up", *names))
 
     def change(self, party):
-        self.done.append(("change", party, self.of_party[party].name))
+        self.done.append(("change", party, self.of_party[party][0].name))
         return ""
 
     def python(self, module, *words):

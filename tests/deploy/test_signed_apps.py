@@ -17,7 +17,7 @@ from deploy.compose import compose_file
 from deploy.federation import Federation
 from deploy.stored_app import store_app
 from deploy.superlink_client import SuperLinkError
-from deploy.supernode import AppGate, check_flower, guarded
+from deploy.supernode import ASK_SECONDS, AWAKE_SECONDS, AppGate, check_flower, guarded, often
 from gdpfed.errors import InputError, LaunchError
 from gdpfed.identities import signed_roster
 from gdpfed.signed_apps import SignedApp, sign_app
@@ -129,6 +129,20 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
     assert taken == [True, False, False]
     assert str(client.FAB_VERIFICATION_ERROR.reason).startswith("the app is not signed")
     assert json.loads(supernode.trusted_entities(KEY)) == trusted(KEY)
+
+
+def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch):
+    """Without a message Flower gets None at once, and waits as it does; after one it gets the next first."""
+    clock, answers = [1000.0], iter([None, 5, None, None, 6, *[None] * 1000])
+    monkeypatch.setattr(supernode.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(supernode.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    ask = often(lambda state: next(answers) if state == "mine" else 0)
+    assert ask(state="mine") is None
+    assert clock == [1000]
+    assert [ask(state="mine"), ask(state="mine")] == [5, 6]
+    assert clock == [1000 + 2 * ASK_SECONDS]
+    assert ask(state="mine") is None
+    assert clock == [1000 + 2 * ASK_SECONDS + AWAKE_SECONDS]
 
 
 def test_another_flower_is_not_started(monkeypatch):

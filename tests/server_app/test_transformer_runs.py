@@ -14,6 +14,7 @@ from gdpfed.canaries.model_attack import attack_run
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import RunError
 from gdpfed.learning.models import build_model, trainable
+from gdpfed.learning.onnx_export import INPUT, PACKAGES, save_onnx
 from gdpfed.learning.prediction import load_model
 from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
@@ -198,21 +199,37 @@ def test_a_file_that_changes_in_a_run_stops_its_node_before_a_charge(tmp_path, p
     assert [record.survivors for record in records] == [[CLIENTS], [0]]
 
 
-def test_texts_are_told_apart_by_the_loss_that_they_are_learnt_by(tmp_path):
+def texts_of(folder):
+    """Settings of a next-token model of 40 texts of random tokens; 20 others are to test with."""
     x = np.random.default_rng(1).integers(0, TOKENS, (60, LENGTH))
-    np.savez(tmp_path / "texts.npz", x_train=x[:40], x_test=x[40:])
-    settings = (
+    np.savez(folder / "texts.npz", x_train=x[:40], x_test=x[40:])
+    return (
         "dataset=npz",
-        f"dataset.path={tmp_path / 'texts.npz'}",
+        f"dataset.path={folder / 'texts.npz'}",
         f"dataset.vocabulary={TOKENS}",
         "dataset.model=transformer",
         f"dataset.model_options={{{SIZES},trained:all}}",
         "dataset.loss=next_token",
         *SMALL,
         *OF_CLIENTS,
-        "dataset.num_rounds=10",
     )
-    simulated(tmp_path / "run", settings)
+
+
+def test_texts_are_told_apart_by_the_loss_that_they_are_learnt_by(tmp_path):
+    simulated(tmp_path / "run", [*texts_of(tmp_path), "dataset.num_rounds=10"])
     for found in attack_run(tmp_path / "run").membership:
         assert (found.members, found.others) == (40, 20)
         assert found.auc > 0.5
+
+
+def test_onnx_gives_the_next_tokens_of_a_text_as_the_model_does(tmp_path):
+    for name in PACKAGES:
+        pytest.importorskip(name)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    simulated(tmp_path / "run", texts_of(tmp_path))
+    model = load_model(tmp_path / "run")
+    save_onnx(model, tmp_path / "model.onnx")
+    x = np.load(tmp_path / "texts.npz")["x_test"][:5]
+    (answer,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {INPUT: x})
+    assert answer.shape == (5, TOKENS)
+    np.testing.assert_allclose(answer, model.predict(x).probabilities, atol=1e-6)

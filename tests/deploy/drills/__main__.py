@@ -1,15 +1,17 @@
 """``python -m tests.deploy.drills``: the drills of docs/operations.md, on processes of this machine.
 
-python -m tests.deploy.drills [--only PART ...] [--containers] [--write docs/operations.md]
+python -m tests.deploy.drills [--only PART ...] [--containers | --flower VERSION] [--write docs/operations.md]
 
 With ``--containers`` Docker carries out the page's commands word for word, by root and with the images that
 ``python -m tests.deploy.containers`` has made; it knows the drills backup, ledgers, lost, names and upgrade.
+With ``--flower`` the version that a federation upgrades to has another Flower, which PyPI must have.
 """
 
 import argparse
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.harness import publish
 from gdpfed.report.console import Table
@@ -41,13 +43,16 @@ def main() -> int:
             with contained(InContainers) if options.containers else hosted(Host) as host:
                 OWN[name](host, checks)
         if UPGRADE in only:
-            with _versions(containers=options.containers) as versions:
+            with TemporaryDirectory() as name, _versions(containers=options.containers) as versions:
+                if options.flower:
+                    versions.flower = changed.install_flower(options.flower, Path(name))
                 changed.upgrade(versions, checks)
         if LINES in only:
             further = lines.drill(checks)
     except KeyboardInterrupt:
         checks.interrupted = True
     where = "containers" if options.containers else "processes"
+    where += f", and the next version has Flower {options.flower}" if options.flower else ""
     title = f"{len(checks.rows)} checks in {where}, {checks.failed} failed"
     note = " It was interrupted: the checks after these were not run." if checks.interrupted else ""
     of_day = [Table(title, CHECK_COLUMNS, checks.rows, note)] if set(only) - {LINES} else []
@@ -66,7 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, help="default: all")
-    parser.add_argument("--containers", action="store_true", help="by Docker's engine, not as processes")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--containers", action="store_true", help="by Docker's engine, not as processes")
+    how.add_argument("--flower", metavar="VERSION", help="Flower of the version that is upgraded to")
     parser.add_argument("--write", type=Path, metavar="DOC", help="put the report into a document")
     return parser
 

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from abc import abstractmethod
 from collections.abc import Collection
 from pathlib import Path
@@ -77,16 +80,18 @@ def listed(host: Host) -> dict[str, str]:
 class Upgrading(Host):
     """A host whose parties change to another version of the project, each when it is told to.
 
-    `pulled`: the checkout that ``git pull`` has brought.
+    `pulled`: where the code is that ``git pull`` has brought. `flower`: the folder of another Flower that
+    comes with it, if one does.
     """
 
-    pulled = PROJECT
+    pulled: tuple[Path, ...] = (PROJECT,)
+    flower: tuple[Path, ...] = ()
 
     def carry_out(self, command: str) -> str:
         """Carry out one command; those of git and of single parties' files, too."""
         words = command.split()
         if words == ["git", "pull"]:
-            self.pulled = next_version(self.folder / NEXT, NEXT)
+            self.pulled = (next_version(self.folder / NEXT, NEXT), *self.flower)
             return ""
         match words:
             case ["docker", "compose", "-f", file, "build"]:
@@ -113,11 +118,11 @@ class Upgrading(Host):
 
 
 class Versions(Upgrading):
-    """Its parties are processes. `of_party`: from which checkout each runs."""
+    """Its parties are processes. `of_party`: from which folders each has its code."""
 
     def __init__(self, running: LoopbackFederation, folder: Path) -> None:
         super().__init__(running, folder)
-        self.of_party = {each.party: PROJECT for each in running.services.values()}
+        self.of_party = {each.party: self.pulled for each in running.services.values()}
 
     def build(self, party: str) -> None:
         self.of_party[party] = self.pulled
@@ -125,17 +130,17 @@ class Versions(Upgrading):
     def change(self, party: str) -> None:
         mine = [each.name for each in self.running.services.values() if each.party == party]
         self.stop(*mine)
-        with running_from(self.of_party[party]):
+        with running_from(*self.of_party[party]):
             self.up(*mine)
 
     def serve(self, checkout: Path) -> None:
-        self.of_party[SERVER] = checkout
-        with running_from(checkout):
+        self.of_party[SERVER] = (checkout, *self.flower)
+        with running_from(*self.of_party[SERVER]):
             self.job("init", ())
 
     def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
         """Submit a training of the app that the server's checkout has."""
-        with running_from(self.of_party[SERVER]):
+        with running_from(*self.of_party[SERVER]):
             return super().submit(name, overrides)
 
 
@@ -156,6 +161,14 @@ def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -
     installed.mkdir()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gdpfed\nVersion: {version}\n")
     return checkout
+
+
+def install_flower(version: str, folder: Path) -> tuple[Path, ...]:
+    """Install a version of Flower into a folder of its own, beside the packages that it needs."""
+    uv = shutil.which("uv") or str(PROJECT / ".uv/bin/uv")
+    words = ("pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"flwr=={version}")
+    subprocess.run((uv, *words, "--python", sys.executable), check=True)
+    return (folder,)
 
 
 def upgrade(host: Upgrading, check: Checks) -> None:

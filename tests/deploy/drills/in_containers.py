@@ -104,7 +104,7 @@ class VersionsInContainers(Upgrading, InContainers):
 
     def build(self, party: str) -> None:
         del party
-        self._make(self.pulled)
+        self._make(self.pulled[0])
 
     def change(self, party: str) -> None:
         if party == SERVER:

@@ -48,9 +48,10 @@ class Here(Loopback):
 
 
 @contextmanager
-def running_from(checkout: Path) -> Iterator[None]:
-    """Let programs that are started in a ``with`` block have the code of a checkout, wherever they start."""
-    with patch.dict(os.environ, {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}):
+def running_from(*folders: Path) -> Iterator[None]:
+    """Let programs that are started in a ``with`` block have the code of folders, wherever they start."""
+    places = os.pathsep.join(map(str, folders))
+    with patch.dict(os.environ, {"PYTHONPATH": places, "PYTHONSAFEPATH": "1"}):
         yield
 
 
