@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from gdpfed.clients.messages import (
     CLIENT_RECORD,
     CORRECTION_RECORD,
     DATA,
+    JOINED,
     ORDER_RECORD,
     ROSTER_RECORD,
     ROUND,
@@ -67,6 +68,22 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
     """The values of a record of this name; None where there is none of values."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
+
+
+def parted(content: RecordDict) -> RecordDict:
+    """Return the records of a message, those that came as one each by itself.
+
+    What it raises where a server has not made them so is of any kind.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for word, value in (values_in(content, JOINED) or {}).items():
+        name, key, *kind = word.split("/", 2)
+        found.setdefault(name, {})[key] = Array(np.frombuffer(value, kind[0])) if kind else value
+    records = RecordDict({name: record for name, record in content.items() if name != JOINED})
+    for name, values in found.items():
+        arrays = any(isinstance(value, Array) for value in values.values())
+        records[name] = ArrayRecord(values) if arrays else ConfigRecord(values)
+    return records
 
 
 def run_in(content: RecordDict, asked: str) -> str:

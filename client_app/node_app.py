@@ -15,7 +15,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 
-from client_app.carried import node_of, run_in, settings_of, stage_request, terms_in, told_in, values_in
+from client_app.carried import (
+    node_of,
+    parted,
+    run_in,
+    settings_of,
+    stage_request,
+    terms_in,
+    told_in,
+    values_in,
+)
 from gdpfed.clients.messages import (
     ASK,
     BEGIN,
@@ -215,11 +224,18 @@ def answer_stages(message: Message, context: Context) -> Message:
 
     A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
     """
-    asked = [stage for stage in STAGES if stage in message.content]
+    content, answers = RecordDict(), RecordDict()
+    try:
+        content = parted(message.content)
+    except Exception as error:
+        reason = _refused("stages", error, context, "")
+        answers[REFUSAL_RECORD] = ConfigRecord({"reason": reason})
+    asked = [stage for stage in STAGES if stage in content]
     if CHECK not in asked and UNMASK not in asked:
         erase_session(node_of(context), MASKED_SLOT)
-    answers = {stage: _answer(stage, message.content, context) for stage in asked}
-    return Message(RecordDict(dict(answers)), reply_to=message)
+    for stage in asked:
+        answers[stage] = _answer(stage, content, context)
+    return Message(answers, reply_to=message)
 
 
 def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:

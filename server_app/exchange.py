@@ -5,15 +5,16 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from time import perf_counter
+from typing import Any
 
 import httpx
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import REFUSAL_RECORD, STAGES, one_line
+from gdpfed.clients.messages import JOINED, JOINED_BYTES, REFUSAL_RECORD, STAGES, one_line
 from gdpfed.federation.server.questions import PATIENCE_SECONDS, NodeReply, Records
 
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
@@ -96,7 +97,7 @@ class Exchanger:
         started = perf_counter()
         stages = {client_id: leading_stage(content) for client_id, content in contents.items()}
         messages = {
-            client_id: Message(content, self.nodes[client_id], f"train.{stages[client_id]}")
+            client_id: Message(joined(content), self.nodes[client_id], f"train.{stages[client_id]}")
             for client_id, content in contents.items()
             if client_id in self.nodes
         }
@@ -117,6 +118,30 @@ class Exchanger:
             log(WARNING, "%d clients did not answer in stage %s", len(silent), leading)
         self.seconds[leading] = self.seconds.get(leading, 0.0) + perf_counter() - started
         return answers
+
+
+def joined(content: RecordDict) -> RecordDict:
+    """Return a message's records with those that are small put into one."""
+    small = {name: record for name, record in content.items() if _is_small(record)}
+    values: dict[str, Any] = {}
+    for name, record in small.items():
+        for key, value in record.items():
+            if isinstance(value, Array):
+                numbers = value.numpy()
+                values[f"{name}/{key}/{numbers.dtype.str}"] = numbers.tobytes()
+            else:
+                values[f"{name}/{key}"] = value
+    others = {name: record for name, record in content.items() if name not in small}
+    return RecordDict({JOINED: ConfigRecord(values), **others})
+
+
+def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
+    """Whether a record is joined with others; arrays are where they have one axis."""
+    if isinstance(record, ArrayRecord):
+        flat = all(len(each.shape) == 1 for each in record.values())
+        return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES
+    fields = (each for value in record.values() for each in (value if isinstance(value, list) else [value]))
+    return sum(len(each) if isinstance(each, bytes | str) else 8 for each in fields) <= JOINED_BYTES
 
 
 def leading_stage(asked: Container[str]) -> str:

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.app import app
+from client_app.carried import parted
 from gdpfed.clients.messages import STAGES
 from gdpfed.errors import FailedError
 
@@ -97,6 +98,7 @@ class LocalGrid:
         return [self.arrived.pop(message_id) for message_id in list(self.arrived) if message_id in asked]
 
     def _push(self, message_id: str, message: Message) -> str | None:
+        message.content = parted(message.content)
         self.exchanges[-1].update(kinds_of(message))
         message.metadata.__dict__["_message_id"] = message_id
         reply = self._deliver(message)

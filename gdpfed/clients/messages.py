@@ -34,6 +34,14 @@ DATA, RUN, ROUND, REFUSAL = "data", "run", "round", "refusal"
 An answer above :data:`LARGE_BYTES` is an array record whose one array, ``data``, holds the bytes.
 """
 
+JOINED, JOINED_BYTES = "joined", 1 << 16
+"""The record of a message with stages that holds all of its records of at most so many bytes.
+
+Flower sends each record, array and piece of an array by a request of its own, three times on the way to a
+node's app. Its fields are named by record and field, as ``order/seed``; an array of one axis also has its
+type in the name, as ``theta/theta/<f4``.
+"""
+
 MODE, CHALLENGE, ROSTER_DIGEST = "mode", "challenge", "roster"
 IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
@@ -44,7 +52,7 @@ WEIGHTS = "weights-sha256"
 records it has, which it says where the unit is one, whether its counts are shown by themselves, and the hash
 of the file that the model is built on."""
 
-WIRE, WIRE_VERSION, VERSIONS = "wire", 2, "versions"
+WIRE, WIRE_VERSION, VERSIONS = "wire", 3, "versions"
 """Of question and answer of ``join``: the version of these messages, and those of the packages in words.
 
 The first is raised with every change that an older side would misunderstand.

@@ -134,8 +134,8 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
 def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch):
     """Without a message Flower gets None at once, and waits as it does; after one it gets the next first."""
     clock, answers = [1000.0], iter([None, 5, None, None, 6, *[None] * 1000])
-    monkeypatch.setattr(supernode.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(supernode.time, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: clock.append(clock.pop() + seconds))
     ask = often(lambda state: next(answers) if state == "mine" else 0)
     assert ask(state="mine") is None
     assert clock == [1000]

@@ -17,7 +17,7 @@ from gdpfed.clients.messages import MOST_CHARACTERS
 from gdpfed.federation.server.join import Joined
 from gdpfed.federation.server.questions import Questions
 from secagg import RemoteProtocolError, Stage
-from server_app.exchange import Exchanger, failure_of, node_reply
+from server_app.exchange import Exchanger, failure_of, joined, node_reply
 from server_app.grid_fleet import GridFleet, answered_bytes
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, identify_task
 from testing.secagg_sums import Joined as JoinedSessions
@@ -84,7 +84,7 @@ def damaged(content: RecordDict, draw: random.Random) -> RecordDict:
     if draw.random() < 0.05:
         names = draw.choices(("mask", "unmask", "client", "refusal", "x"), k=2)
         return RecordDict({name: random_record(draw) for name in names})
-    records: dict[str, Any] = dict(content)
+    records: dict[str, Any] = dict(joined(content) if draw.random() < 0.3 else content)
     for _ in range(draw.randint(1, 3)):
         name = draw.choice([*records, "x"])
         fault = draw.random()
