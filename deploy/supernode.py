@@ -38,7 +38,9 @@ from gdpfed.identities import public_key_of, read_roster
 from gdpfed.signed_apps import AppSignatureError, AppStatement, release_of, signed_in
 
 SEEN_FILE = "seen.json"
-ASK_SECONDS, AWAKE_SECONDS = 0.5, 60.0
+ASK_SECONDS, MOST_SECONDS, AWAKE_SECONDS = 0.5, 3.0, 60.0
+# In units of the time that the SuperLink took to answer.
+PAUSE_PER_ANSWER = 20.0
 _PULL = "_pull_and_store_message"
 _REFUSAL = "FAB_VERIFICATION_ERROR"
 _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
@@ -151,19 +153,25 @@ def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int
 
 
 def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Wrap Flower's function that asks for a message: for a minute after each it asks twice a second.
+    """Wrap Flower's function that asks for a message, so that for a minute after each it asks more often.
 
-    Where it finds none, Flower waits for three seconds, in each exchange of a round.
+    Where it finds none, Flower waits for three seconds, in each exchange of a round. Here the pause is half a
+    second, or longer where the SuperLink is slow to answer, as one is that many nodes ask.
     """
     awake_until = 0.0
 
     def ask(**words: Any) -> int | None:
         nonlocal awake_until
-        while (run_id := pull(**words)) is None and time.monotonic() < awake_until:
-            time.sleep(ASK_SECONDS)
-        if run_id is not None:
-            awake_until = time.monotonic() + AWAKE_SECONDS
-        return run_id
+        while True:
+            asked = time.monotonic()
+            run_id = pull(**words)
+            now = time.monotonic()
+            if run_id is not None:
+                awake_until = now + AWAKE_SECONDS
+                return run_id
+            if now >= awake_until:
+                return None
+            time.sleep(min(max(ASK_SECONDS, PAUSE_PER_ANSWER * (now - asked)), MOST_SECONDS))
 
     return ask
 

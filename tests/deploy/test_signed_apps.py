@@ -17,7 +17,16 @@ from deploy.compose import compose_file
 from deploy.federation import Federation
 from deploy.stored_app import store_app
 from deploy.superlink_client import SuperLinkError
-from deploy.supernode import ASK_SECONDS, AWAKE_SECONDS, AppGate, check_flower, guarded, often
+from deploy.supernode import (
+    ASK_SECONDS,
+    AWAKE_SECONDS,
+    MOST_SECONDS,
+    PAUSE_PER_ANSWER,
+    AppGate,
+    check_flower,
+    guarded,
+    often,
+)
 from gdpfed.errors import InputError, LaunchError
 from gdpfed.identities import signed_roster
 from gdpfed.signed_apps import SignedApp, sign_app
@@ -131,18 +140,32 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
     assert json.loads(supernode.trusted_entities(KEY)) == trusted(KEY)
 
 
-def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch):
+@pytest.mark.parametrize(
+    ("answer_seconds", "pause"), [(0.0, ASK_SECONDS), (0.05, 0.05 * PAUSE_PER_ANSWER), (1.0, MOST_SECONDS)]
+)
+def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch, answer_seconds, pause):
     """Without a message Flower gets None at once, and waits as it does; after one it gets the next first."""
-    clock, answers = [1000.0], iter([None, 5, None, None, 6, *[None] * 1000])
+    clock, pauses, answers = [1000.0], [], iter([None, 5, None, None, 6, *[None] * 1000])
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    def pull(state):
+        assert state == "mine"
+        clock[0] += answer_seconds
+        return next(answers)
+
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("time.sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    ask = often(lambda state: next(answers) if state == "mine" else 0)
+    monkeypatch.setattr("time.sleep", sleep)
+    ask = often(pull)
     assert ask(state="mine") is None
-    assert clock == [1000]
+    assert pauses == []
     assert [ask(state="mine"), ask(state="mine")] == [5, 6]
-    assert clock == [1000 + 2 * ASK_SECONDS]
+    assert pauses == pytest.approx([pause] * 2)
+    last = clock[0]
     assert ask(state="mine") is None
-    assert clock == [1000 + 2 * ASK_SECONDS + AWAKE_SECONDS]
+    assert AWAKE_SECONDS <= clock[0] - last < AWAKE_SECONDS + pause + answer_seconds
 
 
 def test_another_flower_is_not_started(monkeypatch):

@@ -1,6 +1,7 @@
 """Machines of a Ray cluster sum as one engine does, also when one is killed; and what they refuse."""
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -11,13 +12,14 @@ from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import ray
 import torch
 
 from conf.load import load
 from gdpfed.clients.configured import task_of
-from gdpfed.errors import ConfigError, LearningError
+from gdpfed.errors import ConfigError, LearningError, RunError
 from gdpfed.rounds import noise_streams, plain, state
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import MODEL_FILE
@@ -123,6 +125,26 @@ def test_a_run_goes_on_with_another_backend(cluster, tmp_path):
     simulate(load_run([resumed, *there]))
     assert_same_run(tmp_path / "alone", tmp_path / "changed")
     assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_ray_is_a_lost_machine_and_a_killed_worker_is_one_line(alone, caplog):
+    with ray_cluster(1, 2) as (made, _):
+        engine, _ = engine_on(made.address)
+        try:
+            assert isinstance(engine, ray_machines.RayMachines)
+            asked = [each.actor.__ray_call__.remote(lambda _: os.getpid()) for each in engine._members]
+            process = dict(zip(engine.shares, ray.get(asked), strict=True))
+            os.kill(process[1], signal.SIGKILL)
+            assert_same_bits(engine, cohort_of(ORDER, 21), alone)
+            assert engine.shares == [2]
+            assert "is lost: 1 machines go on" in caplog.text
+            for worker in psutil.Process(process[2]).children():
+                worker.kill()
+            with pytest.raises(RunError, match=r"^machine .+: "):
+                engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+        finally:
+            engine.close()
 
 
 def test_more_workers_than_a_machine_has_are_refused(cluster):
