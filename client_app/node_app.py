@@ -86,11 +86,15 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
             content = query(message, context)
         except Exception as error:
             asked = message.metadata.message_type.rpartition(".")[2]
-            reason = _refused(asked, error, context, run_in(message.content, asked))
-            content = RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": reason})})
+            content = _refusal(asked, error, context, run_in(message.content, asked))
         return Message(content, reply_to=message)
 
     return answer
+
+
+def _refusal(asked: str, error: Exception, context: Context, run: str) -> RecordDict:
+    """Return what refuses a whole message."""
+    return RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": _refused(asked, error, context, run)})})
 
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
@@ -228,8 +232,7 @@ def answer_stages(message: Message, context: Context) -> Message:
     try:
         content = parted(message.content)
     except Exception as error:
-        reason = _refused("stages", error, context, "")
-        answers[REFUSAL_RECORD] = ConfigRecord({"reason": reason})
+        answers = _refusal("stages", error, context, "")
     asked = [stage for stage in STAGES if stage in content]
     if CHECK not in asked and UNMASK not in asked:
         erase_session(node_of(context), MASKED_SLOT)

@@ -121,8 +121,8 @@ class Exchanger:
 
 
 def joined(content: RecordDict) -> RecordDict:
-    """Return a message's records with those that are small put into one."""
-    small = {name: record for name, record in content.items() if _is_small(record)}
+    """Return a message's records with the small ones put into one; a record without fields stays as it is."""
+    small = {name: record for name, record in content.items() if record and _is_small(record)}
     values: dict[str, Any] = {}
     for name, record in small.items():
         for key, value in record.items():

@@ -38,9 +38,14 @@ def test_records_that_came_as_one_are_what_they_were(dtype):
 
 @pytest.mark.parametrize(
     "large",
-    [array(np.zeros(JOINED_BYTES, np.int8)), array(np.zeros((2, 3))), ConfigRecord({"x": bytes(1 << 17)})],
+    [
+        array(np.zeros(JOINED_BYTES, np.int8)),
+        array(np.zeros((2, 3))),
+        ConfigRecord({"x": bytes(1 << 17)}),
+        ConfigRecord(),
+    ],
 )
-def test_what_is_large_or_has_several_axes_travels_by_itself(large):
+def test_what_is_large_or_has_several_axes_or_no_field_travels_by_itself(large):
     sent = joined(RecordDict({"mask": STAGE, "theta": large}))
     assert {*sent} == {JOINED, "theta"}
     assert sent["theta"] is large

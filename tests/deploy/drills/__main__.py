@@ -11,7 +11,6 @@ import argparse
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks.harness import publish
 from gdpfed.report.console import Table
@@ -35,6 +34,9 @@ def main() -> int:
         said = f"--containers does not know {', '.join(unknown)}: use --only {' '.join(OF_CONTAINERS)}"
         print(said, file=sys.stderr)
         return 2
+    if options.flower and UPGRADE not in only:
+        print(f"--flower is for the drill {UPGRADE}: add it to --only", file=sys.stderr)
+        return 2
     checks, further = Checks(), list[Table]()
     try:
         if set(only) & day.PARTS.keys():
@@ -43,9 +45,9 @@ def main() -> int:
             with contained(InContainers) if options.containers else hosted(Host) as host:
                 OWN[name](host, checks)
         if UPGRADE in only:
-            with TemporaryDirectory() as name, _versions(containers=options.containers) as versions:
+            with _versions(containers=options.containers) as versions:
                 if options.flower:
-                    versions.flower = changed.install_flower(options.flower, Path(name))
+                    versions.bring_flower(options.flower)
                 changed.upgrade(versions, checks)
         if LINES in only:
             further = lines.drill(checks)

@@ -87,6 +87,13 @@ class Upgrading(Host):
     pulled: tuple[Path, ...] = (PROJECT,)
     flower: tuple[Path, ...] = ()
 
+    def bring_flower(self, version: str) -> None:
+        """Install the Flower that the next version brings, beside the packages that there are."""
+        uv, folder = shutil.which("uv") or str(PROJECT / ".uv/bin/uv"), self.folder / "flower"
+        words = ("pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"flwr=={version}")
+        subprocess.run((uv, *words, "--python", sys.executable), check=True)
+        self.flower = (folder,)
+
     def carry_out(self, command: str) -> str:
         """Carry out one command; those of git and of single parties' files, too."""
         words = command.split()
@@ -161,14 +168,6 @@ def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -
     installed.mkdir()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gdpfed\nVersion: {version}\n")
     return checkout
-
-
-def install_flower(version: str, folder: Path) -> tuple[Path, ...]:
-    """Install a version of Flower into a folder of its own, beside the packages that it needs."""
-    uv = shutil.which("uv") or str(PROJECT / ".uv/bin/uv")
-    words = ("pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"flwr=={version}")
-    subprocess.run((uv, *words, "--python", sys.executable), check=True)
-    return (folder,)
 
 
 def upgrade(host: Upgrading, check: Checks) -> None:
