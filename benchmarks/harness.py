@@ -32,7 +32,7 @@ from rich.console import Console
 
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
-from gdpfed.errors import InputError
+from gdpfed.errors import InputError, RunError
 from gdpfed.launch.flower_run import FlowerRun, Launch
 from gdpfed.report.console import Table
 from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
@@ -169,7 +169,9 @@ def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
 
 def printed_seconds(log: str) -> list[float]:
     """Seconds of every round but the first, as an app of the benchmarks has printed them in Flower's log."""
-    line = next(line for line in log.splitlines() if SECONDS_LINE in line)
+    line = next((line for line in log.splitlines() if SECONDS_LINE in line), None)
+    if line is None:
+        raise RunError(f"the app printed no seconds; its log ends with:\n{log[-2000:]}")
     every: list[float] = json.loads(line.partition(SECONDS_LINE)[2])
     return every[1:]
 
