@@ -42,7 +42,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 SECONDS_LINE = "round seconds "
 DOC_COLUMNS = 120
 # Above it something else runs: what is measured then says nothing.
-MOST_LOAD = 0.5
+MOST_LOAD_A_CORE = 0.25
 CONSOLE = Console(stderr=True)
 
 
@@ -136,12 +136,13 @@ def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
     Raises InputError: the machine is busy, and marked figures will not do.
     """
     load = os.getloadavg()[0] if load is None else load
-    if load <= MOST_LOAD:
+    most = MOST_LOAD_A_CORE * len(os.sched_getaffinity(0))
+    if load <= most:
         return ""
     if busy_is_fine:
         return f"Measured on a busy machine (load average {load:.1f} before it began): indicative only."
     raise InputError(
-        f"the load average is {load:.1f}, above {MOST_LOAD}: wait until nothing else runs, or measure "
+        f"the load average is {load:.1f}, above {most:.1f}: wait until nothing else runs, or measure "
         "with --busy, which marks the figures"
     )
 

@@ -10,8 +10,8 @@ of the growth with cohort and population go to docs/.
 
 With --cnn3, pictures have CIFAR-10's form: 1,000 clients with 10 examples each, 60 of them a round. With
 --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80 random
-characters; pfl and the loop have nn.LSTM. A load average above 0.5 before the first round is refused;
-with --busy the figures are marked instead.
+characters; pfl and the loop have nn.LSTM. A load average above a quarter of the cores before the first round
+is refused; with --busy the figures are marked instead.
 """
 
 import argparse
@@ -44,6 +44,7 @@ from gdpfed.report.console import Table
 PARTS = ("race", "limit", "growth")
 ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450
 COLOUR_CLIENTS, COLOUR_CLIENTS_A_ROUND, COLOUR_EXAMPLES = 1000, 60, 10
+GPU_PRECISIONS = ("tf32", "bf16")
 OTHERS = ("pfl", "loop", "flower")
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
@@ -51,7 +52,10 @@ GROWTH_ROUNDS = 3
 
 
 def race(work: Work, others: Sequence[str]) -> Table:
-    """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores."""
+    """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores.
+
+    On a GPU ours is measured in lower precisions, too.
+    """
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
     spread = cores > 1
     ways = {
@@ -59,7 +63,9 @@ def race(work: Work, others: Sequence[str]) -> Table:
         "loop": [partial(plain_loop, work, cores), *[partial(plain_loop, work, 1)] * spread],
         "flower": [partial(flower, work)] * (work.model == "cnn2"),
     }
-    measured = measure([partial(simulate, work), *(way for name in others for way in ways[name])])
+    precisions = [partial(simulate, work, f"simulation.precision={each}") for each in GPU_PRECISIONS]
+    ours = [partial(simulate, work), *precisions * (work.device == "cuda")]
+    measured = measure([*ours, *(way for name in others for way in ways[name])])
     title = f"{work.model}, {work.num_clients:,} clients, {work.cohort} a round, on {_named(work.device)}"
     headings = ("rounds", "seconds a round: median (least, most)", "times `gdpfed simulate`")
     return comparison(title, measured, lambda _: measured[0], *headings)

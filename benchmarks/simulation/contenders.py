@@ -13,7 +13,8 @@ from gdpfed.methods import make_method
 def simulate(work: Work, *more: str, watched: bool = False) -> Measured:
     """``gdpfed simulate``; with ``watched`` its memory is measured, too."""
     result = run_alone("simulated", vars(work) | {"watched": watched, "more": more})
-    return _measured(f"`gdpfed simulate`: {result['engine']}", result["seconds"], result["peak_mb"])
+    command = " ".join(("gdpfed simulate", *more))
+    return _measured(f"`{command}`: {result['engine']}", result["seconds"], result["peak_mb"])
 
 
 def flower(work: Work) -> Measured:

@@ -1,0 +1,91 @@
+"""A GPU trains what a CPU trains, up to float32 sums in another order; skipped where there is none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gdpfed.cli import main
+from gdpfed.clients.record_work import gradients_of
+from gdpfed.runs.round_log import read_rounds
+from gdpfed.simulation import batched
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import SequentialEngine
+from gdpfed.simulation.parallel_engines import SeveralDevices
+from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
+from tests.simulation.test_batched_records import bits_of, cohort_for
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+GPU = torch.device("cuda")
+# Of an update of norm 1 at most: what four steps in a precision differ by from float32 on a CPU.
+MOST_OFF = {"float32": 1e-4, "tf32": 2e-2, "bf16": 1e-1}
+
+
+def most_off(cohort, ours, theirs):
+    assert ours.keys() == theirs.keys() == set(cohort.clients)
+    assert any(steps.any() for steps in theirs.values())
+    return max(np.abs(ours[each] - theirs[each]).max() for each in theirs) * cohort.encoding.grid
+
+
+@pytest.mark.parametrize("precision", MOST_OFF)
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3", "resnet18"])
+def test_every_client_ends_where_it_ends_on_a_cpu(model, precision):
+    order = order_of(model, momentum=0.5, learning_rate=0.002 if model == "resnet18" else 0.05)
+    cohort = cohort_of(order, 6 if model == "resnet18" else 20)
+    alone = updates_by(SequentialEngine(), order, cohort)
+    engine = BatchedEngine(order.task, GPU, precision=precision)
+    assert most_off(cohort, updates_by(engine, order, cohort), alone) <= MOST_OFF[precision]
+
+
+@pytest.mark.parametrize("work", ["dp_sgd", "gradient_sum"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3"])
+def test_gradients_of_records_are_those_of_a_cpu(model, work):
+    order = replace(order_of(model, num_clients=60, momentum=0.5), work=work)
+    cohort = cohort_for(order)
+    alone = updates_by(SequentialEngine(bits_of), order, cohort)
+    assert gradients_of(order.task, GPU).device.type == "cuda"
+    engine = BatchedEngine(order.task, GPU, bits=bits_of)
+    assert most_off(cohort, updates_by(engine, order, cohort), alone) <= MOST_OFF["float32"]
+
+
+def test_a_chunk_that_memory_cannot_hold_is_halved(monkeypatch):
+    order = order_of("cnn3")
+    cohort = cohort_of(order, 20)
+    whole = updates_by(BatchedEngine(order.task, GPU), order, cohort)
+    engine, sizes, act = BatchedEngine(order.task, GPU), [], batched.BatchedEngine._chunk
+
+    def short_of_memory(self, order, theta, clients, cohort):
+        sizes.append(len(clients))
+        if len(clients) > 5:
+            torch.empty(2**50, dtype=torch.uint8, device=GPU)
+        return act(self, order, theta, clients, cohort)
+
+    monkeypatch.setattr(batched.BatchedEngine, "_chunk", short_of_memory)
+    assert most_off(cohort, updates_by(engine, order, cohort), whole) <= MOST_OFF["float32"]
+    assert sizes == [20, 10, 5, 5, 5, 5]
+
+
+def test_several_devices_share_a_cohort():
+    order = order_of()
+    cohort = cohort_of(order, 21)
+    alone, *two = (BatchedEngine(order.task, GPU, chunk_clients=3) for _ in range(3))
+    shared = SeveralDevices(two)
+    assert shared.sum_updates(order, theta_of(order), cohort).num_updates == 21
+    ours, theirs = (updates_by(engine, order, cohort) for engine in (shared, alone))
+    assert most_off(cohort, ours, theirs) <= MOST_OFF["float32"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["method=gdpfed_star"], ["method=ali_dpfl", "privacy=record_level"]],
+    ids=["clients", "records"],
+)
+def test_a_run_is_resumed_there_and_passes_its_audit(tmp_path, capsys, settings):
+    run, common = tmp_path / "run", ["secagg=off", "run.num_rounds=3", "run.stop_after_round=1"]
+    assert main(["simulate", *settings, *common, f"run.directory={run}"]) == 0
+    assert main(["simulate", f"run.resume={run}", "run.stop_after_round=null"]) == 0
+    assert torch.cuda.get_device_name() in capsys.readouterr().err
+    assert len(read_rounds(run)) == 3
+    assert main(["audit", str(run)]) == 0
