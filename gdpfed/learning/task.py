@@ -271,12 +271,16 @@ class Task:
 def choose_device(name: str) -> torch.device:
     """The device to train on; ``auto`` takes CUDA where there is one.
 
+    Convolutions there are in float32 from then on: PyTorch alone would take TF32 for them.
+
     Raises LearningError: CUDA was asked for and there is none.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise LearningError("run.device=cuda but no CUDA device is visible: use run.device=auto")
+    if name == "cuda":
+        torch.backends.cudnn.allow_tf32 = False
     return torch.device(name)
 
 

@@ -209,18 +209,21 @@ class BatchedTraining:
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Products of float32 matrices, forwards and backwards, in TF32 if that was asked for.
+        """Products and convolutions of float32, forwards and backwards, in TF32 if that was asked for.
 
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.
         """
         precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+        convolutions = torch.backends.cudnn.allow_tf32
+        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
         torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
         torch.set_num_threads(1 if self.device.type == "cpu" else threads)
         try:
             yield
         finally:
             torch.set_float32_matmul_precision(precision)
+            torch.backends.cudnn.allow_tf32 = convolutions
             torch.set_num_threads(threads)
 
 
