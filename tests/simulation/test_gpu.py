@@ -96,6 +96,7 @@ def test_several_devices_share_a_cohort():
 def test_a_gpu_is_taken_by_itself():
     config = load(["secagg=off"])
     engine, words = choose_engine(config.simulation, task_of(config), config.run.device)
+    assert isinstance(engine, BatchedEngine)
     assert engine.device.type == "cuda"
     assert words.endswith(torch.cuda.get_device_name())
 
