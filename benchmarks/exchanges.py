@@ -10,6 +10,7 @@ this one and Flower's SecAgg+ by Flower's own command are measured.
     python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief] [OVERRIDE ...]
 """
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -52,12 +53,22 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
     """The same model and clients under Flower's workflow."""
     nodes = len(federation.federation.nodes)
     words = shlex.join(training_words(nodes, overrides))
-    config: dict[str, str | int] = {"nodes": nodes, "rounds": rounds, "overrides": words}
+    file = federation.runs / "seconds.json"
+    config: dict[str, str | int] = {
+        "nodes": nodes,
+        "rounds": rounds,
+        "overrides": words,
+        "seconds": str(file),
+    }
     command = run_command(federation.home.path / OPERATOR, SECAGG_PLUS_APP, config)
     log = follow(FlowerRun(federation.home, command, folder=OPERATOR))
-    return Measured(
-        "Flower's SecAgg+ workflow, its clients load torch as late as ours", harness.printed_seconds(log)
-    )
+    seconds = json.loads(file.read_text("utf-8")) if file.exists() else []
+    file.unlink(missing_ok=True)
+    if len(seconds) < rounds:
+        raise RunError(
+            f"Flower's SecAgg+ ended after {len(seconds)} of {rounds} rounds; its log:\n{log[-2000:]}"
+        )
+    return Measured("Flower's SecAgg+ workflow, its clients load torch as late as ours", seconds[1:])
 
 
 def handled(federation: LoopbackFederation) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 from flwr.app import Context
 from flwr.common import ndarrays_to_parameters
@@ -20,7 +21,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train and print the seconds of every round."""
+    """Train, and write the seconds of every round into the file that the run configuration names."""
     nodes, rounds = int(context.run_config["nodes"]), int(context.run_config["rounds"])
     task = task_of(load(split(str(context.run_config["overrides"]))))
     results = []
@@ -40,6 +41,7 @@ def main(grid: Grid, context: Context) -> None:
         started = time.perf_counter()
         secagg(grid, context)
         seconds.append(time.perf_counter() - started)
+        # Flower's log can end before a run's last lines have reached it.
+        Path(str(context.run_config["seconds"])).write_text(json.dumps(seconds), encoding="utf-8")
 
     DefaultWorkflow(fit_workflow=fit)(grid, legacy)
-    print("round seconds " + json.dumps(seconds), flush=True)
