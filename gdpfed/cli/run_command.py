@@ -4,6 +4,7 @@ import argparse
 import re
 
 from gdpfed.cli.command import Command, add_overrides, make_console, planning
+from gdpfed.errors import LaunchError
 
 EXAMPLES = """\
 gdpfed run method=dp_fedavg run.seed=1      train and follow the rounds
@@ -22,7 +23,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
-    from gdpfed.runs.file_formats import WEAK_DATA
+    from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA
     from gdpfed.runs.paths import require_unused, run_path
     from gdpfed.runs.resume import load_run
     from gdpfed.runs.round_log import read_rounds
@@ -54,7 +55,14 @@ def _execute(options: argparse.Namespace) -> int:
         while launch.running():
             progress.update(read_rounds(directory))
         log = launch.check()
-        progress.update(read_rounds(directory))
+        progress.update(done := read_rounds(directory))
+    last = min(plan.num_rounds, config.run.stop_after_round or plan.num_rounds)
+    if len(done) < last and not (directory / MODEL_FILE).is_file():
+        # On a busy machine Flower's log can end before the line that says why.
+        raise LaunchError(
+            f"Flower's run ended after {len(done)} of {last} rounds, and its log does not say why: free the "
+            f"machine, and go on by run.resume={directory} or, without rounds, begin anew"
+        )
     for line in re.findall(WEAK_DATA.format(r"(.+)"), log):
         console.print(line)
     console.print(f"The run's files are in {directory}", soft_wrap=True)
