@@ -7,7 +7,7 @@ from gdpfed.launch.flower_run import Launch
 from gdpfed.runs.file_formats import MODEL_FILE
 
 
-class SilentFlower(nullcontext):
+class SilentFlower(nullcontext[None]):
     """Flower's run ends at once with what it leaves, and its log says nothing."""
 
     def __init__(self, leave):
