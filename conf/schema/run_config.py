@@ -32,6 +32,11 @@ class RunConfig:
     evaluation: str = "server"
     evaluation_by_party: bool = False
 
+    @property
+    def last_round(self) -> int:
+        """The round after which a process stops."""
+        return min(self.num_rounds, self.stop_after_round or self.num_rounds)
+
     def validate(self) -> None:
         require_limits("run", self)
         least = self.minimum_nodes

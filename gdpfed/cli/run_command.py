@@ -56,8 +56,7 @@ def _execute(options: argparse.Namespace) -> int:
             progress.update(read_rounds(directory))
         log = launch.check()
         progress.update(done := read_rounds(directory))
-    last = min(plan.num_rounds, config.run.stop_after_round or plan.num_rounds)
-    if len(done) < last and not (directory / MODEL_FILE).is_file():
+    if len(done) < (last := resolved.run.last_round) and not (directory / MODEL_FILE).is_file():
         # On a busy machine Flower's log can end before the line that says why.
         raise LaunchError(
             f"Flower's run ended after {len(done)} of {last} rounds, and its log does not say why: free the "

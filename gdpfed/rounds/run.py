@@ -110,8 +110,7 @@ class PreparedRun:
     @property
     def last_round(self) -> int:
         """The round after which this process stops."""
-        num_rounds = self.config.run.num_rounds
-        return min(num_rounds, self.config.run.stop_after_round or num_rounds)
+        return self.config.run.last_round
 
     def open(
         self,

@@ -12,7 +12,6 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation import batched
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.engine import SequentialEngine
@@ -70,7 +69,7 @@ def test_a_chunk_that_memory_cannot_hold_is_halved(monkeypatch):
     order = order_of("cnn3")
     cohort = cohort_of(order, 20)
     whole = updates_by(BatchedEngine(order.task, GPU), order, cohort)
-    engine, sizes, act = BatchedEngine(order.task, GPU), [], batched.BatchedEngine._chunk
+    engine, sizes, act = BatchedEngine(order.task, GPU), [], BatchedEngine._chunk
 
     def short_of_memory(self, order, theta, clients, cohort):
         sizes.append(len(clients))
@@ -78,7 +77,7 @@ def test_a_chunk_that_memory_cannot_hold_is_halved(monkeypatch):
             torch.empty(2**50, dtype=torch.uint8, device=GPU)
         return act(self, order, theta, clients, cohort)
 
-    monkeypatch.setattr(batched.BatchedEngine, "_chunk", short_of_memory)
+    monkeypatch.setattr(BatchedEngine, "_chunk", short_of_memory)
     assert most_off(cohort, updates_by(engine, order, cohort), whole) <= MOST_OFF["float32"]
     assert sizes == [20, 10, 5, 5, 5, 5]
 
