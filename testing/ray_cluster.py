@@ -20,7 +20,10 @@ def ray_cluster(first: int, *others: int) -> Iterator[tuple[Cluster, list[Any]]]
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     each: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": first, "_system_config": CARE, **each}
+        initialize_head=True,
+        head_node_args={"num_cpus": first, "_system_config": CARE, **each},
+        # What it would leave to do at exit keeps a client, which ends a process forked later by Python 3.13.
+        shutdown_at_exit=False,
     )
     try:
         yield cluster, [cluster.add_node(num_cpus=count, **each) for count in others]

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from conf.schema import Config
 from conf.sweeps import BASIC, LAUNCHER, launch, parted
-from gdpfed.child_process import can_fork, serve_only
+from gdpfed.child_process import can_fork, fork_context, serve_only
 from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError
 from gdpfed.experiments.progress import TrainingProgress
 from gdpfed.experiments.runs import Run
@@ -288,9 +288,7 @@ def _train_until_killed(
 def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
     """An executor of forked processes; at the end of the block they are terminated, whatever they do."""
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        num_jobs, multiprocessing.get_context("fork"), initializer=serve_only, initargs=(os.getpid(),)
-    )
+    pool = ProcessPoolExecutor(num_jobs, fork_context(), initializer=serve_only, initargs=(os.getpid(),))
     try:
         yield pool
     finally:

@@ -1,6 +1,5 @@
 """A cohort divided among worker processes, each of which trains on one core, or among devices."""
 
-import multiprocessing
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from gdpfed.child_process import serve_only
+from gdpfed.child_process import fork_context, serve_only
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
 from gdpfed.methods.base import Theta
@@ -77,7 +76,7 @@ class WorkerProcesses(Divided):
         self.shares = [1] * (PARTS_A_WORKER * num_workers)
         self._pool = ProcessPoolExecutor(
             num_workers,
-            mp_context=multiprocessing.get_context("fork"),
+            mp_context=fork_context(),
             initializer=_start_worker,
             initargs=(make_engine, os.getpid()),
         )

@@ -1,18 +1,21 @@
 """A cohort that processes or devices share is summed as by one, and nothing is left of them."""
 
-import multiprocessing
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from functools import partial
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
 
+from gdpfed.child_process import fork_context
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
@@ -45,6 +48,23 @@ def test_it_is_the_sum_and_the_updates_of_one_engine(make_shared, size):
         assert all(np.array_equal(found[key], expected[key]) for key in expected)
     finally:
         shared.close()
+
+
+def test_garbage_is_freed_before_a_worker_inherits_it():
+    class Garbage:
+        """In a cycle, as what an error of Ray's leaves."""
+
+    garbage: Any = Garbage()
+    garbage.itself = garbage
+    left = weakref.ref(garbage)
+    gc.disable()
+    try:
+        del garbage
+        assert left() is not None
+        two_processes().close()
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_no_process_is_left():
@@ -97,7 +117,7 @@ def hold_workers():
 
 
 def test_workers_end_with_a_parent_that_is_killed():
-    parent = multiprocessing.get_context("fork").Process(target=hold_workers)
+    parent = fork_context().Process(target=hold_workers)
     parent.start()
     process = psutil.Process(parent.pid)
     while len(workers := process.children()) < 2:
@@ -111,9 +131,7 @@ def test_workers_end_with_a_parent_that_is_killed():
 
 def test_a_worker_whose_parent_ended_before_it_started_ends_at_once():
     not_its_parent = os.getppid()
-    worker = multiprocessing.get_context("fork").Process(
-        target=_start_worker, args=(lambda: time.sleep(600), not_its_parent)
-    )
+    worker = fork_context().Process(target=_start_worker, args=(lambda: time.sleep(600), not_its_parent))
     worker.start()
     worker.join(10)
     assert worker.exitcode == 1
