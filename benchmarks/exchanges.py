@@ -10,7 +10,6 @@ this one and Flower's SecAgg+ by Flower's own command are measured.
     python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief] [OVERRIDE ...]
 """
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks import harness
-from benchmarks.harness import Measured, follow, steady_seconds
+from benchmarks.harness import Measured, follow, steady_seconds, written_seconds
 from deploy.federation import Federation
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
@@ -54,21 +53,12 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
     nodes = len(federation.federation.nodes)
     words = shlex.join(training_words(nodes, overrides))
     file = federation.runs / "seconds.json"
-    config: dict[str, str | int] = {
-        "nodes": nodes,
-        "rounds": rounds,
-        "overrides": words,
-        "seconds": str(file),
-    }
+    config: dict[str, str | int] = {"nodes": nodes, "rounds": rounds}
+    config |= {"overrides": words, "seconds": str(file)}
     command = run_command(federation.home.path / OPERATOR, SECAGG_PLUS_APP, config)
     log = follow(FlowerRun(federation.home, command, folder=OPERATOR))
-    seconds = json.loads(file.read_text("utf-8")) if file.exists() else []
-    file.unlink(missing_ok=True)
-    if len(seconds) < rounds:
-        raise RunError(
-            f"Flower's SecAgg+ ended after {len(seconds)} of {rounds} rounds; its log:\n{log[-2000:]}"
-        )
-    return Measured("Flower's SecAgg+ workflow, its clients load torch as late as ours", seconds[1:])
+    seconds = written_seconds(file, rounds, log)
+    return Measured("Flower's SecAgg+ workflow, its clients load torch as late as ours", seconds)
 
 
 def handled(federation: LoopbackFederation) -> tuple[float, int]:

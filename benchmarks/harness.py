@@ -39,7 +39,6 @@ from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 PROJECT = Path(__file__).resolve().parents[1]
-SECONDS_LINE = "round seconds "
 DOC_COLUMNS = 120
 # Above it something else runs: what is measured then says nothing.
 MOST_LOAD_A_CORE = 0.25
@@ -168,13 +167,15 @@ def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
     return [record.training_seconds for record in records[1:]]
 
 
-def printed_seconds(log: str) -> list[float]:
-    """Seconds of every round but the first, as an app of the benchmarks has printed them in Flower's log."""
-    line = next((line for line in log.splitlines() if SECONDS_LINE in line), None)
-    if line is None:
-        raise RunError(f"the app printed no seconds; its log ends with:\n{log[-2000:]}")
-    every: list[float] = json.loads(line.partition(SECONDS_LINE)[2])
-    return every[1:]
+def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
+    """Seconds of every round but the first, as an app of the benchmarks has written them into a file.
+
+    Flower's log can end before a run's last lines have reached it. Raises RunError: rounds are missing.
+    """
+    seconds: list[float] = json.loads(file.read_text("utf-8")) if file.exists() else []
+    if len(seconds) < rounds:
+        raise RunError(f"the app ended after {len(seconds)} of {rounds} rounds; its log:\n{log[-2000:]}")
+    return seconds[1:]
 
 
 def read_options(description: str | None, *, overrides: bool, **defaults: Any) -> argparse.Namespace:

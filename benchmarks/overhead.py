@@ -9,12 +9,13 @@ their libraries in it.
 """
 
 import statistics
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.harness import Measured, follow, steady_seconds, train_over_flower
+from benchmarks.harness import Measured, follow, steady_seconds, train_over_flower, written_seconds
 from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.launch.flower_run import Launch
@@ -38,11 +39,14 @@ def training(name: str, exchanges: int, overrides: Sequence[str]) -> Measured:
     return Measured(name, steady_seconds(records), (f"{cohort:.0f}", str(exchanges)))
 
 
-def echo(clients: int, config: dict[str, str | int]) -> Measured:
+def echo(clients: int, config: dict[str, int]) -> Measured:
     """The echo app on so many clients."""
-    with Launch(ECHO_APP, config, num_supernodes=clients) as launch:
-        log = follow(launch)
-    return Measured(ECHO, harness.printed_seconds(log), (str(config["nodes"]), str(config["exchanges"])))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "seconds.json"
+        with Launch(ECHO_APP, {**config, "seconds": str(file)}, num_supernodes=clients) as launch:
+            log = follow(launch)
+        seconds = written_seconds(file, config["rounds"], log)
+    return Measured(ECHO, seconds, (str(config["nodes"]), str(config["exchanges"])))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import json
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
@@ -21,7 +22,7 @@ def echo(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Time ``rounds`` rounds of ``exchanges`` exchanges with ``nodes`` nodes of those there are."""
+    """Time ``rounds`` rounds of ``exchanges`` exchanges with ``nodes`` nodes; write them to ``seconds``."""
     names = ("nodes", "exchanges", "rounds", "dimension")
     nodes, exchanges, rounds, dimension = (int(context.run_config[name]) for name in names)
     vector = np.zeros(dimension, dtype=np.float32)
@@ -40,4 +41,4 @@ def main(grid: Grid, context: Context) -> None:
                     f"{len(replies)} of {nodes} nodes answered, not all of them without an error"
                 )
         seconds.append(time.perf_counter() - started)
-    print("round seconds " + json.dumps(seconds), flush=True)
+        Path(str(context.run_config["seconds"])).write_text(json.dumps(seconds), encoding="utf-8")

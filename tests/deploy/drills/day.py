@@ -55,6 +55,11 @@ def scenario(parts: Collection[str], check: Checks) -> None:
 class Day(FaultyFederation):
     """A federation with the words of its operators."""
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that there are now."""
+        return self.running.federation.nodes
+
     def init(self, *words: str) -> bool:
         """Run ``python -m deploy.init`` for this federation."""
         return init.main([*self.words, *words]) == 0
@@ -82,10 +87,7 @@ class Day(FaultyFederation):
         """Train to the end, or go on with a run; all are in its last sum, and it passes its audit."""
         self.finish(self.submit(name, overrides))
         rounds = read_rounds(self.files(name))
-        return (
-            rounds[-1].survivors == [len(self.running.federation.nodes)]
-            and audit_run(self.files(name)).passed
-        )
+        return rounds[-1].survivors == [len(self.nodes)] and audit_run(self.files(name)).passed
 
     def refused(self, name: str, words: str, overrides: Collection[str] = LITTLE) -> bool:
         """Train; the run ends with a line that holds these words, of the server or of a node."""
@@ -117,7 +119,7 @@ class Day(FaultyFederation):
                 self.running.start(name)
         if SUPERLINK in names:
             self.running.wait_until_healthy(SUPERLINK)
-        for node in self.running.federation.nodes:
+        for node in self.nodes:
             if node.supernode in names:
                 self.until_let_in(node)
         self.running.wait_for_nodes()
@@ -126,7 +128,7 @@ class Day(FaultyFederation):
 
 def _rotation(day: Day, check: Checks) -> None:
     """Keys, certificates and the roster, by the words of the document; a run before and one after."""
-    node = day.running.federation.nodes[1]
+    node = day.nodes[1]
 
     def number() -> int:
         return int(json.loads(day.roster.read_bytes())["number"])
@@ -139,7 +141,7 @@ def _rotation(day: Day, check: Checks) -> None:
     def consortium() -> bool:
         before = number()
         renewed = day.init("--renew", CONSORTIUM) and number() > before
-        return renewed and day.again(*(each.supernode for each in day.running.federation.nodes))
+        return renewed and day.again(*(each.supernode for each in day.nodes))
 
     def old_roster() -> bool:
         handed = credentials_of(day.root, node.guard) / ROSTER_FILE
@@ -207,7 +209,7 @@ def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
 
 def _disk(day: Day, check: Checks) -> None:
     """The disk of a node is full: before a run, and in the middle of a round."""
-    node = day.running.federation.nodes[1]
+    node = day.nodes[1]
     full = "cannot be written: No space left on device"
     folder = day.running.ledger_of(node).parent
 
@@ -246,7 +248,7 @@ def _begun(day: Day, node: Node, name: str) -> bool:
 
 def _clocks(day: Day, check: Checks) -> None:
     """Clocks an hour ahead or behind: of a SuperNode, of apps, of who makes credentials."""
-    node = day.running.federation.nodes[1]
+    node = day.nodes[1]
 
     library = day.root / "clock.so"
     subprocess.run(["/usr/bin/cc", "-shared", "-fPIC", "-o", str(library), str(CLOCK)], check=True)

@@ -111,11 +111,6 @@ class Host(Day):
         if self.root != folder / PARTIES:
             (folder / PARTIES).symlink_to(self.root)
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that there are now."""
-        return self.running.federation.nodes
-
     def follow(self, block: str, **given: str) -> str:
         """Carry out the commands of a block, one after the other; what they print.
 
@@ -290,8 +285,7 @@ class Host(Day):
                 for each in self.running.services[service].folders
             }
         else:
-            nodes = self.running.federation.nodes
-            ledgers = {f"/{node.name}": str(self.running.ledger_of(node).parent) for node in nodes}
+            ledgers = {f"/{node.name}": str(self.running.ledger_of(node).parent) for node in self.nodes}
             seen = {"/runs": str(self.running.runs), **ledgers}
         found = []
         for word in words:
