@@ -192,6 +192,8 @@ def test_flower_finds_a_stored_app_with_its_signatures(tmp_path):
     assert (listed.app_id, listed.app_type) == ("@gdpfed/gdpfed", "flwr-serverapp")
     with state.session() as session:
         session.connection().exec_driver_sql("ALTER TABLE fab RENAME COLUMN verifications TO signatures")
+        engine = session.connection().engine
+    engine.dispose()
     with pytest.raises(SuperLinkError, match=r"takes no app from Flower \S+ \(.*no such column") as error:
         store_app(database, bundle, app, KEY)
     assert "\n" not in str(error.value)
