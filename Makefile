@@ -30,7 +30,7 @@ help:
 	@echo "make sbom    sbom.cdx.json: every package of uv.lock that the app needs, as CycloneDX 1.5"
 	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
-	@echo "make venv    only make .venv from uv.lock"
+	@echo "make venv    only make .venv from uv.lock; TORCH_INDEX=URL takes PyTorch from there, such as a CPU build"
 	@echo "make clean   remove everything that make made, except runs/"
 
 .uv/bin/uv:
@@ -39,12 +39,21 @@ help:
 
 venv: .venv/.made
 
+# PyTorch's CPU builds are in an index of their own, by which uv.lock does not go: it has their version alone.
+TORCH_INDEX ?= $(shell cat .venv/.torch-index 2>/dev/null)
+OF_CUDA = $(shell sed -nE 's/^name = "((nvidia|cuda)-.+|triton|torch|torchvision)"$$/--no-install-package \1/p' uv.lock)
+SYNC = $(UV) sync --frozen --quiet $(if $(TORCH_INDEX),--inexact $(OF_CUDA))
+
 .venv/.installed: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
-	$(UV) sync --frozen --quiet
+	$(SYNC)
+	$(if $(TORCH_INDEX),$(UV) export --quiet --frozen --no-emit-project --no-hashes \
+		| grep -oE '^(torch|torchvision)==[0-9.]+' \
+		| $(UV) pip install --quiet --no-deps --index-url $(TORCH_INDEX) --requirements -)
+	@$(if $(TORCH_INDEX),echo $(TORCH_INDEX) > .venv/.torch-index)
 	@touch $@
 
 .venv/.made: .venv/.installed
-	$(UV) sync --frozen --quiet --compile-bytecode
+	$(SYNC) --compile-bytecode
 	@touch $@
 
 demo: venv
