@@ -68,6 +68,8 @@ class InContainers(Host):
         """
         self.project.variables |= self.variables()
         match words:
+            case ["run", "--rm", "train", *rest]:
+                return self.finish(self._train(*rest))
             case ["run", "--rm", *rest] | ["exec", *rest]:
                 words = [*NO_TERMINAL[words[0]], *rest]
         try:
@@ -88,7 +90,10 @@ class InContainers(Host):
         resuming = (self.files(name) / CONFIG_FILE).exists()
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"
         self.project.variables |= self.variables()
-        return cast("FlowerRun", self.project.begin(*NO_TERMINAL["run"], "train", *overrides, where))
+        return self._train(*overrides, where)
+
+    def _train(self, *words: str) -> FlowerRun:
+        return cast("FlowerRun", self.project.begin(*NO_TERMINAL["run"], "train", *words))
 
     def finish(self, run: FlowerRun | Job) -> str:
         job = cast("Job", run)
