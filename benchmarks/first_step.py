@@ -48,7 +48,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
     factors = np.minimum(1.0, bound / norms)
     whole = (factors.astype(np.float32) @ updates).astype(np.float64)
     pairs = len(norms) * (len(norms) - 1)
-    squared = (whole @ whole - ((factors * norms) ** 2).sum()) / pairs
+    squared = float(whole @ whole - ((factors * norms) ** 2).sum()) / pairs
     return bound, math.sqrt(max(squared, 0.0))
 
 

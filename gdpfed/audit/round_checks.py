@@ -46,7 +46,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     cohorts = Cohorts(
         sizes=sizes,
         reachable=np.asarray([row[: len(groups)] for row in reachable], dtype=np.int64),
-        drawn=np.asarray(["round" not in record["failures"] for record in files.rounds]),
+        drawn=np.asarray(["round" not in record["failures"] for record in files.rounds], dtype=np.bool_),
     )
     for index, population in enumerate(everybody):
         there = cohorts.reachable[:, index]

@@ -142,8 +142,8 @@ class _Constant(nn.Module):
 
 def _most_frequent(parties: Parties) -> Models:
     classes = parties.data.num_classes
-    counts = [np.bincount(parties.train(each).y, minlength=classes) for each in range(parties.count)]
-    return [_Constant(each) for each in counts]
+    labels = (parties.train(each).y.astype(np.int64, copy=False) for each in range(parties.count))
+    return [_Constant(np.bincount(each, minlength=classes)) for each in labels]
 
 
 def _federated_average(parties: Parties, config: Config) -> nn.Module:

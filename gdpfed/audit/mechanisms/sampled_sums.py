@@ -95,11 +95,11 @@ class SampledSumsRule(ChargedGroups):
             counted = cohorts.drawn & at_rate
             chance = np.where(counted, _two_sided(sizes, there, rate), 1.0)
             wrong = np.flatnonzero(chance < UNLIKELY / cohorts.sizes.size)
-            total, trials = int(sizes[counted].sum()), there[counted].sum()
-            if _two_sided(np.asarray([total]), trials, rate)[0] < UNLIKELY / len(self.plan["groups"]):
+            total, trials = (each[counted].sum(keepdims=True) for each in (sizes, there))
+            if _two_sided(total, trials, rate)[0] < UNLIKELY / len(self.plan["groups"]):
                 yield (
-                    f"group {index} was asked {total} times in {counted.sum()} rounds; at rate {rate:.4g} of "
-                    f"{population} clients about {rate * trials:.0f} are to be expected"
+                    f"group {index} was asked {total[0]} times in {counted.sum()} rounds; at rate {rate:.4g} "
+                    f"of {population} clients about {rate * trials[0]:.0f} are to be expected"
                 )
         for at in wrong[:1]:
             yield (

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
@@ -14,7 +15,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.source import DataSource
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 # Of what numpy raises for a file that is damaged, encrypted or larger than memory.
 MOST_MEMORY = 0.5
 """Of the memory that is free, for the arrays of one file."""
@@ -143,7 +144,7 @@ def _alike(path: Path, train: Split, test: Split) -> tuple[Split, Split]:
 
 
 def _checked_split(
-    path: Path, arrays: dict[str, npt.NDArray[np.generic]], part: str, dtype: npt.DTypeLike = np.float32
+    path: Path, arrays: dict[str, Array], part: str, dtype: npt.DTypeLike = np.float32
 ) -> Split:
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
     if x.ndim < 2 or y.shape[:1] != x.shape[:1] or not y.size:
@@ -165,7 +166,7 @@ def _checked_split(
     return Split(inputs, y.astype(np.int64))
 
 
-def _num_labels(path: Path, labels: npt.NDArray[np.generic]) -> int:
+def _num_labels(path: Path, labels: Array) -> int:
     """How many labels a set has, of shape (N, labels), each 0 or 1, and both somewhere.
 
     Raises LearningError: they are not.
@@ -183,7 +184,7 @@ def _num_labels(path: Path, labels: npt.NDArray[np.generic]) -> int:
     return int(labels.shape[1])
 
 
-def _num_classes(path: Path, labels: npt.NDArray[np.generic]) -> int:
+def _num_classes(path: Path, labels: Array) -> int:
     """How many classes there are, which must be two or more, numbered from 0 without gaps.
 
     Raises LearningError: they are not.

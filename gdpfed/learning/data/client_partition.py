@@ -146,7 +146,7 @@ def _shuffled(num_examples: int, num_clients: int, seed: int) -> Positions:
 def _by_label(data: Dataset, seed: int) -> Positions:
     """The shuffled examples in the order of their labels: a run of them has few labels, often one."""
     shuffled = np.random.default_rng(seed).permutation(len(data.train))
-    order = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
+    order: Positions = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
     order.setflags(write=False)
     return order
 
