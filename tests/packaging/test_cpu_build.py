@@ -3,12 +3,19 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
+from pathlib import Path
+
+import pytest
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 OF_CUDA = re.compile(r"(nvidia|cuda)-.+|triton|torch|torchvision")
 
 
+@pytest.mark.skipif(
+    not (shutil.which("uv") or Path(".uv/bin/uv").exists()), reason="no uv: make venv brings one"
+)
 def test_pytorch_comes_from_the_index_that_is_named_and_no_package_of_cuda_from_the_lock(tmp_path):
     make = ["make", "--dry-run", "--always-make", ".venv/.installed"]
     said = subprocess.run([*make, f"TORCH_INDEX={INDEX}"], check=True, capture_output=True, text=True).stdout
