@@ -5,9 +5,9 @@ same model with the same nodes three times, one after the other in this one call
 left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
 without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
 them a federation whose nodes have one, as by default, trains once with keys agreed ahead. With --brief only
-this one and Flower's SecAgg+ by Flower's own command are measured, with --alone this one only.
+this one and Flower's SecAgg+ by Flower's own command are measured.
 
-    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief | --alone] [OVERRIDE ...]
+    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief] [OVERRIDE ...]
 """
 
 import os
@@ -120,10 +120,10 @@ def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
 
 def main() -> None:
     """Measure and show the table."""
-    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False, alone=False)
+    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False)
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
     measured = guarded(options.nodes, overrides)
-    for said, processes in (("", WARM), (OFF, "Flower's command"))[2 if options.alone else options.brief :]:
+    for said, processes in (("", WARM), (OFF, "Flower's command"))[options.brief :]:
         os.environ[WARM_VARIABLE] = said
         measured += contenders(options.nodes, options.rounds, overrides, processes, options.brief)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
@@ -131,10 +131,7 @@ def main() -> None:
         *("messages are handled in", "processor seconds a message", "MB a node"),
         *("seconds a steady round", "times Flower's SecAgg+"),
     )
-    table = harness.comparison(title, measured, lambda _: measured[-1], *headings)
-    if options.alone:
-        table = replace(table, headings=table.headings[:-1], rows=[row[:-1] for row in table.rows])
-    harness.publish([table], options.write)
+    harness.publish([harness.comparison(title, measured, lambda _: measured[-1], *headings)], options.write)
 
 
 if __name__ == "__main__":
