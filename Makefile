@@ -40,16 +40,21 @@ help:
 venv: .venv/.made
 
 # PyTorch's CPU builds are in an index of their own, by which uv.lock does not go: it has their version alone.
-TORCH_INDEX ?= $(shell cat .venv/.torch-index 2>/dev/null)
+MADE_FROM = $(shell cat .venv/.torch-index 2>/dev/null)
+TORCH_INDEX ?= $(MADE_FROM)
+ifneq ($(if $(wildcard .venv/.installed),$(TORCH_INDEX)),$(if $(wildcard .venv/.installed),$(MADE_FROM)))
+$(error TORCH_INDEX=$(TORCH_INDEX): .venv was made $(if $(MADE_FROM),from $(MADE_FROM),without it); rm -r .venv first)
+endif
+TORCH = $(shell sed -nE '/^name = "(torch|torchvision)"$$/{N;s/name = "(.+)"\nversion = "(.+)"/\1==\2/p}' uv.lock)
 OF_CUDA = $(shell sed -nE 's/^name = "((nvidia|cuda)-.+|triton|torch|torchvision)"$$/--no-install-package \1/p' uv.lock)
 SYNC = $(UV) sync --frozen --quiet $(if $(TORCH_INDEX),--inexact $(OF_CUDA))
 
 .venv/.installed: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	$(SYNC)
-	$(if $(TORCH_INDEX),$(UV) export --quiet --frozen --no-emit-project --no-hashes \
-		| grep -oE '^(torch|torchvision)==[0-9.]+' \
-		| $(UV) pip install --quiet --no-deps --index-url $(TORCH_INDEX) --requirements -)
-	@$(if $(TORCH_INDEX),echo $(TORCH_INDEX) > .venv/.torch-index)
+ifneq ($(TORCH_INDEX),)
+	$(UV) pip install --quiet --no-deps --index-url $(TORCH_INDEX) $(TORCH)
+	@echo $(TORCH_INDEX) > .venv/.torch-index
+endif
 	@touch $@
 
 .venv/.made: .venv/.installed

@@ -53,8 +53,8 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
     nodes = len(federation.federation.nodes)
     words = shlex.join(training_words(nodes, overrides))
     file = federation.runs / "seconds.json"
-    config: dict[str, str | int] = {"nodes": nodes, "rounds": rounds}
-    config |= {"overrides": words, "seconds": str(file)}
+    sizes = {"nodes": nodes, "rounds": rounds}
+    config = sizes | {"overrides": words, "seconds": str(file)}
     command = run_command(federation.home.path / OPERATOR, SECAGG_PLUS_APP, config)
     log = follow(FlowerRun(federation.home, command, folder=OPERATOR))
     seconds = written_seconds(file, rounds, log)

@@ -1,6 +1,5 @@
 """Several runs of an experiment at a time: what is computed, and what is left when something ends early."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 from conf.schema import Config
+from gdpfed.child_process import fork_context
 from gdpfed.cli import main
 from gdpfed.errors import ExperimentError, LearningError, RunError
 from gdpfed.experiments.definitions import Choice
@@ -136,9 +136,7 @@ def reproduce_until_interrupted(output: Path) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_an_experiment_and_its_runs_continue(tmp_path, end):
-    experiment = multiprocessing.get_context("fork").Process(
-        target=reproduce_until_interrupted, args=(tmp_path,)
-    )
+    experiment = fork_context().Process(target=reproduce_until_interrupted, args=(tmp_path,))
     experiment.start()
     assert experiment.pid is not None
     while len([path for path in tmp_path.glob("runs/*/rounds.jsonl") if path.stat().st_size]) < 2:

@@ -1,6 +1,5 @@
 """An environment with another build of PyTorch takes nothing of CUDA from the lock."""
 
-import os
 import re
 import shlex
 import shutil
@@ -11,26 +10,47 @@ import pytest
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 OF_CUDA = re.compile(r"(nvidia|cuda)-.+|triton|torch|torchvision")
+UV = shutil.which("uv") or str(Path(".uv/bin/uv").resolve())
+
+pytestmark = pytest.mark.skipif(not Path(UV).exists(), reason="no uv: make venv brings one")
 
 
-@pytest.mark.skipif(
-    not (shutil.which("uv") or Path(".uv/bin/uv").exists()), reason="no uv: make venv brings one"
-)
-def test_pytorch_comes_from_the_index_that_is_named_and_no_package_of_cuda_from_the_lock(tmp_path):
-    make = ["make", "--dry-run", "--always-make", ".venv/.installed"]
-    said = subprocess.run([*make, f"TORCH_INDEX={INDEX}"], check=True, capture_output=True, text=True).stdout
+@pytest.fixture
+def checkout(tmp_path):
+    """One whose environment has not been made."""
+    for name in ("Makefile", "README.md", "pyproject.toml", "uv.lock"):
+        shutil.copy(name, tmp_path)
+    return tmp_path
+
+
+def test_pytorch_comes_from_the_index_that_is_named_and_no_package_of_cuda_from_the_lock(checkout):
+    said = make(checkout).stdout
     (sync,) = [line for line in said.splitlines() if " sync " in line]
-    assert f"pip install --quiet --no-deps --index-url {INDEX} " in said
-    taken, kept = (installed(line, tmp_path) for line in (sync, sync.split(" --inexact")[0]))
+    assert re.search(rf"pip install .*--index-url {INDEX} torch==\S+ torchvision==\S+$", said, re.MULTILINE)
+    taken, kept = (installed(line, checkout) for line in (sync, sync.split(" --inexact")[0]))
     assert {"torch", "torchvision", "triton", "nvidia-cublas"} <= kept - taken
     assert kept - taken == {name for name in kept if OF_CUDA.fullmatch(name)}
 
 
+def test_an_environment_that_was_made_from_another_index_is_not_taken_for_this_ones(checkout):
+    made = checkout / ".venv"
+    made.mkdir()
+    (made / ".installed").touch()
+    assert f"TORCH_INDEX={INDEX}: .venv was made without it; rm -r .venv first" in make(checkout).stderr
+    (made / ".torch-index").write_text("https://mirror\n")
+    assert ".venv was made from https://mirror; rm -r .venv first" in make(checkout).stderr
+    (made / ".torch-index").write_text(f"{INDEX}\n")
+    assert make(checkout).returncode == 0
+
+
+def make(folder):
+    command = ["make", "--dry-run", f"UV={UV}", f"TORCH_INDEX={INDEX}", ".venv/.installed"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+
+
 def installed(command, folder):
     """What it would install into an environment that is not there."""
-    environment = os.environ | {"UV_PROJECT_ENVIRONMENT": str(folder / "none")}
     words = [word for word in shlex.split(command) if word != "--quiet"]
-    done = subprocess.run(
-        [*words, "--dry-run", "--offline"], check=True, capture_output=True, text=True, env=environment
-    )
+    offline = [*words, "--dry-run", "--offline"]
+    done = subprocess.run(offline, check=True, capture_output=True, text=True, cwd=folder)
     return set(re.findall(r"^ \+ ([\w.-]+)", done.stderr, re.MULTILINE))

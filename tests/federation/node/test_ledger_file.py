@@ -1,12 +1,12 @@
 """The ledger on a node's disk: whole, locked, never from zero."""
 
 import json
-import multiprocessing
 import os
 import time
 
 import pytest
 
+from gdpfed.child_process import fork_context
 from gdpfed.federation.node import node_file
 from gdpfed.federation.node.ledger_file import LedgerError, locked_ledger
 from gdpfed.privacy.charges import Charge
@@ -69,7 +69,7 @@ def test_what_is_not_saved_is_not_there(tmp_path):
 def test_two_processes_lose_no_entry(tmp_path):
     path = tmp_path / "ledger.json"
     begin(path)
-    context = multiprocessing.get_context("fork")
+    context = fork_context()
     workers = [context.Process(target=charge, args=(path, range(k, 40, 2))) for k in (0, 1)]
     for worker in workers:
         worker.start()
