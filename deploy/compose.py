@@ -162,9 +162,8 @@ def container(
         after[REGISTER] = STOPPED
     program, *arguments = service.command
     is_supernode = service.kind == "flower-supernode"
-    of_flower = program.startswith("flower-") and not service.runs_app
     return {
-        **({"image": flower_image(program.removeprefix("flower-"))} if of_flower else app_image(cuda)),
+        **({"image": flower_image("supernode")} if program == "flower-supernode" else app_image(cuda)),
         **confined(service.kind, memory_of(service.kind, federation), gpus=cuda and service.trains),
         "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if is_supernode else [program],
         "command": arguments,

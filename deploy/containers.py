@@ -139,7 +139,7 @@ def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
     Raises TopologyError: a variable says none; its line names the command that prints it.
     """
     text = json.dumps(tree)
-    for program in ("superlink", "supernode", "superexec"):
+    for program in ("supernode", "superexec"):
         if (by_tag := flower_image(program)) in text:
             name = f"{program.upper()}_IMAGE"
             image = variables.get(name, "")

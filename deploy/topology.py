@@ -44,6 +44,11 @@ TRUST_FILES = (IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE)
 STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "mailbox", "guard"
 SEEN, APP_SIGNATURE = "seen", "app.fab.signature"
 SIGNED_SUPERNODE = ("python", "-m", "deploy.supernode")
+PATIENT_SUPERLINK = ("python", "-m", "deploy.superlink")
+KINDS: dict[tuple[str, ...], str] = {
+    SIGNED_SUPERNODE: "flower-supernode",
+    PATIENT_SUPERLINK: "flower-superlink",
+}
 SOCKET_FILE = "guard.sock"
 RELAY = "relay"
 LEDGER_FILE = "ledger.json"
@@ -138,7 +143,7 @@ class Service:
             return GUARD
         if self.runs_app:
             return "flower-superexec" if self.trains else RELAY
-        return "flower-supernode" if self.command[:3] == SIGNED_SUPERNODE else self.command[0]
+        return KINDS.get(self.command[:3], self.command[0])
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
@@ -172,7 +177,7 @@ def superlink(place: Placement) -> Service:
         name=SUPERLINK,
         party=SERVER,
         command=(
-            *("flower-superlink", "--isolation", "process", "--enable-supernode-auth"),
+            *(*PATIENT_SUPERLINK, "--isolation", "process", "--enable-supernode-auth"),
             *_tls_server(SUPERLINK, place),
             *("--database", database),
         ),

@@ -130,6 +130,11 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "database-locked",
+        "deploy/test_faults.py::test_a_superlink_whose_database_is_locked_for_a_while",
+        (("deploy/superlink.py", "    wait_for_database()\n", ""),),
+    ),
+    Defence(
         "key-not-registered",
         "deploy/test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (

@@ -85,7 +85,7 @@ def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
     uv = (folder / "uv.txt").read_text("utf-8")
     assert re.search(r"^uv==[0-9.]+ \\\n    --hash=sha256:", uv, re.MULTILINE)
     text = {"supernode": text_of_words("--unsigned-apps")}
-    for program in ("superlink", "supernode", "superexec"):
+    for program in ("supernode", "superexec"):
         named = f"${{{program.upper()}_IMAGE:-flwr/{program}:{LOCKED}}}"
         assert named in text.get(program, default_text())
     arguments = TREE["services"]["init"]["build"]["args"]
@@ -94,13 +94,14 @@ def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
 
 def test_in_production_images_have_digests_or_the_file_is_refused(monkeypatch, capsys):
     words, digest = ["--party", "server", "--production"], f"@sha256:{'0' * 64}"
-    monkeypatch.setenv("SUPERLINK_IMAGE", "flwr/superlink:1.41.0")
+    monkeypatch.setenv("SUPEREXEC_IMAGE", "flwr/superexec:1.41.0")
     assert write_compose(words) == 2
-    assert "SUPERLINK_IMAGE=flwr/superlink:1.41.0 names no digest: set it to" in capsys.readouterr().err
-    for program in ("superlink", "superexec"):
+    assert "SUPEREXEC_IMAGE=flwr/superexec:1.41.0 names no digest: set it to" in capsys.readouterr().err
+    for program in ("supernode", "superexec"):
         monkeypatch.setenv(f"{program.upper()}_IMAGE", f"flwr/{program}{digest}")
+    nodes = yaml.safe_load(text_of_words(*words[2:], "--unsigned-apps"))["services"]
+    assert nodes["supernode-0"]["image"] == f"flwr/supernode{digest}"
     services = yaml.safe_load(text_of_words(*words))["services"]
-    assert services["superlink"]["image"] == f"flwr/superlink{digest}"
     assert services["gate"]["build"]["args"]["SUPEREXEC_IMAGE"] == f"flwr/superexec{digest}"
 
 

@@ -1,10 +1,15 @@
 """What goes wrong on the real topology: the run goes on or says why not, and the ledger is right."""
 
 import json
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from deploy.loopback import LoopbackFederation
+from deploy.topology import DATABASE, STATE, SUPERLINK
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
 from tests.deploy.faulty_federation import FEDERATION, FaultyFederation
@@ -135,6 +140,19 @@ def test_a_superlink_restarted_in_the_middle_of_a_run(faulty):
     assert [(each.survivors, each.failures) for each in faulty.rounds(name)] == [([5], {})] * 2
     assert ledger_of(faulty, name)["charged_rounds"] == 2
     assert audit_run(faulty.files(name)).passed
+
+
+def test_a_superlink_whose_database_is_locked_for_a_while(faulty):
+    """Flower's own would end the run after five seconds, and lose a node's answer."""
+    name = "locked"
+    run = faulty.train_until(WITNESS, "mask", name, ["run.num_rounds=2"])
+    database = Path(faulty.running.place.folder(SUPERLINK, STATE)) / DATABASE
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(8)
+    faulty.finish(run)
+    assert [(each.survivors, each.failures) for each in faulty.rounds(name)] == [([5], {})] * 2
+    assert ledger_of(faulty, name)["charged_rounds"] == 2
 
 
 def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):

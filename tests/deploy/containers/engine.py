@@ -17,7 +17,7 @@ from typing import Any
 from deploy.containers import FLOWER_VERSION, app_image
 from gdpfed.launch.home import PROJECT
 
-PROGRAMS = ("superlink", "supernode", "superexec")
+PROGRAMS = ("supernode", "superexec")
 WAIT_SECONDS = 900.0
 SUITE, BASE = "trixie", "gdpfed-standin/debian"
 STAND_IN = Path(__file__).with_name("standin.Dockerfile")

@@ -1,5 +1,5 @@
-# Takes the place of flwr/superlink, flwr/supernode or flwr/superexec where no registry can be reached: Flower from
-# PyPI in /python/venv, run by user 49999 in /app, which is what docker-compose.yml and deploy/Dockerfile rely on.
+# Takes the place of flwr/supernode or flwr/superexec where no registry can be reached: Flower from PyPI in
+# /python/venv, run by user 49999 in /app, which is what docker-compose.yml and deploy/Dockerfile rely on.
 ARG BASE
 FROM ${BASE}
 ARG FLOWER

@@ -1,0 +1,52 @@
+"""``python -m deploy.superlink``: Flower's SuperLink, which waits for its database.
+
+Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
+gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
+share a busy host, or another program writes, a turn may take longer. Here it may take as long as whoever
+asks waits for an answer.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from flwr.supercore import sql_mixin
+from flwr.supercore.version import package_version
+from flwr.superlink.cli import flower_superlink
+
+from deploy.options import exit_status
+from gdpfed.errors import LaunchError
+
+# A SuperNode gives up a question after 30 seconds.
+WAIT_MILLISECONDS = 25_000
+_SETTINGS, _WAIT = "SQLITE_PRAGMAS", "busy_timeout"
+
+
+def wait_for_database() -> None:
+    """Make Flower wait longer for its turn to write.
+
+    Raises LaunchError: this Flower has no such setting.
+    """
+    settings = dict(getattr(sql_mixin, _SETTINGS, ()))
+    if _WAIT not in settings:
+        raise LaunchError(
+            f"the SuperLink of Flower {package_version} has no {_SETTINGS} with {_WAIT}: install the Flower "
+            "of uv.lock, or read sql_mixin.py of this one and change deploy/superlink.py"
+        )
+    setattr(sql_mixin, _SETTINGS, tuple((settings | {_WAIT: str(WAIT_MILLISECONDS)}).items()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the SuperLink to its end; return the exit status, 2 where it is not started."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: start(words))
+
+
+def start(flower: Sequence[str]) -> None:
+    """Run Flower's SuperLink with these words, all of which are its own."""
+    wait_for_database()
+    sys.argv = ["flower-superlink", *flower]
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
