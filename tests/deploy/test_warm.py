@@ -174,7 +174,7 @@ def test_what_is_off_or_not_known_leaves_flowers_command(monkeypatch, caplog, na
         monkeypatch.setattr(warm, "entry_points", lambda **selected: [entry])
     main()
     assert ran == [0]
-    assert isinstance(run_superexec.time.sleep.__self__, Pauses)
+    assert isinstance(vars(run_superexec)["time"].sleep.__self__, Pauses)
     assert [each.getMessage() for each in caplog.records] == [
         f"no warm process, so every message starts {PROGRAM}: {reason}"
     ]
