@@ -5,9 +5,10 @@ same model with the same nodes three times, one after the other in this one call
 left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
 without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
 them a federation whose nodes have one, as by default, trains once with keys agreed ahead. With --brief only
-this one and Flower's SecAgg+ by Flower's own command are measured.
+this one and Flower's SecAgg+ by Flower's own command are measured, with --warm this one and Flower's SecAgg+
+by forks of our warm process, which need less memory.
 
-    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief] [OVERRIDE ...]
+    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief | --warm] [OVERRIDE ...]
 """
 
 import os
@@ -120,12 +121,13 @@ def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
 
 def main() -> None:
     """Measure and show the table."""
-    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False)
+    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False)
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
     measured = guarded(options.nodes, overrides)
-    for said, processes in (("", WARM), (OFF, "Flower's command"))[options.brief :]:
+    brief, both = options.brief or options.warm, (("", WARM), (OFF, "Flower's command"))
+    for said, processes in both[:1] if options.warm else both[options.brief :]:
         os.environ[WARM_VARIABLE] = said
-        measured += contenders(options.nodes, options.rounds, overrides, processes, options.brief)
+        measured += contenders(options.nodes, options.rounds, overrides, processes, brief)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
     headings = (
         *("messages are handled in", "processor seconds a message", "MB a node"),
