@@ -95,7 +95,8 @@ def provide_images(*, stand_ins: bool, torch_backend: str) -> str:
     )
     label = call("docker", "image", "inspect", names[0], "--format", "{{json .Config.Labels}}")
     python = call("docker", "run", "--rm", "--entrypoint", "python", build["image"], "--version").strip()
-    kind = "stand-ins on Debian" if BASE in label else "Flower's own"
+    there = "some that were there" if stand_ins else "Flower's own"
+    kind = "stand-ins on Debian" if BASE in label else there
     return f"{kind}, {python}, PyTorch for {torch_backend or 'CUDA'}"
 
 
