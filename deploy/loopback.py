@@ -30,6 +30,8 @@ from deploy.topology import (
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
+    TASK_POLL_SECONDS,
+    TASK_POLL_VARIABLE,
     Service,
     services,
 )
@@ -42,6 +44,8 @@ from gdpfed.runs.file_formats import CONFIG_FILE
 from gdpfed.runs.paths import ADDRESSES, named_paths
 
 POLL_SECONDS = 0.25
+# A question for work takes some 8 ms of a processor, which all nodes share here.
+NODE_POLL_SECONDS = 0.025
 START_SECONDS = 180.0
 OPERATE_LOG = "operate.log"
 OPERATOR = "operator"
@@ -133,9 +137,15 @@ class LoopbackFederation:
     def __exit__(self, *error: object) -> None:
         self.home.__exit__(*error)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of every service."""
+        seconds = max(TASK_POLL_SECONDS, NODE_POLL_SECONDS * len(self.federation.nodes))
+        return ENVIRONMENT | {TASK_POLL_VARIABLE: f"{seconds:g}"}
+
     def start(self, name: str) -> None:
         """Start a service that is not running."""
-        command, environment, folder = self.services[name].command, ENVIRONMENT, f"{name}/home"
+        command, environment, folder = self.services[name].command, self.environment, f"{name}/home"
         if self.services[name].runs_app and self.walled:
             environment = environment | dict.fromkeys(OWN_FOLDERS, str(self.home.path / folder))
             command = self.behind_the_wall(name, command, [*environment, *VARIABLES])

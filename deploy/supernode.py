@@ -31,7 +31,6 @@ from flwr.supernode import start_client_internal as client
 from flwr.supernode.cli.flower_supernode import flower_supernode
 
 from deploy.options import exit_status
-from deploy.warm import pause_after
 from gdpfed.errors import InputError, LaunchError
 from gdpfed.federation.node.allowed_overrides import check_overrides, refuse_overrides
 from gdpfed.files import read_regular, write_whole
@@ -39,7 +38,9 @@ from gdpfed.identities import public_key_of, read_roster
 from gdpfed.signed_apps import AppSignatureError, AppStatement, release_of, signed_in
 
 SEEN_FILE = "seen.json"
-ASK_SECONDS, AWAKE_SECONDS = 0.5, 60.0
+ASK_SECONDS, MOST_SECONDS, AWAKE_SECONDS = 0.5, 3.0, 60.0
+# In units of the time that the SuperLink took to answer.
+PAUSE_PER_ANSWER = 20.0
 _PULL = "_pull_and_store_message"
 _REFUSAL = "FAB_VERIFICATION_ERROR"
 _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
@@ -170,7 +171,7 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
                 return run_id
             if now >= awake_until:
                 return None
-            time.sleep(pause_after(now - asked, ASK_SECONDS))
+            time.sleep(min(max(ASK_SECONDS, PAUSE_PER_ANSWER * (now - asked)), MOST_SECONDS))
 
     return ask
 

@@ -55,7 +55,7 @@ LEDGER_FILE = "ledger.json"
 DATABASE = "superlink.db"
 
 # Each program asks for work this often; Flower's default is a second.
-TASK_POLL_SECONDS = 0.2
+TASK_POLL_VARIABLE, TASK_POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", 0.2
 
 # On a poor line Flower gives up a chunk that takes three minutes; its own are five times as large.
 CHUNK_BYTES = 1 << 20
@@ -64,7 +64,7 @@ ENVIRONMENT = {
     "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE": str(CHUNK_BYTES),
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(TASK_POLL_SECONDS),
+    TASK_POLL_VARIABLE: str(TASK_POLL_SECONDS),
     "FLWR_TELEMETRY_ENABLED": "0",
 }
 

@@ -4,8 +4,7 @@ Flower starts ``flwr-clientapp`` anew for every message, and nearly all of its p
 Here a server has them done, and each message is a fork of it. The server handles no message and runs no code
 of an app: what one message leaves in memory, no other sees, as with a process of its own. Arguments are those
 of ``flower-superexec``, after ``--trains`` where the app trains; environment, folder, limits and output of a
-message are the SuperExec's, as before. The SuperExec asks for messages less often where an answer takes long,
-as on a host that many nodes share.
+message are the SuperExec's, as before.
 
 ``GDPFED_WARM=off``, a Flower that is not known here, or a server that has ended leave the ordinary command,
 which the log says in one line.
@@ -24,7 +23,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,8 +36,6 @@ WARM_VARIABLE, OFF = "GDPFED_WARM", "off"
 KNOWN_FLOWER = ("1.41.0", "1.42.0")
 PROGRAM, KNOWN_ENTRY = "flwr-clientapp", "flwr.supernode.cli:flwr_clientapp"
 TRAINS = "--trains"
-# A pause between two questions, in units of the time that the answer took; and the longest in seconds.
-PAUSE_PER_ANSWER, MOST_SECONDS = 20.0, 3.0
 # Packages of others, where they are installed; the app's own code comes with each run. First what Flower
 # loads late, then what an app needs that answers for the node itself, which ``--trains`` says.
 IMPORTED_AHEAD = ("httpcore",)
@@ -77,33 +73,14 @@ def main() -> None:
         requests.close()
     from flwr.supercore import log
     from flwr.supercore.cli import flower_superexec
-    from flwr.supercore.superexec import run_superexec
     from flwr.supercore.superexec.executor import subprocess_executor
 
-    vars(run_superexec)["time"] = SimpleNamespace(sleep=Pauses().sleep)
     if server is None:
         log(WARNING, "no warm process, so every message starts %s: %s", PROGRAM, reason)
     else:
         launcher = SimpleNamespace(Popen=Launcher(server).start, DEVNULL=subprocess.DEVNULL)
         vars(subprocess_executor)["subprocess"] = launcher
     flower_superexec()
-
-
-def pause_after(answer_seconds: float, least: float) -> float:
-    """How many seconds to pause after an answer that took so long: ``least``, or more after a slow one."""
-    return min(max(least, PAUSE_PER_ANSWER * answer_seconds), MOST_SECONDS)
-
-
-class Pauses:
-    """Sleeps in a loop that asks and then pauses, and longer after a slow answer."""
-
-    def __init__(self) -> None:
-        self._woke = time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep ``seconds`` or longer: since the last pause, the loop has waited for an answer."""
-        time.sleep(pause_after(time.monotonic() - self._woke, seconds))
-        self._woke = time.monotonic()
 
 
 def why_off() -> str:

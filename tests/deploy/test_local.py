@@ -12,7 +12,8 @@ import pytest
 
 from deploy import confine, local
 from deploy.federation import Federation
-from deploy.loopback import Named, copy_examples
+from deploy.loopback import LoopbackFederation, Named, copy_examples
+from deploy.topology import TASK_POLL_VARIABLE
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
 
@@ -139,3 +140,9 @@ def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch,
     (tmp_path / "site-3.npz").touch()
     assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
     assert "has 4 files of 2 kinds for 3 nodes: put one file of examples a node" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(3, 0.2), (6, 0.2), (24, 0.6)])
+def test_of_many_nodes_on_one_machine_each_asks_for_work_less_often(nodes, seconds):
+    environment = LoopbackFederation(Federation.of(nodes)).environment
+    assert float(environment[TASK_POLL_VARIABLE]) == pytest.approx(seconds)

@@ -20,12 +20,13 @@ from deploy.superlink_client import SuperLinkError
 from deploy.supernode import (
     ASK_SECONDS,
     AWAKE_SECONDS,
+    MOST_SECONDS,
+    PAUSE_PER_ANSWER,
     AppGate,
     check_flower,
     guarded,
     often,
 )
-from deploy.warm import MOST_SECONDS, PAUSE_PER_ANSWER
 from gdpfed.errors import InputError, LaunchError
 from gdpfed.identities import signed_roster
 from gdpfed.signed_apps import SignedApp, sign_app

@@ -14,22 +14,11 @@ import tomllib
 import flwr.supercore.cli
 import psutil
 import pytest
-from flwr.supercore.superexec import run_superexec
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from deploy import warm
-from deploy.warm import (
-    KNOWN_FLOWER,
-    MOST_SECONDS,
-    PAUSE_PER_ANSWER,
-    PROGRAM,
-    WARM_VARIABLE,
-    Launcher,
-    Pauses,
-    install_once,
-    main,
-)
+from deploy.warm import KNOWN_FLOWER, PROGRAM, WARM_VARIABLE, Launcher, install_once, main
 from gdpfed.launch.home import PROJECT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is for Linux")
@@ -160,7 +149,6 @@ def test_every_flower_that_the_project_takes_is_known():
 )
 def test_what_is_off_or_not_known_leaves_flowers_command(monkeypatch, caplog, name, value, reason):
     ran = []
-    monkeypatch.setattr(run_superexec, "time", time)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(flwr.supercore.cli, "flower_superexec", lambda: ran.append(0))
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("there is nothing to fork"))
@@ -174,7 +162,6 @@ def test_what_is_off_or_not_known_leaves_flowers_command(monkeypatch, caplog, na
         monkeypatch.setattr(warm, "entry_points", lambda **selected: [entry])
     main()
     assert ran == [0]
-    assert isinstance(vars(run_superexec)["time"].sleep.__self__, Pauses)
     assert [each.getMessage() for each in caplog.records] == [
         f"no warm process, so every message starts {PROGRAM}: {reason}"
     ]
@@ -194,23 +181,3 @@ def test_a_bundle_is_unpacked_once(monkeypatch, tmp_path):
     first = installed(b"one", skip_prompt=True)
     assert installed(b"one", skip_prompt=True) == first != installed(b"two", skip_prompt=True)
     assert unpacked == [b"one", b"two"]
-
-
-@pytest.mark.parametrize(
-    ("answer_seconds", "pause"), [(0.0, 0.2), (0.05, 0.05 * PAUSE_PER_ANSWER), (1.0, MOST_SECONDS)]
-)
-def test_a_slow_answer_makes_the_pause_longer(monkeypatch, answer_seconds, pause):
-    """As ``while True: ask(); time.sleep(0.2)`` in a SuperExec; a long pause is not taken for an answer."""
-    clock, slept = [1000.0], []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        clock[0] += seconds
-
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("time.sleep", sleep)
-    pauses = Pauses()
-    for _ in range(3):
-        clock[0] += answer_seconds
-        pauses.sleep(0.2)
-    assert slept == pytest.approx([pause] * 3)
