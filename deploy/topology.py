@@ -45,10 +45,7 @@ STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "
 SEEN, APP_SIGNATURE = "seen", "app.fab.signature"
 SIGNED_SUPERNODE = ("python", "-m", "deploy.supernode")
 PATIENT_SUPERLINK = ("python", "-m", "deploy.superlink")
-KINDS: dict[tuple[str, ...], str] = {
-    SIGNED_SUPERNODE: "flower-supernode",
-    PATIENT_SUPERLINK: "flower-superlink",
-}
+KINDS = {SIGNED_SUPERNODE[-1]: "flower-supernode", PATIENT_SUPERLINK[-1]: "flower-superlink"}
 SOCKET_FILE = "guard.sock"
 RELAY = "relay"
 LEDGER_FILE = "ledger.json"
@@ -143,7 +140,7 @@ class Service:
             return GUARD
         if self.runs_app:
             return "flower-superexec" if self.trains else RELAY
-        return KINDS.get(self.command[:3], self.command[0])
+        return KINDS.get(self.command[2], self.command[0])
 
 
 def services(federation: Federation, place: Placement) -> tuple[Service, ...]:
