@@ -119,6 +119,14 @@ def epsilon_lower_bounds(
     return [figure for figure in figures if figure is not None]
 
 
+def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
+    """The views against which a plan states something, of `VIEWS`."""
+    if plan.mechanism.against_everyone:
+        return "everyone", "model"
+    sums = "updates" if plan.works == ("dp_sgd",) else "sums"
+    return (sums, "model") if plan.mechanism.record_groups(0) else (sums, "server", "model")
+
+
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
     part = parts_of(plan)[group]
     records = plan.mechanism.record_groups(part.group)
@@ -131,7 +139,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
     ratio = batch_ratio if records else likelihood_ratio
     sums = [[attack(transcript, rounds) for transcript in runs] for attack in (ratio, most_alike)]
     claims = [
-        _Claim("updates" if plan.works == ("dp_sgd",) else "sums", curve, stated, sums),
+        _Claim(views_of(plan)[0], curve, stated, sums),
         _Claim("model", curve, stated, [[released_model(transcript, rounds) for transcript in runs]]),
     ]
     if records:
@@ -157,8 +165,11 @@ def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int,
     cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
     stated = epsilon_against_server(cost, plan.delta)
-    attacks = (under_planned_noise, under_measured_noise, most_alike)
-    sums = [[attack(transcript, rounds) for transcript in runs] for attack in attacks]
+    sums = [
+        [under_planned_noise(transcript, rounds) for transcript in runs],
+        under_measured_noise(runs, rounds),
+        [most_alike(transcript, rounds) for transcript in runs],
+    ]
     models = [[released_model(transcript, rounds) for transcript in runs]]
     return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
 

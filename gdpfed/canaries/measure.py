@@ -2,7 +2,7 @@
 
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,9 @@ from gdpfed.canaries.canary import (
     parts_of,
     random_directions,
 )
-from gdpfed.canaries.lower_bounds import EpsilonLowerBound, epsilon_lower_bounds
+from gdpfed.canaries.lower_bounds import EpsilonLowerBound, epsilon_lower_bounds, views_of
+from gdpfed.canaries.program_check import NotComputed, ProgramCheck
+from gdpfed.canaries.program_checks import program_checks
 from gdpfed.canaries.record_canaries import RecordCanaries, RecordCanaryEngine, choose_records
 from gdpfed.canaries.transcript import ReleasedModels, TellResult, Transcript, WatchedFleet
 from gdpfed.errors import ConfigError
@@ -75,8 +77,14 @@ class Settings:
 class Measurement:
     """All figures, and how they were made.
 
-    `budgets`: of the groups of clients or, where records are protected, of records. `delta`: of every figure.
-    `unit`: whose presence the figures are about. `sums_revealed`: in all runs.
+    Attributes:
+        budgets: of the groups of clients or, where records are protected, of records.
+        delta: of every figure.
+        unit: whose presence the figures are about.
+        sums_revealed: in all runs.
+        figures: bounds on epsilon.
+        checks: what the program did, beside its plan.
+        not_computed: the views and checks that should be there and are not.
     """
 
     method: str
@@ -87,22 +95,18 @@ class Measurement:
     num_rounds: int
     sums_revealed: int
     figures: tuple[EpsilonLowerBound, ...]
+    checks: tuple[ProgramCheck, ...] = ()
+    not_computed: tuple[NotComputed, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether something was measured, and nothing above what is stated."""
-        return self.sums_revealed > 0 and all(figure.held for figure in self.figures)
+        """Whether something was measured, nothing above what is stated, and nothing unlike the plan."""
+        return self.sums_revealed > 0 and all(each.held for each in (*self.figures, *self.checks))
 
     @property
-    def found_below(self) -> float:
-        """The part of the plan's noise below which so many canaries would most likely have shown a fault.
-
-        Of every group the view that tells most, and of the groups the one about which least was told; noise
-        of a part s of the plan's multiplies what canaries show by 1 / s.
-        """
-        groups = {each.group for each in self.final}
-        told = [max(each.scale for each in self.final if each.group == group) for group in groups]
-        return min(told, default=0.0)
+    def complete(self) -> bool:
+        """Whether everything was computed that the plan has a view or a check for."""
+        return not self.not_computed
 
     @property
     def final(self) -> list[EpsilonLowerBound]:
@@ -133,9 +137,10 @@ def measure(
             announce(number + 1)
     num_rounds = plan.num_rounds
     marks = sorted({max(1, round(num_rounds * k / settings.marks)) for k in range(1, settings.marks + 1)})
-    figures = epsilon_lower_bounds(
-        runs, plan, marks, 1 - settings.confidence, independent=settings.kind == "dirac"
-    )
+    # Figures and checks have half of the probability of a false alarm each.
+    significance = (1 - settings.confidence) / 2
+    figures = epsilon_lower_bounds(runs, plan, marks, significance, independent=settings.kind == "dirac")
+    looked = program_checks(runs, plan, significance)
     return Measurement(
         method=prepared.method.name,
         settings=settings,
@@ -145,7 +150,22 @@ def measure(
         num_rounds=num_rounds,
         sums_revealed=sum(len(transcript.sums) for transcript in runs),
         figures=tuple(figures),
+        checks=tuple(each for each in looked if isinstance(each, ProgramCheck)),
+        not_computed=(
+            *_missing_views(plan, figures),
+            *(each for each in looked if isinstance(each, NotComputed)),
+        ),
     )
+
+
+def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> Iterator[NotComputed]:
+    """The views of which there is no figure after the last round."""
+    there = {(each.group, each.view) for each in figures if each.rounds == plan.num_rounds}
+    for group in range(len(parts_of(plan))):
+        for view in views_of(plan):
+            if (group, view) not in there:
+                why = "no canary that this view says something of was in a sum, or all or none were present"
+                yield NotComputed(view=view, of=f"group {group}", why=why, remedy="more --runs")
 
 
 def _prepared(config: Config, settings: Settings) -> PreparedRun:

@@ -7,7 +7,9 @@ canary's projections of all sums, x what its turns move them by and K the covari
 x^T K^-1 (y - x / 2) for presence against absence: the best test there is (Neyman, Pearson).
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from scipy.stats import binom
 
 from gdpfed.canaries.bounds import Scores
 from gdpfed.canaries.canary import Vectors, parts_of
+from gdpfed.canaries.noise_tests import shrunk_covariance
 from gdpfed.canaries.transcript import RevealedSum, Transcript
 from gdpfed.privacy.group_plan import RoundRange
 from gdpfed.privacy.mechanisms.record_sums import records_of
@@ -146,58 +149,93 @@ def _up_to(transcript: Transcript, rounds: int) -> list[RevealedSum]:
 
 # Of every so many canaries one tells its coin, to measure the noise by.
 TOLD_OF = 3
-# So many of them a round make a covariance.
-LEAST_TOLD = 4
-LEAST_STREAM_NOISE = 1e-6
 
 
 def under_planned_noise(transcript: Transcript, rounds: int) -> Scores:
     """The log likelihood ratio under the noise that the plan says: K = s^2 (I - N)(I - N)^T."""
-    plan, scores = transcript.plan, np.full(len(transcript.canaries.clients), np.nan)
-    for group, ours, there, y, x in _streams(transcript, rounds):
-        taken_back = np.eye(plan.num_rounds)
-        for lag, tap in enumerate(plan.mechanism.taps_of(group), start=1):
-            taken_back -= tap * np.eye(plan.num_rounds, k=-lag)
-        # What a sum that was thrown away carried is taken back nowhere.
-        root = plan.groups[group].noise_stddev * taken_back[np.ix_(there, there)]
-        scores[ours] = _told(transcript, root, y, x)
+    scores = np.full(len(transcript.canaries.clients), np.nan)
+    for each in _streams(transcript, rounds):
+        scores[each.ours] = _told(transcript, each.root, each.y, each.x)
     return scores
 
 
-def under_measured_noise(transcript: Transcript, rounds: int) -> Scores:
-    """The same under the noise that is really there: its K is measured on one canary in three.
+def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores]:
+    """The same under the noise that is really there, of every run.
 
-    These tell their coins, and have no score; the others' scores do not depend on each other then. All say
-    nothing where they are too few. Noise that is correlated otherwise than planned is seen here.
+    K is measured on what nobody moves, in all runs and, where groups are in one sum, in all groups: on the
+    coordinates without a canary, and on one canary in three. These canaries tell their coins, and have no
+    score; the others' scores do not depend on each other then. The fewer there are, the more K is the plan's.
     """
-    canaries, scores = transcript.canaries, np.full(len(transcript.canaries.clients), np.nan)
-    for group, ours, there, y, x in _streams(transcript, rounds):
-        told = np.arange(len(ours)) % TOLD_OF == 0
-        if told.sum() < LEAST_TOLD * len(there):
-            continue
-        noise = y[:, told] - canaries.signs[ours[told]] * x[:, told]
-        least = LEAST_STREAM_NOISE * transcript.plan.groups[group].noise_stddev
-        covariance = noise @ noise.T / told.sum() + least**2 * np.eye(len(there))
-        scores[ours[~told]] = _told(transcript, np.linalg.cholesky(covariance), y[:, ~told], x[:, ~told])
+    plan, found = runs[0].plan, defaultdict[int, list[tuple[Sequence[int], Vectors]]](list)
+    streams = [list(_streams(transcript, rounds)) for transcript in runs]
+    for transcript, of_run in zip(runs, streams, strict=True):
+        for each in of_run:
+            told = _tells(each)
+            noise = each.y[:, told] - transcript.canaries.signs[each.ours[told]] * each.x[:, told]
+            if each.group == 0 or not plan.one_sum:
+                noise = np.concatenate([noise, each.still], axis=1)
+            white = solve_triangular(each.root, noise, lower=True)
+            found[0 if plan.one_sum else each.group].append((each.there, white))
+    measured = {group: shrunk_covariance(of_group, plan.num_rounds) for group, of_group in found.items()}
+    scores = []
+    for transcript, of_run in zip(runs, streams, strict=True):
+        of_all = np.full(len(transcript.canaries.clients), np.nan)
+        for each in of_run:
+            others, there = ~_tells(each), np.ix_(each.there, each.there)
+            root = each.root @ np.linalg.cholesky(measured[0 if plan.one_sum else each.group][there])
+            of_all[each.ours[others]] = _told(transcript, root, each.y[:, others], each.x[:, others])
+        scores.append(of_all)
     return scores
 
 
-def _streams(
-    transcript: Transcript, rounds: int
-) -> Iterator[tuple[int, npt.NDArray[np.int64], list[int], Vectors, Vectors]]:
-    """Of each group its canaries, the rounds with a sum, and by round and canary projections and moves."""
-    for group, planned in enumerate(transcript.plan.groups):
+class _Stream(NamedTuple):
+    """What one group's canaries are in.
+
+    Attributes:
+        group: of the plan.
+        ours: its canaries, shape (m,).
+        there: the rounds with a sum.
+        y, x: projections and moves by round and canary.
+        still: the sums where no canary moves anything, by round and coordinate.
+        root: root root^T is the planned covariance of the noise.
+    """
+
+    group: int
+    ours: npt.NDArray[np.int64]
+    there: list[int]
+    y: Vectors
+    x: Vectors
+    still: Vectors
+    root: Vectors
+
+
+def _tells(each: _Stream) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.arange(len(each.ours)) % TOLD_OF == 0)
+
+
+def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
+    plan = transcript.plan
+    for group, planned in enumerate(plan.groups):
         ours = np.flatnonzero(transcript.canaries.groups == group)
         sums = [each for each in transcript.sums if each.round_index < rounds and group in each.groups]
         there = sorted({each.round_index for each in sums})
         if not there or not len(ours):
             continue
         y, x = np.zeros((2, len(there), len(ours)))
+        # A coordinate of an absent canary would tell its coin.
+        free = ~np.isin(transcript.watched, transcript.coordinates)
+        still = np.zeros((len(there), int(free.sum())))
         for row, index in enumerate(there):
             of_round = [each for each in sums if each.round_index == index]
             y[row] = np.mean([each.projections[ours] for each in of_round], axis=0)
             x[row] = np.any([each.asked[ours] for each in of_round], axis=0) * planned.clipping_norm
-        yield group, ours, there, y, x
+            still[row] = np.mean([each.pure_noise[free] for each in of_round], axis=0)
+        taken_back = np.eye(plan.num_rounds)
+        for lag, tap in enumerate(plan.mechanism.taps_of(group), start=1):
+            taken_back -= tap * np.eye(plan.num_rounds, k=-lag)
+        # What a sum that was thrown away carried is taken back nowhere.
+        root = planned.noise_stddev * taken_back[np.ix_(there, there)]
+        yield _Stream(group, ours, there, y, x, still, root)
 
 
 def _told(transcript: Transcript, root: Vectors, y: Vectors, x: Vectors) -> Scores:

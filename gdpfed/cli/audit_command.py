@@ -119,8 +119,8 @@ COMMAND = Command(
     description=(
         "Read a run's files, or a node's own ledger, compute every figure anew without the code that made "
         "them, and say whether every budget held. Or, with --canaries, simulate runs in which known vectors "
-        "are hidden, and measure how well what comes out tells who was there. Exit status 0: the statement "
-        "held; 1: not."
+        "are hidden, measure how well what comes out tells who was there, and look at what the program did. "
+        "Exit status 0: the statement held; 1: not; 3, with --canaries: not everything could be computed."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

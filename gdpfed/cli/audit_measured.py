@@ -25,6 +25,7 @@ from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared
 from gdpfed.runs.resume import load_run
 
 MARKS_IN_PICTURE = 8
+NOT_ALL_COMPUTED = 3
 SEEN_BY = {
     "sums": "all sums",
     "server": "server",
@@ -36,7 +37,11 @@ JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 
 def measure_canaries(options: argparse.Namespace) -> int:
-    """Carry out the command; exit status 0 where nothing above what is stated was measured, else 1."""
+    """Carry out the command, and return its exit status.
+
+    0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
+    where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
+    """
     config = _configuration(options.overrides)
     settings = Settings(
         kind=options.kind,
@@ -70,7 +75,9 @@ def measure_canaries(options: argparse.Namespace) -> int:
         print(_as_json(measurement))
     else:
         _show(console, measurement, options.output)
-    return 0 if measurement.passed else 1
+    if not measurement.passed:
+        return 1
+    return 0 if measurement.complete else NOT_ALL_COMPUTED
 
 
 def _configuration(words: Sequence[str]) -> Config:
@@ -93,23 +100,65 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _as_json(measurement: Measurement) -> str:
-    figures = [asdict(each) | {"held": each.held} for each in measurement.figures]
     whole = asdict(measurement) | {
-        "figures": figures,
+        "figures": [asdict(each) | {"held": each.held} for each in measurement.figures],
+        "checks": [asdict(each) | {"held": each.held} for each in measurement.checks],
         "passed": measurement.passed,
-        "found_below": measurement.found_below,
+        "complete": measurement.complete,
     }
     return json.dumps(without_infinity(whole), indent=2, allow_nan=False)
 
 
-def _found(measurement: Measurement) -> str:
-    """What a test that has passed would have found."""
-    below = measurement.found_below
-    if below <= 0.0:
-        return "With these canaries it would not have found missing noise either: give more --runs."
-    return (
-        f"With these canaries it would have found noise below about {below:.2f} of the plan's in every group."
+def _figures_table(measurement: Measurement) -> Fitted:
+    """Stated and measured epsilon, a line for each view of each group, whether it was computed or not."""
+    rows = [
+        (
+            str(each.group),
+            SEEN_BY[each.view] + ("" if each.participations is None else f", K={each.participations}"),
+            f"{each.stated:.3g}",
+            f"{each.measured:.3g}",
+            f"{100 * each.measured / each.stated:.0f} %",
+            f"{each.any_law:.3g}",
+            str(each.num_canaries),
+            "yes" if each.held else "NO",
+        )
+        for each in measurement.final
+    ]
+    rows += [
+        (each.of.removeprefix("group "), SEEN_BY[each.view], *["-"] * 5, "not computed")
+        for each in measurement.not_computed
+        if each.view in SEEN_BY
+    ]
+    return Fitted(
+        rich_table(
+            f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}",
+            ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"),
+            rows,
+            left=("seen by",),
+        )
     )
+
+
+def _checks_table(measurement: Measurement) -> Fitted:
+    """What the program did beside its plan, a line for each check, whether it was computed or not."""
+    rows = [
+        (
+            each.looked_at,
+            each.of,
+            each.measured,
+            each.would_find,
+            str(each.num_values),
+            "yes" if each.held else "NO",
+        )
+        for each in measurement.checks
+    ]
+    rows += [
+        (each.view, each.of, "-", "-", "0", "not computed")
+        for each in measurement.not_computed
+        if each.view not in SEEN_BY
+    ]
+    headings = ("looked at", "of", "measured", "would find", "values", "as planned")
+    return Fitted(rich_table("what the program did", headings, rows, left=headings[:4]))
 
 
 def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
@@ -119,40 +168,39 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
         f"{settings.kind} canaries, {measurement.sums_revealed} sums revealed",
         highlight=False,
     )
-    table = rich_table(
-        f"epsilon at delta {measurement.delta:.3g}, per {measurement.unit}",
-        ("group", "seen by", "stated", "measured", "of it", "any law", "canaries", "held"),
-        [
-            (
-                str(each.group),
-                SEEN_BY[each.view] + ("" if each.participations is None else f", K={each.participations}"),
-                f"{each.stated:.3g}",
-                f"{each.measured:.3g}",
-                f"{100 * each.measured / each.stated:.0f} %",
-                f"{each.any_law:.3g}",
-                str(each.num_canaries),
-                "yes" if each.held else "NO",
-            )
-            for each in measurement.final
-        ],
-        left=("seen by",),
-    )
-    console.print(Fitted(table))
+    console.print(_figures_table(measurement))
     console.print(
-        f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of all figures. Far "
-        "below what is stated it says that the test was weak (give more --runs), not that privacy is better. "
-        "any law: the same without the shape of the plan's losses.",
+        f"measured: less is ruled out, with confidence {100 * settings.confidence:g} % of both tables "
+        "together. Far below what is stated it says that the test was weak (give more --runs), not that "
+        "privacy is better. any law: the same without the shape of the plan's losses.",
         highlight=False,
     )
+    console.print(_checks_table(measurement))
+    console.print(
+        "would find: the smallest fault of this kind that so many runs find, 95 times in 100. A fault of "
+        "another kind is not looked for.",
+        highlight=False,
+    )
+    for check in measurement.checks:
+        if check.wrong:
+            console.print(f"wrong, {check.looked_at} of {check.of}: {check.wrong}", highlight=False)
+    for each in measurement.not_computed:
+        name = SEEN_BY.get(each.view, each.view)
+        console.print(
+            f"not computed, {name} of {each.of}: {each.why}. It takes {each.remedy}.", highlight=False
+        )
     if output is not None:
         console.print(f"The figures and a picture are in {output}", soft_wrap=True, highlight=False)
     if not measurement.sums_revealed:
         console.print("No sum was revealed, so nothing was measured. The statement is NOT confirmed.")
-    elif measurement.passed:
-        console.print("Nothing above what is stated was measured.")
-        console.print(_found(measurement), highlight=False)
-    else:
+    elif not all(figure.held for figure in measurement.figures):
         console.print("More was measured than is stated: the statement does NOT hold.")
+    elif not measurement.passed:
+        console.print("The program does NOT do what its plan says.")
+    elif not measurement.complete:
+        console.print("Nothing wrong was found, and NOT everything was looked at.")
+    else:
+        console.print("Nothing above what is stated was measured, and nothing unlike the plan was seen.")
 
 
 ATTACK_HEADINGS = (

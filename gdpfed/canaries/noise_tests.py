@@ -1,0 +1,245 @@
+"""Tests of noise where nothing else is: how much there is, and what rounds and sums have in common.
+
+All are of values that are normal under the plan. Where a program has more noise than its plan, or noise whose
+covariance is larger in the order of positive semidefinite matrices, each finds a fault no more often than of
+one that has the plan's: a sum of squares, whatever its weights, is only larger then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from scipy.linalg import solve_triangular
+
+from gdpfed.canaries.program_check import POWER
+
+Floats = npt.NDArray[np.float64]
+# Of the directions that are looked for, the noise on one half of the coordinates is no smaller than this.
+LEAST_VARIANCE = 1e-3
+# At most so many sums are compared with each other.
+MOST_SUMS = 1500
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseStream:
+    """The noise of the sums of one name in one run.
+
+    Attributes:
+        rounds: whose sums came out, ascending.
+        values: nan where there may be more than noise, shape (rounds, coordinates).
+        root: the covariance of a column is root root^T under the plan, lower triangular.
+    """
+
+    rounds: tuple[int, ...]
+    values: Floats
+    root: Floats
+
+    @cached_property
+    def white(self) -> Floats:
+        """The new noise of every round in units of its planned deviation: root^-1 times the values."""
+        if not np.any(self.root - np.diag(np.diag(self.root))):
+            return np.asarray(self.values / np.diag(self.root)[:, None])
+        found = np.full(self.values.shape, np.nan)
+        whole = np.isfinite(self.values).all(axis=0)
+        found[:, whole] = solve_triangular(self.root, self.values[:, whole], lower=True)
+        return found
+
+    @cached_property
+    def columns(self) -> Floats:
+        """The columns of `white` that have a value in every round."""
+        return self.white[:, np.isfinite(self.white).all(axis=0)]
+
+
+@dataclass(frozen=True)
+class NoiseTest:
+    """What a test of a sum of squares says.
+
+    Attributes:
+        share: standard deviation that was measured, in that of the plan.
+        p_value: at most how likely so little noise is under the plan.
+        would_find: the share below which a fault is found, with probability `POWER`.
+        num_values: how many squares were added up.
+    """
+
+    share: float
+    p_value: float
+    would_find: float
+    num_values: int
+
+
+def _of_squares(total: float, count: int, level: float) -> NoiseTest:
+    """The test that a sum of so many squares of deviation one is not too small: chi-square, exact."""
+    least = stats.chi2.ppf(level, count)
+    return NoiseTest(
+        share=float(np.sqrt(total / count)),
+        p_value=float(stats.chi2.cdf(total, count)),
+        would_find=float(np.sqrt(least / stats.chi2.ppf(POWER, count))),
+        num_values=count,
+    )
+
+
+def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
+    """Whether the new noise of all rounds and runs is as large as planned; None without a value."""
+    values = np.concatenate([each.white[np.isfinite(each.white)] for each in streams])
+    return _of_squares(float(values @ values), len(values), level) if len(values) else None
+
+
+def noise_over_rounds(
+    streams: Sequence[NoiseStream], turns: Sequence[Sequence[int]], num_rounds: int, level: float
+) -> NoiseTest | None:
+    """Whether a client that contributes in some rounds is hidden as well as planned, by whatever weights.
+
+    With x the rounds of a client and K the planned covariance, weights a tell (a^T x)^2 / (a^T S a) of it
+    under noise of covariance S, and no weights tell more than x^T K^-1 x under K. On every second coordinate
+    S is measured, and the client and the weights a = S^-1 x that tell most are chosen; on the others the
+    squares of a^T y are added up. So weights that nobody has thought of are found, and the test is exact.
+
+    Args:
+        streams: of every run, in which the sums of some rounds may be missing.
+        turns: the rounds of some clients.
+        num_rounds: T.
+        level: the probability of a false alarm.
+
+    Returns:
+        The test, with the share of the planned noise that is left against the best weights; None where no
+        client's rounds are there, or too few coordinates.
+    """
+    moves = np.zeros((num_rounds, len(turns)))
+    for number, rounds in enumerate(turns):
+        moves[list(rounds), number] = 1.0
+    learned = shrunk_covariance([(each.rounds, each.columns[:, ::2]) for each in streams], num_rounds)
+    seen, told = [], np.zeros((2, len(turns)))
+    for each in streams:
+        there = list(each.rounds)
+        moved = solve_triangular(each.root, moves[there], lower=True)
+        weights = np.linalg.solve(learned[np.ix_(there, there)], moved)
+        told += np.sum(moved * weights, axis=0), np.sum(moved * moved, axis=0)
+        seen.append((each.columns[:, 1::2], moved, weights))
+    if not np.any(told[1] > 0):
+        return None
+    best = int(np.argmax(np.divide(told[0], told[1], out=np.zeros(len(turns)), where=told[1] > 0)))
+    total, count = 0.0, 0
+    for values, moved, weights in seen:
+        x, a = moved[:, best], weights[:, best]
+        if not np.any(x):
+            continue
+        least = (a @ x) ** 2 / (x @ x)
+        total += float(np.sum((a @ values) ** 2)) / least
+        count += values.shape[1]
+    return _of_squares(total, count, level) if count else None
+
+
+def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_rounds: int) -> Floats:
+    """The covariance of white noise over rounds, shrunk to that of the plan by so much as it is uncertain.
+
+    ``streams`` are rounds and columns of new noise in units of its planned deviation, a run each. Of T rounds
+    and n columns it is (W + (T / n) I) / (1 + T / n), shape (T, T), with W the mean of the products.
+    """
+    found, counts = np.zeros((2, num_rounds, num_rounds))
+    for rounds, columns in streams:
+        there = np.ix_(list(rounds), list(rounds))
+        found[there] += columns @ columns.T
+        counts[there] += columns.shape[1]
+    mean = np.divide(found, counts, out=np.eye(num_rounds), where=counts > 0)
+    uncertain = num_rounds / max(1.0, float(counts.max()))
+    values, vectors = np.linalg.eigh((mean + uncertain * np.eye(num_rounds)) / (1 + uncertain))
+    return np.asarray((vectors * np.maximum(values, LEAST_VARIANCE)) @ vectors.T)
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """The two sums whose noise has most in common.
+
+    Attributes:
+        pair: their numbers.
+        correlation: of their noise.
+        p_value: at most how likely so much of it is of any pair, where noise is independent.
+        would_find: the correlation above which a pair is found, with probability `POWER`.
+        num_pairs: that were compared.
+    """
+
+    pair: tuple[int, int]
+    correlation: float
+    p_value: float
+    would_find: float
+    num_pairs: int
+
+
+def noise_in_common(noise: Floats, level: float) -> PairTest | None:
+    """Whether any two sums have noise in common: the correlation of every pair, by Student's t.
+
+    ``noise`` has the new noise of a sum a row, in the same coordinates; nan where there may be more than
+    noise. Under the plan the correlation r of n pairs of values, whose means are zero, has
+    r sqrt((n - 1) / (1 - r^2)) ~ t(n - 1). None for fewer than two sums.
+    """
+    there = np.isfinite(noise).astype(np.float64)
+    values = np.where(there > 0, noise, 0.0)
+    squares = values**2 @ there.T
+    first, second = np.triu_indices(len(noise), k=1)
+    counts = (there @ there.T)[first, second]
+    enough = counts > 2
+    first, second, counts = first[enough], second[enough], counts[enough]
+    if not len(first):
+        return None
+    lengths = np.sqrt(squares[first, second] * squares[second, first])
+    products = (values @ values.T)[first, second]
+    correlations = np.divide(products, lengths, out=np.zeros(len(first)), where=lengths > 0)
+    freedom = counts - 1
+    far = np.abs(correlations) * np.sqrt(freedom / np.maximum(1 - correlations**2, 1e-12))
+    p_values = 2 * stats.t.sf(far, freedom)
+    best = int(np.argmin(p_values))
+    least = stats.norm.isf(level / (2 * len(first))) + stats.norm.ppf(POWER)
+    return PairTest(
+        pair=(int(first[best]), int(second[best])),
+        correlation=float(correlations[best]),
+        p_value=min(1.0, float(p_values[best]) * len(first)),
+        would_find=float(min(1.0, np.tanh(least / np.sqrt(np.median(counts))))),
+        num_pairs=len(first),
+    )
+
+
+@dataclass(frozen=True)
+class LengthTest:
+    """How long contributions are.
+
+    Attributes:
+        length: in units of the bound.
+        p_value: at most how likely it is to see so much of contributions within the bound.
+        would_find: the length above which they are found, with probability `POWER`.
+        num_values: how many canaries were counted.
+    """
+
+    length: float
+    p_value: float
+    would_find: float
+    num_values: int
+
+
+def length_of_contributions(beyond: Floats, expected: Floats, level: float) -> LengthTest | None:
+    """Whether contributions are longer than their bound: Student's t of one number a canary, one-sided.
+
+    Args:
+        beyond: what every canary's projections have beyond its bound, by the weights of the best test of
+            whether it was there; under the plan normal, with one variance and mean zero, or less where it
+            contributes less. Shape (m,).
+        expected: what it has of a contribution of the bound, by the same weights, shape (m,).
+        level: the probability of a false alarm.
+
+    Returns:
+        The test; None of fewer than three canaries.
+    """
+    count = len(beyond)
+    if count < 3:
+        return None
+    error = float(np.std(beyond, ddof=1)) / np.sqrt(count)
+    per_bound, mean = float(np.mean(expected)), float(np.mean(beyond))
+    seen = (stats.t.isf(level, count - 1) + stats.norm.ppf(POWER)) * error
+    return LengthTest(
+        length=1 + mean / per_bound,
+        p_value=float(stats.t.sf(mean / max(error, 1e-300), count - 1)),
+        would_find=1 + float(seen) / per_bound,
+        num_values=count,
+    )
