@@ -317,14 +317,13 @@ def _twice(transcript: Transcript, m: int) -> str:
 def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     """Who was asked in every round of every run, against the law of samples, and the run's log."""
     of, group, wrong = f"group {m}", observed.plan.groups[m], ""
-    place = {client: number for number, client in enumerate(group.clients)}
-    samples, sizes, rates = [], [], []
+    samples, sizes, rates, ours = [], [], [], frozenset(group.clients)
     for transcript in observed.runs:
         by_round = defaultdict[int, set[int]](set)
         for each in transcript.sums:
-            by_round[each.round_index].update(place.keys() & set(each.clients))
-        for asked in by_round.values():
-            samples.append(np.isin(np.arange(len(place)), [place[client] for client in asked]))
+            by_round[each.round_index].update(ours.intersection(each.clients))
+        members = np.asarray(group.clients)
+        samples += [np.isin(members, list(asked)) for asked in by_round.values() if asked]
         for record in transcript.records:
             index, size = record.round - 1, record.cohort_sizes[m]
             sizes.append(size)
@@ -332,7 +331,6 @@ def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCom
             if by_round.get(index) and len(by_round[index]) != size:
                 wrong = f"round {record.round} asked {len(by_round[index])} clients, and its log says {size}"
         wrong = wrong or _twice(transcript, m)
-    samples = [each for each in samples if each.any()]
     test = law_of_samples(samples, sizes, rates, level) if sizes else None
     if test is None:
         return observed.missing(SAMPLES, of, "fewer than two samples were drawn")
@@ -342,7 +340,8 @@ def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCom
         looked_at=SAMPLES,
         of=of,
         measured=(
-            f"rate {test.rate:.3f} of {test.planned:.3f}; two share {test.shared}, {test.expected:.1f} expected"
+            f"rate {test.rate:.3f} of {test.planned:.3f}; two share {test.shared}, "
+            f"{test.expected:.1f} expected"
         ),
         would_find=f"two that share {test.would_find_shared}; a rate above {test.would_find_rate:.3f}",
         num_values=test.num_samples,

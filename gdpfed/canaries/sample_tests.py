@@ -73,10 +73,10 @@ def law_of_samples(
 ) -> SampleTest | None:
     """Whether samples are drawn anew in every round, at the planned rate, and everybody alike.
 
-    Given their sizes, two samples that are drawn apart from each other have a hypergeometric number of clients
-    in common, whatever the law of the sizes. How often a client is drawn in all rounds, and how many are drawn
-    in all, are sums of independent trials of different rates; their tails are at most exp(-n D(k / n || p))
-    with p the mean rate (Hoeffding, 1963, Theorem 1).
+    Given their sizes, two samples that are drawn apart from each other have a hypergeometric number of
+    clients in common, whatever the law of the sizes. How often a client is drawn in all rounds, and how many
+    are drawn in all, are sums of independent trials of different rates; their tails are at most
+    exp(-n D(k / n || p)) with p the mean rate (Hoeffding, 1963, Theorem 1).
 
     Args:
         samples: whom of the group each round of each run asked; of those rounds that asked anybody.

@@ -1,0 +1,113 @@
+"""With how many canaries and in how many seconds each kind of fault is found, with masks and without.
+
+Runs are doubled until `gdpfed audit --canaries` finds the fault, or a measurement takes longer than allowed.
+Each is counted as found only by a check that looks for its kind; the last column says whether the bounds on
+epsilon, without the checks of the program, find it in as many runs.
+
+    python -m benchmarks.canary_power [--seconds 300] [--write docs/privacy.md]
+"""
+
+from collections.abc import Iterator, Sequence
+
+from rich.progress import track
+
+from benchmarks.harness import CONSOLE, noted, publish, read_options, three
+from conf.load import load
+from conf.schema import Config
+from gdpfed.canaries.measure import Measurement, Settings, measure
+from gdpfed.report.console import Table
+from testing.planted_faults import PLANTED_FAULTS, PlantedFault, planted
+
+SMALL = (
+    "method=gdpfed_star",
+    "dataset=digits",
+    "run.num_rounds=8",
+    "privacy.sampling_rate=0.25",
+    "privacy.budgets=[1,3]",
+)
+# Sessions of masked sums cost most of the time, so fewer clients have them.
+CLIENTS, MASKED_CLIENTS = 150, 60
+MOST_RUNS = 256
+NOTHING_RUNS = 20
+HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by", "bounds alone")
+
+
+def population(against: str, *, masked: bool) -> Config:
+    """The runs that have a fault."""
+    clients = MASKED_CLIENTS if masked else CLIENTS
+    words = [*SMALL, f"privacy.against={against}", f"dataset.num_clients={clients}"]
+    return load(words if masked else [*words, "secagg=off"])
+
+
+def finders(measurement: Measurement, fault: PlantedFault) -> list[str]:
+    """The checks that look for the kind of the fault and have found it."""
+    wrong = {check.looked_at for check in measurement.checks if not check.held}
+    return [each for each in fault.looked_at if each in wrong]
+
+
+def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bool) -> tuple[str, ...]:
+    """The fewest runs, of a power of two, in which a fault is found."""
+    config, runs, times = population(fault.against, masked=masked), 1, list[float]()
+    while True:
+        with planted(fault, masked=masked), noted(times):
+            measurement = measure(config, Settings(num_runs=runs))
+        if (by := finders(measurement, fault)) or 2 * times[-1] > seconds or 2 * runs > most_runs:
+            break
+        runs *= 2
+    return _row(fault.name, measurement, times[-1], ", ".join(by) or "not found", masked=masked)
+
+
+def sound_row(against: str, runs: int, *, masked: bool) -> tuple[str, ...]:
+    """Of a program without a fault, what is found; nothing, but for one measurement in twenty."""
+    times = list[float]()
+    with noted(times):
+        measurement = measure(population(against, masked=masked), Settings(num_runs=runs))
+    wrong = [check.looked_at for check in measurement.checks if not check.held]
+    name = f"nothing, against {against}"
+    return _row(name, measurement, times[-1], ", ".join(wrong) or "not found", masked=masked)
+
+
+def _row(name: str, measurement: Measurement, seconds: float, by: str, *, masked: bool) -> tuple[str, ...]:
+    runs = measurement.settings.num_runs
+    bounds = "not found" if all(figure.held for figure in measurement.final) else "found"
+    canaries = str(runs * (MASKED_CLIENTS if masked else CLIENTS))
+    return name, "yes" if masked else "no", str(runs), canaries, three(seconds), by, bounds
+
+
+def rows(
+    faults: Sequence[PlantedFault], seconds: float, most_runs: int, sound_runs: int
+) -> Iterator[tuple[str, ...]]:
+    """Programs without a fault, then every fault."""
+    for masked in (False, True):
+        for against in ("everyone", "outsiders"):
+            yield sound_row(against, sound_runs, masked=masked)
+    for fault in faults:
+        for masked in (False, True):
+            yield fault_row(fault, seconds, most_runs, masked=masked)
+
+
+def power_table(
+    faults: Sequence[PlantedFault], seconds: float, most_runs: int = MOST_RUNS, sound_runs: int = NOTHING_RUNS
+) -> Table:
+    """The table of all faults."""
+    all_rows = rows(faults, seconds, most_runs, sound_runs)
+    count = 4 + 2 * len(faults)
+    return Table(
+        f"Faults, and in how many runs of {CLIENTS} clients, or {MASKED_CLIENTS} masked ones, they are found",
+        HEADINGS,
+        list(track(all_rows, "faults", console=CONSOLE, total=count)),
+        note=(
+            "Runs are 1, 2, 4 and so on. Seconds are those of the last measurement. Bounds alone: whether "
+            "the measured epsilon is above the stated one in as many runs."
+        ),
+    )
+
+
+def main() -> None:
+    """Plant each fault, and measure until it is found."""
+    options = read_options(__doc__, overrides=False, seconds=300.0)
+    publish([power_table(PLANTED_FAULTS, options.seconds)], options.write)
+
+
+if __name__ == "__main__":
+    main()
