@@ -63,7 +63,7 @@ def drawn_samples(seed, level, draw=None, rate=0.25):
 
 @pytest.mark.parametrize("test", [amount, over_rounds, in_common, lengths, drawn_samples])
 def test_a_correct_run_passes_at_the_stated_rate(test):
-    """Of seeds 0 to 199; the tests of one sum of squares and of lengths are exact, the others may be rarer."""
+    """Of seeds 0 to 199; that of one sum of squares and that of lengths are exact, the others rarer."""
     false = sum(test(seed, LEVEL).p_value <= LEVEL for seed in range(SEEDS))
     assert false <= MOST_FALSE
     assert false >= (stats.binom.ppf(1e-6, SEEDS, LEVEL) if test in (amount, lengths) else 0)
@@ -192,7 +192,7 @@ def test_a_planted_fault_is_found_by_its_check_and_not_without_it(fault):
     wrong = {check.looked_at for check in measurement.checks if not check.held}
     assert wrong
     assert wrong <= {*fault.looked_at}
-    # What canaries tell is far from enough in so few runs, but for contributions that are three times as long.
+    # What canaries tell is far from enough in so few runs, but for two faults that tell very much.
     if fault.name not in ("no clipping", "taken back twice"):
         assert all(figure.held for figure in measurement.figures)
 
