@@ -71,6 +71,7 @@ def _row(name: str, measurement: Measurement, seconds: float, by: str, *, masked
     runs = measurement.settings.num_runs
     bounds = "not found" if all(figure.held for figure in measurement.final) else "found"
     canaries = str(runs * (MASKED_CLIENTS if masked else CLIENTS))
+    CONSOLE.print(f"{name}, {'masked' if masked else 'not masked'}, {runs} runs: {by}", soft_wrap=True)
     return name, "yes" if masked else "no", str(runs), canaries, three(seconds), by, bounds
 
 

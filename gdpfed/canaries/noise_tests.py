@@ -19,8 +19,10 @@ from gdpfed.canaries.program_check import POWER
 Floats = npt.NDArray[np.float64]
 # Of the directions that are looked for, the noise on one half of the coordinates is no smaller than this.
 LEAST_VARIANCE = 1e-3
-# At most so many sums are compared with each other.
-MOST_SUMS = 1500
+# Of fewer coordinates no law of their mean is near enough.
+LEAST_COLUMNS = 30
+# At most so many sums are compared with each other, so many at once.
+MOST_SUMS, BLOCK = 4000, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +152,59 @@ def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_round
 
 
 @dataclass(frozen=True)
+class LagTest:
+    """How far apart rounds are whose new noise has most in common.
+
+    Attributes:
+        lag: in rounds.
+        correlation: of new noise so many rounds apart.
+        p_value: at most how likely so much of it is at any lag, where rounds are independent.
+        would_find: the correlation above which a lag is found, with probability `POWER`.
+    """
+
+    lag: int
+    correlation: float
+    p_value: float
+    would_find: float
+
+
+def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float) -> LagTest | None:
+    """Whether new noise has anything in common with that of any number of rounds before.
+
+    With w the new noise, every coordinate of every run has a sum of w_t w_(t - lag) over the rounds. Under
+    the plan these sums are independent and symmetric about zero, which makes Student's t of them no larger
+    than that of normal values (Efron, 1969). None where no two rounds are there.
+    """
+    best, smallest, lags, counts = (0, 0.0), 2.0, 0, [1]
+    for lag in range(1, num_rounds):
+        sums, squares = [np.zeros(0)], 0.0
+        for each in streams:
+            place = {index: row for row, index in enumerate(each.rounds)}
+            pairs = [(row, place[index - lag]) for index, row in place.items() if index - lag in place]
+            if pairs and each.columns.shape[1]:
+                later, earlier = (each.columns[list(rows)] for rows in zip(*pairs, strict=True))
+                sums.append(np.sum(later * earlier, axis=0))
+                squares += float(np.sqrt(np.sum(later**2) * np.sum(earlier**2)))
+        found = np.concatenate(sums)
+        if len(found) < LEAST_COLUMNS:
+            continue
+        lags, counts = lags + 1, [*counts, round(squares)]
+        far = float(np.mean(found)) * np.sqrt(len(found)) / max(float(np.std(found, ddof=1)), 1e-300)
+        p_value = float(2 * stats.t.sf(abs(far), len(found) - 1))
+        if p_value < smallest:
+            best, smallest = (lag, float(np.sum(found)) / squares), p_value
+    if not lags:
+        return None
+    least = stats.norm.isf(level / (2 * lags)) + stats.norm.ppf(POWER)
+    return LagTest(
+        lag=best[0],
+        correlation=best[1],
+        p_value=min(1.0, smallest * lags),
+        would_find=float(min(1.0, least / np.sqrt(max(counts)))),
+    )
+
+
+@dataclass(frozen=True)
 class PairTest:
     """The two sums whose noise has most in common.
 
@@ -175,29 +230,33 @@ def noise_in_common(noise: Floats, level: float) -> PairTest | None:
     noise. Under the plan the correlation r of n pairs of values, whose means are zero, has
     r sqrt((n - 1) / (1 - r^2)) ~ t(n - 1). None for fewer than two sums.
     """
-    there = np.isfinite(noise).astype(np.float64)
-    values = np.where(there > 0, noise, 0.0)
-    squares = values**2 @ there.T
-    first, second = np.triu_indices(len(noise), k=1)
-    counts = (there @ there.T)[first, second]
-    enough = counts > 2
-    first, second, counts = first[enough], second[enough], counts[enough]
-    if not len(first):
+    there = np.isfinite(noise).astype(np.float32)
+    values = np.where(there > 0, noise, 0.0).astype(np.float32)
+    num_pairs, best, smallest, sizes = 0, (0, 0, 0.0), 2.0, [0.0]
+    for begin in range(0, len(noise), BLOCK):
+        rows = slice(begin, begin + BLOCK)
+        counts = there[rows] @ there.T
+        lengths = np.sqrt((values[rows] ** 2 @ there.T) * (there[rows] @ (values**2).T))
+        later = np.arange(len(noise)) > np.arange(begin, min(begin + BLOCK, len(noise)))[:, None]
+        compared = later & (counts > 2) & (lengths > 0)
+        num_pairs += int(compared.sum())
+        found = np.divide(values[rows] @ values.T, lengths, out=np.zeros_like(lengths), where=compared)
+        far = np.abs(found) * np.sqrt(np.maximum(counts - 1, 0) / np.maximum(1 - found**2, 1e-9))
+        first, second = np.unravel_index(int(np.argmax(far)), far.shape)
+        if compared[first, second]:
+            sizes.append(float(np.median(counts[compared])))
+            p_value = float(2 * stats.t.sf(far[first, second], counts[first, second] - 1))
+            if p_value < smallest:
+                best, smallest = (begin + int(first), int(second), float(found[first, second])), p_value
+    if not num_pairs:
         return None
-    lengths = np.sqrt(squares[first, second] * squares[second, first])
-    products = (values @ values.T)[first, second]
-    correlations = np.divide(products, lengths, out=np.zeros(len(first)), where=lengths > 0)
-    freedom = counts - 1
-    far = np.abs(correlations) * np.sqrt(freedom / np.maximum(1 - correlations**2, 1e-12))
-    p_values = 2 * stats.t.sf(far, freedom)
-    best = int(np.argmin(p_values))
-    least = stats.norm.isf(level / (2 * len(first))) + stats.norm.ppf(POWER)
+    least = stats.norm.isf(level / (2 * num_pairs)) + stats.norm.ppf(POWER)
     return PairTest(
-        pair=(int(first[best]), int(second[best])),
-        correlation=float(correlations[best]),
-        p_value=min(1.0, float(p_values[best]) * len(first)),
-        would_find=float(min(1.0, np.tanh(least / np.sqrt(np.median(counts))))),
-        num_pairs=len(first),
+        pair=best[:2],
+        correlation=best[2],
+        p_value=min(1.0, smallest * num_pairs),
+        would_find=float(np.tanh(least / np.sqrt(max(sizes)))),
+        num_pairs=num_pairs,
     )
 
 

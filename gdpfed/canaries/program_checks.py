@@ -7,7 +7,7 @@ has a part of the probability of a false alarm that all of them share.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,7 @@ from gdpfed.canaries.noise_tests import (
     NoiseTest,
     amount_of_noise,
     length_of_contributions,
+    noise_at_lags,
     noise_in_common,
     noise_over_rounds,
 )
@@ -152,39 +153,49 @@ def _noise(observed: _Observed, name: str, level: float) -> ProgramCheck | NotCo
     test = amount_of_noise(observed.streams(name), level) if observed.whole else None
     if test is None:
         return observed.missing(NOISE, name, "a canary is in every coordinate")
-    return _of_noise(NOISE, name, test, level, "new noise {} of the planned", "less than is planned")
+    return _of_noise(NOISE, name, test, "less than is planned" if test.p_value <= level else "")
 
 
 def _over_rounds(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
     streams, plan = observed.streams(name) if observed.whole else [], observed.plan
     turns = [each for m in range(len(plan.groups)) for each in observed.asked_in(m, name)]
-    test = noise_over_rounds(streams, turns, plan.num_rounds, level) if streams and turns else None
+    test = noise_over_rounds(streams, turns, plan.num_rounds, level / 2) if streams and turns else None
     if test is None:
         return observed.missing(CORRELATION, name, "nobody was asked, or a canary is in every coordinate")
-    wrong = "by the rounds of a client together, less of it hides the client than is planned"
-    return _of_noise(CORRELATION, name, test, level, "{} of it against the best weights", wrong)
+    wrong = "" if test.p_value > level / 2 else "the rounds of a client together have less than is planned"
+    check = _of_noise(CORRELATION, name, test, wrong)
+    lags = noise_at_lags(streams, plan.num_rounds, level / 2)
+    if lags is None:
+        return check
+    if lags.p_value <= level / 2:
+        wrong = wrong or f"new noise has a correlation of {lags.correlation:.3f} with that {lags.lag} before"
+    return replace(
+        check,
+        measured=f"{check.measured}; {abs(lags.correlation):.3f} in common",
+        would_find=f"{check.would_find}; > {lags.would_find:.3f}",
+        wrong=wrong,
+    )
 
 
-def _of_noise(
-    looked_at: str, of: str, test: NoiseTest, level: float, measured: str, wrong: str
-) -> ProgramCheck:
+def _of_noise(looked_at: str, of: str, test: NoiseTest, wrong: str) -> ProgramCheck:
     return ProgramCheck(
         looked_at=looked_at,
         of=of,
-        measured=measured.format(f"{test.share:.3f}"),
-        would_find=f"below {test.would_find:.3f} of it",
+        measured=f"{test.share:.3f} of planned",
+        would_find=f"< {test.would_find:.3f}",
         num_values=test.num_values,
-        wrong=wrong if test.p_value <= level else "",
+        wrong=wrong,
     )
 
 
 def _keys(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
-    of, noise, names = "any two sums", list[Floats](), list[str]()
+    noise, names = list[Floats](), list[str]()
     for number, by_name in enumerate(observed.sums if observed.whole else ()):
         for name in by_name:
             stream = observed.stream(by_name[name])
             noise += list(stream.white)
             names += [f"{name}, round {index + 1}, run {number + 1}" for index in stream.rounds]
+    of = "any two sums" if len(noise) <= MOST_SUMS else f"any two of {MOST_SUMS} sums"
     test = noise_in_common(np.stack(noise[:MOST_SUMS]), level) if noise else None
     if test is None:
         return observed.missing(KEYS, of, "there is one sum, or a canary is in every coordinate")
@@ -192,8 +203,8 @@ def _keys(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
     return ProgramCheck(
         looked_at=KEYS,
         of=of,
-        measured=f"correlation at most {abs(test.correlation):.3f}",
-        would_find=f"above {test.would_find:.3f}",
+        measured=f"{abs(test.correlation):.3f} in common",
+        would_find=f"> {test.would_find:.3f}",
         num_values=test.num_pairs,
         wrong=f"{first}, and {second} have noise in common" if test.p_value <= level else "",
     )
@@ -216,8 +227,8 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
     return ProgramCheck(
         looked_at=CONTRIBUTIONS,
         of=of,
-        measured=f"{test.length:.2f} norms long",
-        would_find=f"above {test.would_find:.2f} norms",
+        measured=f"{test.length:.2f} norms",
+        would_find=f"> {test.would_find:.2f}",
         num_values=test.num_values,
         wrong="longer than the norm that they are clipped to" if test.p_value <= level else "",
     )
@@ -257,8 +268,8 @@ def _turns(observed: _Observed, m: int) -> ProgramCheck | NotComputed:
     return ProgramCheck(
         looked_at=TURNS,
         of=of,
-        measured=f"{most} of {limits.most_turns} turns, {limits.separation} apart, as log and ledger say",
-        would_find="any turn that is too close, too many or not written down",
+        measured=f"{most} of {limits.most_turns}, {limits.separation} apart",
+        would_find="any other",
         num_values=len(observed.plan.groups[m].clients) * len(observed.runs),
         wrong=wrong,
     )
@@ -340,10 +351,9 @@ def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCom
         looked_at=SAMPLES,
         of=of,
         measured=(
-            f"rate {test.rate:.3f} of {test.planned:.3f}; two share {test.shared}, "
-            f"{test.expected:.1f} expected"
+            f"rate {test.rate:.3f} of {test.planned:.3f}; {test.shared} in common of {test.expected:.1f}"
         ),
-        would_find=f"two that share {test.would_find_shared}; a rate above {test.would_find_rate:.3f}",
+        would_find=f"> {test.would_find_rate:.3f}; {test.would_find_shared}",
         num_values=test.num_samples,
         wrong=wrong,
     )

@@ -177,8 +177,9 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
     )
     console.print(_checks_table(measurement))
     console.print(
-        "would find: the smallest fault of this kind that so many runs find, 95 times in 100. A fault of "
-        "another kind is not looked for.",
+        "in common: the largest correlation of new noise, or clients of two samples. would find: the "
+        "smallest fault of this kind that so many runs find, 95 times in 100. A fault of another kind is not "
+        "looked for.",
         highlight=False,
     )
     for check in measurement.checks:

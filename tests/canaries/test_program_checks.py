@@ -43,6 +43,10 @@ def over_rounds(seed, level, **how):
     return noise_tests.noise_over_rounds(streams(seed, **how), TURNS, ROUNDS, level)
 
 
+def at_lags(seed, level, **how):
+    return noise_tests.noise_at_lags(streams(seed, **how), ROUNDS, level)
+
+
 def in_common(seed, level, **how):
     return noise_tests.noise_in_common(np.concatenate([each.white for each in streams(seed, **how)]), level)
 
@@ -61,7 +65,7 @@ def drawn_samples(seed, level, draw=None, rate=0.25):
     )
 
 
-@pytest.mark.parametrize("test", [amount, over_rounds, in_common, lengths, drawn_samples])
+@pytest.mark.parametrize("test", [amount, over_rounds, at_lags, in_common, lengths, drawn_samples])
 def test_a_correct_run_passes_at_the_stated_rate(test):
     """Of seeds 0 to 199; that of one sum of squares and that of lengths are exact, the others rarer."""
     false = sum(test(seed, LEVEL).p_value <= LEVEL for seed in range(SEEDS))
@@ -97,6 +101,8 @@ FAULTY = {
     "taps x 1.25": (over_rounds, lambda new: planned_root(1.25 * TAP) @ new, 80),
     "taken back twice": (over_rounds, lambda new: planned_root(2 * TAP) @ new, 4),
     "added, not taken": (in_common, lambda new: planned_root(-TAP) @ new, 4),
+    "taps x 1.25, by lags": (at_lags, lambda new: planned_root(1.25 * TAP) @ new, 4),
+    "taps x 0.9, by lags": (at_lags, lambda new: planned_root(0.9 * TAP) @ new, 16),
     "a key twice, by rounds": (over_rounds, key_twice, 4),
     "a key twice": (in_common, key_twice, 2),
 }
@@ -214,6 +220,8 @@ def test_of_a_correct_program_everything_is_computed_and_nothing_is_found(agains
         "turns" if against == "everyone" else "samples",
     }
     assert all(check.measured and check.would_find for check in measurement.checks)
+    views = {"everyone"} if against == "everyone" else {"sums", "server"}
+    assert {figure.view for figure in measurement.final} == views | {"model"}
 
 
 def test_records_have_checks_of_their_noise():
