@@ -28,7 +28,7 @@ SMALL = (
 # Sessions of masked sums cost most of the time, so fewer clients have them.
 CLIENTS, MASKED_CLIENTS = 150, 60
 MOST_RUNS = 256
-NOTHING_RUNS = 20
+NOTHING_RUNS = 8
 HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by", "bounds alone")
 
 
