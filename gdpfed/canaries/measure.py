@@ -101,7 +101,8 @@ class Measurement:
     @property
     def passed(self) -> bool:
         """Whether something was measured, nothing above what is stated, and nothing unlike the plan."""
-        return self.sums_revealed > 0 and all(each.held for each in (*self.figures, *self.checks))
+        held = [*(figure.held for figure in self.figures), *(check.held for check in self.checks)]
+        return self.sums_revealed > 0 and all(held)
 
     @property
     def complete(self) -> bool:

@@ -85,7 +85,7 @@ def _of_squares(total: float, count: int, level: float) -> NoiseTest:
 
 def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
     """Whether the new noise of all rounds and runs is as large as planned; None without a value."""
-    values = np.concatenate([each.white[np.isfinite(each.white)] for each in streams])
+    values = np.concatenate([np.zeros(0), *(each.white[np.isfinite(each.white)] for each in streams)])
     return _of_squares(float(values @ values), len(values), level) if len(values) else None
 
 
@@ -186,7 +186,7 @@ def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float)
                 sums.append(np.sum(later * earlier, axis=0))
                 squares += float(np.sqrt(np.sum(later**2) * np.sum(earlier**2)))
         found = np.concatenate(sums)
-        if len(found) < LEAST_COLUMNS:
+        if len(found) < LEAST_COLUMNS or not squares:
             continue
         lags, counts = lags + 1, [*counts, round(squares)]
         far = float(np.mean(found)) * np.sqrt(len(found)) / max(float(np.std(found, ddof=1)), 1e-300)

@@ -8,7 +8,7 @@ has a part of the probability of a false alarm that all of them share.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -64,20 +64,18 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
     """One check each, which is given its part of the significance."""
-    plan = observed.plan
-    for name in observed.names:
-        yield lambda level, name=name: _noise(observed, name, level)
+    plan, mechanism = observed.plan, observed.plan.mechanism
+    yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
-        for name in observed.names:
-            yield lambda level, name=name: _over_rounds(observed, name, level)
-    yield lambda level: _keys(observed, level)
-    for m in range(len(plan.groups)):
-        if not plan.about_records:
-            yield lambda level, m=m: _contributions(observed, m, level)
-        if isinstance(plan.mechanism, ScheduledSums):
-            yield lambda level, m=m: _turns(observed, m)
-        elif plan.sample_is_secret and plan.mechanism.rule is None and plan.mechanism.most_rounds(m) is None:
-            yield lambda level, m=m: _samples(observed, m, level)
+        yield from (partial(_over_rounds, observed, name) for name in observed.names)
+    yield partial(_keys, observed)
+    groups = range(len(plan.groups))
+    if not plan.about_records:
+        yield from (partial(_contributions, observed, m) for m in groups)
+    if isinstance(mechanism, ScheduledSums):
+        yield from (partial(_turns, observed, m) for m in groups)
+    elif plan.sample_is_secret and mechanism.rule is None:
+        yield from (partial(_samples, observed, m) for m in groups if mechanism.most_rounds(m) is None)
 
 
 @dataclass(frozen=True)
@@ -252,8 +250,9 @@ def _beyond_bound(
     return np.sum(moved * seen, axis=0)[asked] / lengths[asked], lengths[asked]
 
 
-def _turns(observed: _Observed, m: int) -> ProgramCheck | NotComputed:
-    """Turns of every run against the limits, what they cost, the run's log and its ledger."""
+def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+    """Turns of every run against the limits, what they cost, the run's log and its ledger: no false alarm."""
+    del level
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):

@@ -111,7 +111,7 @@ def _as_json(measurement: Measurement) -> str:
 
 def _figures_table(measurement: Measurement) -> Fitted:
     """Stated and measured epsilon, a line for each view of each group, whether it was computed or not."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             str(each.group),
             SEEN_BY[each.view] + ("" if each.participations is None else f", K={each.participations}"),
@@ -141,7 +141,7 @@ def _figures_table(measurement: Measurement) -> Fitted:
 
 def _checks_table(measurement: Measurement) -> Fitted:
     """What the program did beside its plan, a line for each check, whether it was computed or not."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             each.looked_at,
             each.of,

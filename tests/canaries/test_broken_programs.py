@@ -76,3 +76,5 @@ def test_a_run_that_reveals_nothing_confirms_nothing(monkeypatch):
     measurement = measured([*FEW, "method=dp_fedavg"], runs=1)
     assert measurement.sums_revealed == 0
     assert not measurement.passed
+    assert not measurement.checks
+    assert {each.why for each in measurement.not_computed if each.view == "noise"} == {"no sum came out"}
