@@ -6,7 +6,7 @@ from testing.planted_faults import PLANTED_FAULTS
 
 
 def test_every_row_says_in_how_many_runs_a_fault_is_found(monkeypatch):
-    monkeypatch.setattr(power, "MASKED_CLIENTS", 24)
+    monkeypatch.setattr(power, "MASKED_CLIENTS", 12)
     monkeypatch.setattr(power, "CLIENTS", 60)
     monkeypatch.setattr(power, "SMALL", (*power.SMALL, "run.num_rounds=4"))
     (keys,) = [each for each in PLANTED_FAULTS if each.name == "a key of noise twice"]
@@ -19,7 +19,7 @@ def test_every_row_says_in_how_many_runs_a_fault_is_found(monkeypatch):
     ] * 2
     for row in rows[4:]:
         assert row["found by"].startswith("noise twice")
-        assert int(row["canaries"]) == int(row["runs"]) * (24 if row["masked"] == "yes" else 60)
+        assert int(row["canaries"]) == int(row["runs"]) * (12 if row["masked"] == "yes" else 60)
         assert float(row["seconds"]) > 0
 
 
