@@ -52,6 +52,7 @@ from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed_overrides import check_overrides
 from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in
 from gdpfed.federation.node.journal import JournalEntry
+from gdpfed.federation.node.known_data import keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
@@ -193,7 +194,8 @@ def offer(message: Message, context: Context) -> RecordDict:
     """Say whether a run fits this client's own budget."""
     own = settings_of(context).budgets
     if own:
-        budget.consider(own, _terms(message, context))
+        budget.consider(own, terms := _terms(message, context))
+        refuse_other_data(settings_of(context), terms.run)
     return RecordDict()
 
 
@@ -204,7 +206,9 @@ def begin(message: Message, context: Context) -> RecordDict:
     own = settings_of(context).budgets
     if own:
         terms = _terms(message, context)
+        refuse_other_data(settings_of(context), terms.run)
         budget.begin(own, terms)
+        keep_data(settings_of(context), terms.run)
         _note(context, BEGIN, one_line(terms.run), journal.BEGUN)
     return RecordDict()
 

@@ -26,7 +26,7 @@ from gdpfed.runs.file_formats import (
 )
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 OF_METHODS = ("weighting", "game", "totals")
 
 

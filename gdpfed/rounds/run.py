@@ -36,6 +36,7 @@ from gdpfed.rounds.observers import Observer, RunConcluded, RunOpened
 from gdpfed.rounds.state import RoundFiles, RunState, begin, restore
 from gdpfed.rounds.vote import NO_VOTE, VoteResult, in_words
 from gdpfed.runs.directory import Enrolment, RunDirectory
+from gdpfed.runs.known_data import refuse_other_data
 from gdpfed.runs.paths import require_unused, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
@@ -76,6 +77,8 @@ class PreparedRun:
         path = path_of(config)
         if config.run.resume is None:
             require_unused(path)
+        else:
+            refuse_other_data(path, task_of(config))
         config = resolve(config)
         method = make_method(config)
         refuse_skipped(method.plan, config.secagg.minimum_cohort)
@@ -137,7 +140,9 @@ class PreparedRun:
             for observer in observers:
                 closing.callback(observer.closed)
             if self.resumed is None:
-                files = RunDirectory.create(self.path, self.config, method, self.name, self.enrolment)
+                files = RunDirectory.create(
+                    self.path, self.config, method, self.name, self.enrolment, self.task
+                )
                 closing.enter_context(files.held())
                 average = ReleasedAverage(self.config.method.average)
                 state, theta = begin(files, method, self.task, average, self.memory)

@@ -23,6 +23,7 @@ from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.runs.charged_mark import ChargedMark
 from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
@@ -41,6 +42,7 @@ from gdpfed.runs.file_formats import (
     check_version,
     versioned,
 )
+from gdpfed.runs.known_data import forget_data, save_data
 from gdpfed.runs.paths import require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
@@ -88,14 +90,16 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ledger_was: bytes | None = None
+        self._mark: ChargedMark | None = None
 
     @classmethod
     def create(
-        cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment
+        cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
     ) -> "RunDirectory":
         """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
 
-        Raises RunError: it exists and is not empty, or cannot be made.
+        `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
+        made.
         """
         require_unused(path)
         try:
@@ -104,9 +108,11 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
         files = cls(path)
+        files._mark = ChargedMark(path, name)
         save_whole(path / CONFIG_FILE, to_yaml(config).encode())
         save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
+        save_data(path, task)
         save_whole(path / ROUNDS_FILE, b"")
         if enrolment.columns is not None:
             save_declaration(path, enrolment.columns)
@@ -150,13 +156,14 @@ class RunDirectory:
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
                 "restore it from a copy"
             )
+        self._mark = ChargedMark(self.path, str(name))
         return str(name)
 
     def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
         """The ledger as of the last charge.
 
         Raises:
-            RunError: it is missing or damaged.
+            RunError: it is missing or damaged, or holds less than the run was charged.
             PrivacyError: it belongs to another plan.
         """
         path = self.path / LEDGER_FILE
@@ -168,7 +175,10 @@ class RunDirectory:
                 f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
                 "knows what has been spent: restore it from a copy or start a new run"
             ) from None
-        return Ledger.from_dict(plan, data, subject, kinds)
+        ledger = Ledger.from_dict(plan, data, subject, kinds)
+        if self._mark is not None and plan.private:
+            self._mark.check(ledger)
+        return ledger
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -203,6 +213,8 @@ class RunDirectory:
         """Write what has been charged, before anything is released for it; a seal no longer holds."""
         (self.path / SEAL_FILE).unlink(missing_ok=True)
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
+        if self._mark is not None and ledger.plan.private:
+            self._mark.save(ledger)
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:
         """Write the class counts that clients have released, shape (n, B), as they were released."""
@@ -266,6 +278,7 @@ class RunDirectory:
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
         """Write the final model and forget the checkpoint, and with it the sampling key."""
         save_model(self.path, task, theta)
+        forget_data(self.path)
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 

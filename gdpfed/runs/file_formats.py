@@ -10,7 +10,7 @@ from gdpfed.files import save_whole
 
 R = TypeVar("R")
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
 VERSION_KEY = "version"
 CONFIG_FILE = "config.yaml"

@@ -179,6 +179,16 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "run-put-back",
+        "runs/test_charged_mark.py::test_a_run_that_was_put_back_from_a_copy_is_not_resumed",
+        (("gdpfed/runs/charged_mark.py", "        if held < most:\n", "        if False:\n"),),
+    ),
+    Defence(
+        "other-data",
+        "runs/test_known_data.py::test_other_data_are_refused_by_the_name_of_their_file",
+        (("gdpfed/runs/known_data.py", "        if began.get(setting) != now:\n", "        if False:\n"),),
+    ),
+    Defence(
         "turns-too-close",
         "rounds/test_rogue_streams.py::test_turns_that_are_too_close_or_too_many[too close]",
         (("gdpfed/privacy/correlated_noise.py", "    if nearest < separation:\n", "    if False:\n"),),

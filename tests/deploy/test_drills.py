@@ -154,7 +154,7 @@ def test_a_copy_says_that_it_is_the_next_version(tmp_path):
         "from gdpfed.runs.file_formats import FORMAT_VERSION; print(version(), FORMAT_VERSION)"
     )
     with running_from(checkout):
-        assert shell(f"python -c '{asked}'", tmp_path).split() == ["0.999.2", "2"]
+        assert shell(f"python -c '{asked}'", tmp_path).split() == ["0.999.2", "3"]
     with pytest.raises(ValueError, match="has no 'gone': mend the drill"):
         changed.next_version(tmp_path / "other", "1", ("README.md", "'gone'", ""))
 

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import RunProgress
+from gdpfed.runs.file_formats import FORMAT_VERSION
 from gdpfed.runs.round_log import RoundLogEntry, finite, read_rounds
 
 RECORD = RoundLogEntry(
@@ -27,7 +28,7 @@ def test_lines_read_back_and_a_half_written_one_is_left_out(tmp_path):
     assert read_rounds(tmp_path) == [RECORD]
 
 
-@pytest.mark.parametrize("damage", ['{"version": 1}\n', "nonsense\n", "[1]\n"])
+@pytest.mark.parametrize("damage", [f'{{"version": {FORMAT_VERSION}}}\n', "nonsense\n", "[1]\n"])
 def test_a_damaged_line_is_named(tmp_path, damage):
     (tmp_path / "rounds.jsonl").write_text(RECORD.to_json() + "\n" + damage)
     with pytest.raises(ValueError, match="rounds.jsonl line 2 is no record of a round"):

@@ -231,11 +231,12 @@ def test_a_run_directory_that_was_put_back_twice_charges_no_node_twice(tmp_path,
     """The nodes' ledgers are newer: they refuse what they have sent, and the rounds after that are summed."""
     budgets = "privacy.budgets=[1,3]" if len(overrides) > 1 else "privacy.budgets=[1]"
     words = [*overrides, budgets, "privacy.sampling_rate=1", "run.num_rounds=3"]
-    lived, backup = tmp_path / "run", tmp_path / "backup"
+    lived, backup = tmp_path / "runs" / "run", tmp_path / "backup"
 
     def resumed(*more):
-        shutil.rmtree(lived)
-        shutil.copytree(backup, lived)
+        """Put back the folder of all runs, with what lies beside their directories."""
+        shutil.rmtree(lived.parent)
+        shutil.copytree(backup, lived.parent)
         return run(lived, more, grid=owners(), resume=True)
 
     def owners():
@@ -245,7 +246,7 @@ def test_a_run_directory_that_was_put_back_twice_charges_no_node_twice(tmp_path,
         return [[each.rounds for each in ledger_of(tmp_path / "ledgers", k).runs] for k in range(NUM_CLIENTS)]
 
     run(lived, [*words, "run.stop_after_round=1"], grid=owners())
-    shutil.copytree(lived, backup)
+    shutil.copytree(lived.parent, backup)
     resumed("run.stop_after_round=2")
     assert charged() == [[[0, 1]]] * NUM_CLIENTS
     assert [sum(each.survivors) for each in resumed()] == [NUM_CLIENTS, 0, NUM_CLIENTS]

@@ -1,6 +1,8 @@
 """A data set: a training split that is divided among clients, and a test split that no client has."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -8,9 +10,12 @@ import numpy.typing as npt
 
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.encoded import Encoder
+from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.labels import LabelKind, Labels, labels_of
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+CHUNK = 4096
+"""Examples that are hashed at once where they are made as they are taken."""
 
 
 class Examples(Protocol):
@@ -68,12 +73,16 @@ class Pictures:
         return len(self.y)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """The pictures at these positions, scaled to [-1, 1].
+        """The pictures at these positions, scaled to [-1, 1]."""
+        return Split(scaled(self.pixels[indices]), self.y[indices])
 
-        The scale is x = pixel / 127.5 - 1 for every picture of every data set: a mean and a deviation
-        taken from the training pictures would be a statistic of the clients' data.
-        """
-        return Split(self.pixels[indices].astype(np.float32) / np.float32(127.5) - 1, self.y[indices])
+
+def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Pixels as a model takes them, x = pixel / 127.5 - 1, the same for every picture of every data set.
+
+    A mean and a deviation taken from the training pictures would be a statistic of the clients' data.
+    """
+    return pixels.astype(np.float32) / np.float32(127.5) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +106,9 @@ class Dataset:
         by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
         vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
         label_kind: by name; "" for numbers where there is one class, and else for classes.
+        class_names: what classes are called, in the order of their numbers; empty where they have no names.
+        notes: what lies beside the data and was not read, one line each.
+        read_as: the fingerprints of what was read; None where that is what is here.
     """
 
     train: Examples
@@ -114,6 +126,32 @@ class Dataset:
     vocabulary: int | None = None
     encoder: Encoder | None = None
     label_kind: str = ""
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    read_as: tuple[str, str] | None = None
+
+    @property
+    def named_classes(self) -> tuple[str, ...]:
+        """What classes or labels are called, in the order of a model's outputs: by number without names."""
+        if self.columns is not None:
+            return self.columns.class_names
+        numbers = tuple(map(str, range(self.num_classes))) if self.labels.weighed else ()
+        return self.class_names or numbers
+
+    @cached_property
+    def fingerprints(self) -> tuple[str, str]:
+        """What names the training examples and the test examples by content, each with its owners.
+
+        Of transformed examples it is what they were made of: a transform may differ in its last bits between
+        machines.
+        """
+        if self.read_as is not None:
+            return self.read_as
+        owned = (self.owners, self.owner_names, self.num_classes, self.class_names, self.target_range)
+        return (
+            fingerprint(*_content(self.train), *owned),
+            fingerprint(*_content(self.test), self.test_owners),
+        )
 
     @property
     def labels(self) -> LabelKind:
@@ -136,3 +174,15 @@ class Dataset:
 
     def _no_examples(self) -> Split:
         return self.train.take(np.zeros(0, dtype=np.int64))
+
+
+def _content(examples: Examples) -> Iterator[object]:
+    """Examples as they are held in memory, or else as a model takes them, some at a time."""
+    held = (
+        [getattr(examples, each.name) for each in fields(examples)] if is_dataclass(examples) else [examples]
+    )
+    if all(each is None or isinstance(each, np.ndarray | int) for each in held):
+        yield from held
+        return
+    for start in range(0, len(examples), CHUNK):
+        yield examples.take(np.arange(start, min(start + CHUNK, len(examples))))

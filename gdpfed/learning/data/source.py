@@ -120,4 +120,6 @@ def load_dataset(source: DataSource) -> Dataset:
     encoder = source.file_encoder
     plain = replace(source, features=None, weights=None, weights_sha256=None, encoder=None)
     data = DATASETS.get(source.name)(plain)
-    return data if source.features is None else with_features(data, source.features, encoder)
+    if source.features is None:
+        return data
+    return replace(with_features(data, source.features, encoder), read_as=data.fingerprints)

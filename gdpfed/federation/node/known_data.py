@@ -1,0 +1,108 @@
+"""What a node trains on in each run, by name, so that a run that goes on has the examples it began with.
+
+The names are hashes of private data. They lie in a file beside the node's ledger, and nothing of them is
+sent. Whether the examples changed is compared when a run is offered, before anything is charged; a round that
+is charged is answered whatever they are by then.
+"""
+
+import json
+from logging import ERROR
+from pathlib import Path
+
+from gdpfed.errors import LearningError
+from gdpfed.federation import log
+from gdpfed.federation.node.join_checks import DataRefusedError
+from gdpfed.federation.node.node_config import DATA_KEY
+from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.learning.data.fingerprint import fingerprint
+from gdpfed.learning.data.own import OwnData, read_own
+from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
+
+SUFFIX = ".data"
+VERSION = 1
+MOST_RUNS = 100
+"""Of which the newest are kept."""
+SHOWN = 12
+UNUSABLE = f"{DATA_KEY} cannot be used, see the log of this client"
+"""All that the server is told: the same as of data that do not fit."""
+
+
+def refuse_other_data(settings: NodeSettings, run: str) -> None:
+    """Refuse a run that began with other examples than this node has now; one that is new is not compared.
+
+    Raises:
+        DataRefusedError: they are others, or cannot be read; how is in the node's log alone.
+    """
+    own, path = settings.data, settings.kept_beside(SUFFIX)
+    if own is None or path is None or run not in (began := _runs_in(path)):
+        return
+    now = _name_of(own)
+    if now != began[run]:
+        log(
+            ERROR,
+            "%s=%s is not what run %s began with (SHA-256 of its content %s, then %s): put it back; or, to "
+            "go on with what is there now, remove %s",
+            DATA_KEY,
+            own.path,
+            run,
+            now[:SHOWN],
+            began[run][:SHOWN],
+            path,
+        )
+        raise DataRefusedError(UNUSABLE)
+
+
+def keep_data(settings: NodeSettings, run: str) -> None:
+    """Write down what a run trains on that has begun; of one that is known nothing changes.
+
+    Raises:
+        DataRefusedError: the examples cannot be read, or the file cannot be written.
+    """
+    own, path = settings.data, settings.kept_beside(SUFFIX)
+    if own is None or path is None:
+        return
+    file = _file(path)
+    with file.locked():
+        runs = _runs_in(path)
+        if run in runs:
+            return
+        kept = dict(list((runs | {run: _name_of(own)}).items())[-MOST_RUNS:])
+        file.write(json.dumps({"version": VERSION, "runs": kept}, indent=1).encode() + b"\n")
+
+
+def _name_of(own: OwnData) -> str:
+    """SHA-256 of all that a node trains on and holds out, as it lies in its files."""
+    try:
+        read = [read_own(own.path)]
+        if own.held_out_path is not None:
+            read.append(read_own(own.held_out_path, for_testing=True))
+        elif own.path.suffix in TABLE_KINDS:
+            read.append(read_own(own.path, for_testing=True))
+    except LearningError as error:
+        log(ERROR, "%s", error)
+        raise DataRefusedError(UNUSABLE) from None
+    return fingerprint(read, own.held_out_share)
+
+
+def _runs_in(path: Path) -> dict[str, str]:
+    data = _file(path).read()
+    if data is None:
+        return {}
+    try:
+        body = json.loads(data)
+        if body["version"] != VERSION:
+            raise ValueError(f"it has version {body['version']!r}, and this program reads {VERSION}")
+        return {str(run): str(name) for run, name in body["runs"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log(
+            ERROR,
+            "%s, which says what runs began with, is damaged (%s): put it back, or remove it",
+            path,
+            error,
+        )
+        raise DataRefusedError(UNUSABLE) from None
+
+
+def _file(path: Path) -> NodeFile:
+    return NodeFile(path, "data beside the ledger", DataRefusedError)

@@ -1,0 +1,54 @@
+"""What names data by their content, so that a run that goes on sees whether they are still the same.
+
+A fingerprint says whether two data sets are equal, and so a little about each of them: it stays where the
+data are, and is in nothing that is sent or published.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from typing import Protocol
+
+import numpy as np
+
+
+class Hash(Protocol):
+    """Takes bytes, one piece after the other."""
+
+    def update(self, data: bytes | memoryview, /) -> None: ...
+
+
+def fingerprint(*parts: object) -> str:
+    """SHA-256, in hexadecimal, of a canonical form: of type, shape and content of everything, in order.
+
+    `parts`: arrays, dataclasses, sequences and mappings of such, and plain values. Numbers count as they are
+    held in memory, whatever file they were read from.
+
+    Raises TypeError: a part is none of these.
+    """
+    digest = sha256()
+    for part in parts:
+        _add(digest, part)
+    return digest.hexdigest()
+
+
+def _add(digest: Hash, part: object) -> None:
+    if isinstance(part, np.ndarray) and part.dtype.kind != "O":
+        digest.update(f"array {part.dtype.str} {part.shape} ".encode())
+        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    elif isinstance(part, np.ndarray):
+        _add(digest, part.tolist())
+    elif is_dataclass(part) and not isinstance(part, type):
+        digest.update(f"{type(part).__name__} ".encode())
+        _add(digest, [getattr(part, field.name) for field in fields(part)])
+    elif isinstance(part, Mapping):
+        _add(digest, sorted(part.items()))
+    elif isinstance(part, Sequence) and not isinstance(part, str | bytes):
+        digest.update(f"sequence {len(part)} ".encode())
+        for each in part:
+            _add(digest, each)
+    elif part is None or isinstance(part, str | bytes | bool | int | float | np.generic):
+        told = repr(part.item() if isinstance(part, np.generic) else part)
+        digest.update(f"{type(part).__name__} {len(told)} {told} ".encode())
+    else:
+        raise TypeError(f"{type(part).__name__} has no canonical form")

@@ -1,0 +1,71 @@
+"""How far each run has been charged, kept beside the run directories, so that an old copy of one is seen.
+
+A copy forgets what was charged and released after it was made. Resumed, it would release those rounds a
+second time, with new noise, and its ledger would say half of what they cost. So a count lies outside of the
+directory, and it is raised before anything leaves.
+"""
+
+from pathlib import Path
+
+from gdpfed.errors import RunError
+from gdpfed.files import read_regular, save_whole
+from gdpfed.privacy.ledgers.server import Ledger
+
+FOLDER = ".charged"
+OWNERS_ALONE = 0o700
+
+
+class ChargedMark:
+    """The count of one run.
+
+    `run`: its directory, beside which the counts of all runs lie. `name`: of the run, the same when it is
+    resumed and in every copy of it.
+    """
+
+    def __init__(self, run: Path, name: str) -> None:
+        self._run = run
+        self.path = run.parent / FOLDER / name
+
+    def save(self, ledger: Ledger) -> None:
+        """Write down how much a ledger holds that is on the disk, before anything leaves for it.
+
+        Raises RunError: the file system refuses.
+        """
+        try:
+            self.path.parent.mkdir(mode=OWNERS_ALONE, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"{self.path.parent}, which says how far runs are charged, cannot be made: {error.strerror}; "
+                "name a run.directory in a folder that is yours to write in"
+            ) from None
+        save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
+
+    def check(self, ledger: Ledger) -> None:
+        """Refuse a ledger that holds less than the run was charged.
+
+        Raises RunError: it holds less, or nothing says how much it should hold.
+        """
+        held = _charges_in(ledger)
+        try:
+            most = int(read_regular(self.path))
+        except FileNotFoundError:
+            raise RunError(
+                f"run.resume={self._run}: {self.path}, which says how far it was charged, is missing: "
+                "if the directory was moved, move this file with it; a copy is not resumed, since the run "
+                "may have gone on elsewhere"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"run.resume={self._run}: {self.path} cannot be read ({error}): put it back"
+            ) from None
+        if held < most:
+            raise RunError(
+                f"run.resume={self._run} is a copy from before: its ledger holds {held} charges, and the run "
+                f"had {most} ({self.path}): what was released since would be released again; put the newest "
+                "directory back, or start a new run"
+            )
+
+
+def _charges_in(ledger: Ledger) -> int:
+    """How many rounds and sums beside them are charged: it grows with each charge, and never falls."""
+    return ledger.charged_rounds + len(ledger.charged_once) + ledger.counts_charged

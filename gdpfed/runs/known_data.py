@@ -1,0 +1,83 @@
+"""What a run trains on, by name, so that one that is resumed goes on with the data that it began with.
+
+The names are hashes of private data. They lie in the run directory for its owner alone, go with the
+checkpoint when the run is finished, and are in nothing that is shown of it.
+"""
+
+import json
+from pathlib import Path
+
+from gdpfed.errors import RunError
+from gdpfed.files import save_whole
+from gdpfed.learning.data import load_dataset
+from gdpfed.learning.data.fingerprint import fingerprint
+from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
+from gdpfed.learning.task import Task
+from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+from gdpfed.runs.file_formats import VERSION_KEY, check_version, versioned
+
+DATA_FILE = "data.json"
+PATH, TEST_PATH, PARTITION = "dataset.path", "dataset.test_path", "dataset.partition_options"
+SHOWN = 12
+"""Characters of a hash in a message."""
+
+
+def save_data(run: Path, task: Task) -> None:
+    """Write what names the data of a run that begins.
+
+    Raises RunError: the file system refuses.
+    """
+    save_whole(run / DATA_FILE, json.dumps(versioned({"sha256": _hashes(task)}), indent=2).encode() + b"\n")
+
+
+def forget_data(run: Path) -> None:
+    """Remove what names the data, since nothing of the run is resumed any more."""
+    (run / DATA_FILE).unlink(missing_ok=True)
+
+
+def refuse_other_data(run: Path, task: Task) -> None:
+    """Refuse to resume a run with other data than it began with, before anything is planned or charged.
+
+    Raises:
+        RunError: they are others, which is said by the name of the file; or nothing says what they were.
+        LearningError: data that cannot be used.
+    """
+    path = run / DATA_FILE
+    if not (run / CHECKPOINT_FILE).exists():
+        return  # Nothing is resumed without one, and whoever reads it says why.
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        check_version(path, saved.get(VERSION_KEY))
+        began = dict(saved["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"run.resume={run}: {DATA_FILE} cannot be read ({error}), so nobody knows what the run began "
+            "with: restore it from a copy, or start a new run"
+        ) from None
+    for setting, now in _hashes(task).items():
+        if began.get(setting) != now:
+            raise RunError(
+                f"{_place(task, setting)} is not what the run began with (SHA-256 of its content "
+                f"{now[:SHOWN]}, then {str(began.get(setting))[:SHOWN]}): put it back, or start a new run"
+            )
+
+
+def _hashes(task: Task) -> dict[str, str]:
+    """SHA-256 of what clients train on and are tested on, by the setting that it came by.
+
+    A partition that is computed from examples and seed has none; one of another kind may follow from a file.
+    """
+    train, test = load_dataset(task.source).fingerprints
+    found = {PATH: train, TEST_PATH: test}
+    if task.partition not in OF_ONE_CLIENT:
+        found[PARTITION] = fingerprint([task.client_indices(client) for client in range(task.num_clients)])
+    return found
+
+
+def _place(task: Task, setting: str) -> str:
+    """What a person calls the data that came by a setting: its file, where one is named."""
+    source = task.source
+    if setting == PARTITION:
+        return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))
+    of_test = source.test_path if setting == TEST_PATH else None
+    return of_test or source.path or f"dataset={source.name}"
