@@ -27,7 +27,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.federation.server.attendance import Attendance
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.fleet import Fleet, Suffices, any_number
 from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import summed_in_clear
 from gdpfed.rounds.prepared import PreparedSum
@@ -74,12 +74,13 @@ class GridFleet(Fleet):
         """Whether this server is an edge that sums in clear and adds the noise."""
         return self.is_edge and not self.secagg.hides_updates
 
-    def present(self, round_index: int) -> frozenset[int] | None:
+    def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
         """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
-        present = self.attendance.present(round_index)
+        left_out = self._pairwise.left_out
+        present = self.attendance.present(round_index, lambda there: suffices(frozenset(there) - left_out))
         gone = {client for client, node in before.items() if self.exchanger.nodes.get(client) != node}
         self._pairwise.forget(gone)
         return present - self._pairwise.left_out

@@ -74,7 +74,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         config.dataset.num_clients,
         questions,
         history,
-        (enough, config.run.timeout_seconds) if of_edges else (0, 0.0),
+        (enough if of_edges else 0, config.run.timeout_seconds),
     )
     fleet = GridFleet(
         Exchanger(grid, joined.nodes, config.run.timeout_seconds),

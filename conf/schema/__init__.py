@@ -53,6 +53,12 @@ class Config:
         """
         for section in fields(self):
             getattr(self, section.name).validate()
+        least = self.run.minimum_nodes
+        require(
+            least is None or least >= self.secagg.minimum_cohort,
+            f"run.minimum_nodes={least} is below secagg.minimum_cohort={self.secagg.minimum_cohort}: no sum "
+            f"of {least} is ever made; wait for {self.secagg.minimum_cohort} nodes at least",
+        )
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
             f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "

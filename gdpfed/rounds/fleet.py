@@ -24,6 +24,8 @@ from gdpfed.rounds.prepared import PreparedSum, client_parts, order_of_sum
 from secagg import NO_CORRECTIONS, Corrections, Roster, SumParameters
 
 Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
+Suffices = Callable[[Collection[int]], bool]
+"""Whether some clients are enough for a round."""
 
 
 NO_EDGE = (
@@ -39,6 +41,12 @@ NO_SINGLE_UPDATES = (
     "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
 )
+
+
+def any_number(clients: Collection[int]) -> bool:
+    """However many there are, a round begins."""
+    del clients
+    return True
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -94,9 +102,12 @@ class Fleet(ABC):
         del task, charged
         raise RunError(NO_COUNTS)
 
-    def present(self, round_index: int) -> frozenset[int] | None:
-        """The clients that can be reached in the round that begins; None where all can at any time."""
-        del round_index
+    def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
+        """The clients that can be reached in the round that begins; None where all can at any time.
+
+        A fleet whose clients come and go waits until those who are there suffice, for a while.
+        """
+        del round_index, suffices
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
@@ -250,7 +261,8 @@ class Fleet(ABC):
     def _too_few(self, request: SumRequest) -> ClientSum:
         least = self.secagg.minimum_cohort
         reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
-        return ClientSum(request.name, None, 0, f"{reason}: it is charged, and not summed")
+        then = "it is charged, and not summed" if len(request.clients) else "nobody is asked"
+        return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
     def _parameters(
         self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS

@@ -15,6 +15,7 @@ from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.enough import present_for_a_round, reachable_by_group, without_small_sums
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.held_out import result_of_rates, round_requests
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -80,7 +81,8 @@ class RoundLoop:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
 
         Raises:
-            RunError: a model whose loss is not finite.
+            RunError: a model whose loss is not finite, or too few clients for any sum of a round, which is
+                not charged.
         """
         first = self.state.completed_rounds
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
@@ -130,7 +132,7 @@ class RoundLoop:
         """
         ledger, order = self.state.ledger, self._order_for(index)
         given = self.start(order, theta)
-        present = frozenset() if given is None else self.fleet.present(index)
+        present = frozenset[int]() if given is None else self._present(index)
         cohorts = self._cohorts(index, present)
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
@@ -211,14 +213,17 @@ class RoundLoop:
         if present is not None and not (plan.mechanism.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
             cohorts = ledger.with_moved_turns(cohorts, index, present)
+        cohorts = without_small_sums(plan, self.fleet.secagg, cohorts)
         for cohort in cohorts:
             cohort.flags.writeable = False
         return cohorts
 
+    def _present(self, index: int) -> frozenset[int] | None:
+        return present_for_a_round(self.method.plan, self.fleet, index, self.files.path)
+
     def _reachable(self, present: frozenset[int] | None) -> list[int]:
         """How many clients of every group are present."""
-        groups = [group.clients for group in self.method.plan.groups]
-        return [len(group) if present is None else len(present.intersection(group)) for group in groups]
+        return reachable_by_group(self.method.plan, present)
 
     def _order_for(self, index: int) -> TrainingOrder:
         return replace(self.order, training=self.training_of(index), round_index=index)

@@ -1,7 +1,6 @@
 """One run, from checked configuration to files: prepare, begin or resume, train, conclude."""
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from gdpfed.privacy.sums_once import Vote
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.client_memory import ClientMemory
 from gdpfed.rounds.counts import refuse_without_counts, with_released_counts
+from gdpfed.rounds.enough import present_for_a_round, without_a_sum
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.held_out import TOO_FEW, record_request, result_of_counts, round_requests
 from gdpfed.rounds.loop import Announce, EvaluateModel, RoundLoop, Start, where_it_left
@@ -270,7 +270,7 @@ class OpenRun:
             self.prepared.memory.forget()
             files.seal()
             if not any(record.summed for record in records):
-                raise RunError(_without_a_sum(records, files.path))
+                raise RunError(without_a_sum(records, files.path))
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def _count_held_out(self) -> None:
@@ -283,7 +283,11 @@ class OpenRun:
         due = prepared.method.plan.held_out is not None and "held_out_counts" not in ledger.charged_once
         if not due or ledger.charged_rounds < last:
             return
-        there = self._there(last - 1)
+        try:
+            there = self._there(last - 1)
+        except RunError as error:
+            self.loop.announce(f"no evaluation at the clients: {error}")
+            return
         summed = self._sum_once(prepared.held_out_request(there, self.released), last)
         result = result_of_counts(summed, prepared.order.task.classes_counted)
         if result is None:
@@ -320,9 +324,13 @@ class OpenRun:
             self.loop.training_of = partial(training_of, voted)
 
     def _there(self, round_index: int) -> list[int]:
-        """Who can be reached for a sum beside the rounds; who comes now agrees to rounds from this one on."""
-        present = self.loop.fleet.present(round_index)
-        everybody = [client for group in self.prepared.method.plan.groups for client in group.clients]
+        """Who can be reached for a sum beside the rounds; who comes now agrees to rounds from this one on.
+
+        Raises RunError: too few for any sum, which is not charged then.
+        """
+        plan, fleet = self.prepared.method.plan, self.loop.fleet
+        present = present_for_a_round(plan, fleet, round_index, self.loop.files.path)
+        everybody = [client for group in plan.groups for client in group.clients]
         return [client for client in everybody if present is None or client in present]
 
     def _sum_once(self, request: SumRequest, index: int) -> ClientSum:
@@ -331,16 +339,6 @@ class OpenRun:
         self.loop.files.save_ledger(self.loop.state.ledger)
         order = replace(self.prepared.order, round_index=index)
         return self.loop.fleet.sum_updates(order, [charged])[0]
-
-
-def _without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
-    """What became of a run that has learnt nothing, in one line."""
-    reasons = Counter(reason for record in records for reason in record.failures.values())
-    most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
-    return (
-        f"none of the run's {len(records)} rounds has a sum{most}. The model is the one that it began with, "
-        f"and what was charged stays charged; the run's files are in {path}"
-    )
 
 
 def path_of(config: Config) -> Path:

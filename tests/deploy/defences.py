@@ -184,6 +184,11 @@ DEFENCES = (
         (("gdpfed/runs/charged_mark.py", "        if held < most:\n", "        if False:\n"),),
     ),
     Defence(
+        "too-few-charged",
+        "server_app/test_too_few_nodes.py::test_a_round_that_nobody_can_be_asked_in_is_not_charged",
+        (("gdpfed/rounds/enough.py", "    if present is not None and not some_sum(", "    if False and ("),),
+    ),
+    Defence(
         "other-data",
         "runs/test_known_data.py::test_other_data_are_refused_by_the_name_of_their_file",
         (("gdpfed/runs/known_data.py", "        if began.get(setting) != now:\n", "        if False:\n"),),

@@ -234,7 +234,7 @@ def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
 
     grid = players(tmp_path / "nodes", meddle=other)
     with suppress(RunError):
-        run(tmp_path / "run", [*GAME, "run.minimum_nodes=2", "run.stop_after_round=1"], grid=grid)
+        run(tmp_path / "run", [*GAME, "run.minimum_nodes=3", "run.stop_after_round=1"], grid=grid)
     assert told
     assert any("announcement" in each for each in refusals(grid))
     assert all(entry.rounds == [] for entry in ledger_of(tmp_path / "nodes", 2).runs)

@@ -17,7 +17,7 @@ TURNS = [
 
 @pytest.mark.parametrize("mode", ["off", "curious"])
 def test_turns_of_clients_that_are_away_are_moved_or_lost(tmp_path, monkeypatch, mode):
-    def present(self, round_index):
+    def present(self, round_index, suffices=None):
         """A quarter of the clients is away in every round, always others; client 0 never comes."""
         return frozenset(k for k in range(1, NUM_CLIENTS) if (k + round_index) % 4)
 

@@ -29,8 +29,9 @@ class Attendance:
         refusals_of: why clients cannot take part with the records that they bring.
         questions: which a node answers before it takes part.
         history: where it is written down that a client has charged the run.
-        patience: how many nodes have to be there before a round, and how many seconds it waits for them: for
-            edges, whose devices are charged for what they do although the mean is none without the others.
+        patience: how many nodes have to be there before a round, and how many seconds it waits for them, or
+            for so many that a sum can be made. It is more than 0 nodes for edges, whose devices are charged
+            for what they do although the mean is none without the others.
     """
 
     def __init__(
@@ -54,10 +55,31 @@ class Attendance:
         self._questions = questions
         self._asked = set(joined.refused)
 
-    def present(self, round_index: int) -> frozenset[int]:
-        """The clients that can be reached in the round that begins, those that have just come among them."""
+    def present(self, round_index: int, suffices: Callable[[Collection[int]], bool]) -> frozenset[int]:
+        """The clients that can be reached in the round that begins, those that have just come among them.
+
+        It waits until they suffice, or for as long as it has patience.
+        """
+        enough, seconds = self._patience
+        deadline, told = time.monotonic() + seconds, False
+        while True:
+            there = self._look_round(round_index)
+            if (len(there) >= enough and suffices(there)) or time.monotonic() >= deadline:
+                return there
+            if not told:
+                log(
+                    WARNING,
+                    "%d nodes are there, too few for a round: waiting up to %g s",
+                    len(there),
+                    seconds,
+                )
+                told = True
+            time.sleep(POLL_SECONDS)
+
+    def _look_round(self, round_index: int) -> frozenset[int]:
+        """Forget the nodes that have left, ask those that have come, and return who is there."""
         nodes = self._joined.nodes
-        online = self._waited_for()
+        online = self._transport.node_ids()
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
         for client_id in left:
             del nodes[client_id]
@@ -67,20 +89,6 @@ class Attendance:
         if strangers:
             self._admit(strangers, round_index)
         return frozenset(nodes)
-
-    def _waited_for(self) -> set[int]:
-        """The nodes that are online, once there are enough of those that had joined, or it takes too long."""
-        enough, seconds = self._patience
-        deadline, told = time.monotonic() + seconds, False
-        while True:
-            online = self._transport.node_ids()
-            there = sum(node_id in online for node_id in self._joined.nodes.values())
-            if there >= enough or time.monotonic() >= deadline:
-                return online
-            if not told:
-                log(WARNING, "%d of %d nodes are there: waiting up to %g s", there, enough, seconds)
-                told = True
-            time.sleep(POLL_SECONDS)
 
     def _admit(self, node_ids: Collection[int], round_index: int) -> None:
         replies = ask_which_clients(self._transport, node_ids, self._questions)

@@ -1,0 +1,94 @@
+"""Whether enough clients are there for a sum, which is known before anything is charged.
+
+Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
+leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that a secret
+draw makes too small is another matter: it was drawn, so it is charged.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+from conf.schema import SecAggConfig
+from gdpfed.errors import RunError
+from gdpfed.methods.sum_parameters import sum_parameters
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.runs.round_log import RoundLogEntry
+
+
+def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> list[int]:
+    """How many clients of every group can be reached; None for all of them."""
+    there = None if present is None else frozenset(present)
+    groups = [group.clients for group in plan.groups]
+    return [len(group) if there is None else len(there.intersection(group)) for group in groups]
+
+
+def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
+    """Whether so many clients can be a sum, by what is configured of sums."""
+    if num_clients < secagg.minimum_cohort:
+        return False
+    try:
+        sum_parameters(
+            secagg, label="", num_clients=num_clients, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
+        )
+    except ValueError:
+        return False
+    return True
+
+
+def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:
+    """Whether any sum of a round can be made of the clients that can be reached, whoever of them is drawn."""
+    sizes = reachable_by_group(plan, present)
+    return any(can_sum(secagg, size) for size in ([sum(sizes)] if plan.one_sum else sizes))
+
+
+def present_for_a_round(
+    plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
+) -> frozenset[int] | None:
+    """Return who can be reached in a round, once some sum of it can be made; None where all can at any time.
+
+    `path`: of the run's files.
+
+    Raises RunError: none can, as long as the fleet has waited; nothing is charged for the round.
+    """
+    secagg = fleet.secagg
+    present = fleet.present(round_index, partial(some_sum, plan, secagg))
+    if present is not None and not some_sum(plan, secagg, present):
+        there = sum(reachable_by_group(plan, present))
+        raise RunError(
+            f"round {round_index + 1}: {there} of {plan.num_clients} clients are there, too few for any sum "
+            f"(secagg.minimum_cohort={secagg.minimum_cohort}, secagg.corrupt_tolerance="
+            f"{secagg.corrupt_tolerance:g}) after run.timeout_seconds: nothing is charged for the "
+            f"round; once more of them are there, go on by run.resume={path}"
+        )
+    return present
+
+
+def without_small_sums(
+    plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
+) -> tuple[ClientIds, ...]:
+    """Return the cohorts of a round without those of which no sum can be made, where nothing is drawn.
+
+    Turns are no secret, so who could only be asked in vain is as one who is absent: it has no turn, and has
+    it later if the plan lets it.
+    """
+    sizes = [len(cohort) for cohort in cohorts]
+    if not plan.mechanism.against_everyone:
+        return tuple(cohorts)
+    if plan.one_sum:
+        sizes = [sum(sizes)] * len(sizes)
+    pairs = zip(cohorts, sizes, strict=True)
+    return tuple(cohort if can_sum(secagg, size) else cohort[:0] for cohort, size in pairs)
+
+
+def without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
+    """What became of a run that has learnt nothing, in one line."""
+    reasons = Counter(reason for record in records for reason in record.failures.values())
+    most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
+    return (
+        f"none of the run's {len(records)} rounds has a sum{most}. The model is the one that it began with, "
+        f"and what was charged stays charged; the run's files are in {path}"
+    )

@@ -1,0 +1,100 @@
+"""Rounds that cannot be: refused before anything, or waited for, and then ended without a charge."""
+
+import json
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from conf.schema import SecAggConfig
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.errors import ConfigError, RunError
+from gdpfed.methods import make_method
+from gdpfed.rounds.enough import can_sum, some_sum, without_small_sums
+from testing.local_grid import FIRST_NODE_ID
+from testing.small_runs import grid_of_owners, ledger_of, run
+
+NODES = 4
+WORDS = [
+    *("method=dp_fedavg", "privacy.budgets=[3]", "privacy.sampling_rate=1", "run.num_rounds=3"),
+    *("dataset=npz", "dataset.model=linear", "dataset.partition=iid", f"dataset.num_clients={NODES}"),
+    *("run.minimum_nodes=3", "run.timeout_seconds=1", "secagg.dropout_tolerance=0"),
+]
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    monkeypatch.setattr("gdpfed.federation.server.attendance.POLL_SECONDS", 0.02)
+    x, y = np.random.default_rng(0).random((40, 4), np.float32), np.arange(40) % 2
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return [*WORDS, f"dataset.path={tmp_path / 'a.npz'}"]
+
+
+def owners(folder):
+    return grid_of_owners(folder / "ledgers", [9.0] * NODES, {"data": str(folder / "a.npz")})
+
+
+def losing(grid, *clients, after=1, comes_back=False):
+    """Take nodes off the grid once so many rounds have been masked; they come back when it is asked again."""
+    everybody, asked = grid.get_node_ids, list[int]()
+
+    def node_ids():
+        gone = sum("mask" in exchange for exchange in grid.exchanges) >= after
+        asked.extend([1] * gone)
+        away = {FIRST_NODE_ID + client for client in clients if gone and not (comes_back and len(asked) > 3)}
+        return [node_id for node_id in everybody() if node_id not in away]
+
+    grid.get_node_ids = node_ids
+    return grid
+
+
+def charged(directory):
+    return json.loads((directory / "ledger.json").read_text())["charged_rounds"]
+
+
+@pytest.mark.parametrize("turns", [(), ("privacy.against=everyone", "privacy.accountant=pld")])
+def test_a_round_that_nobody_can_be_asked_in_is_not_charged(tmp_path, words, caplog, turns):
+    directory, ledgers = tmp_path / "run", tmp_path / "ledgers"
+    grid = losing(owners(tmp_path), 2, 3)
+    said = (
+        r"^round 2: 2 of 4 clients are there, too few for any sum .*: nothing is charged for the round; once "
+    )
+    with pytest.raises(RunError, match=said):
+        run(directory, [*words, *turns], grid=grid)
+    assert "2 nodes are there, too few for a round: waiting up to 1 s" in caplog.text
+    assert charged(directory) == 1
+    records = run(directory, [], grid=owners(tmp_path), resume=True)
+    assert [sum(each.survivors) for each in records] == [4, 4, 4]
+    assert [each.rounds for each in ledger_of(ledgers, 3).runs] == [[0, 1, 2]]
+    assert audit_run(directory).passed
+
+
+def test_nodes_that_come_back_in_time_are_waited_for(tmp_path, words):
+    grid = losing(owners(tmp_path), 2, 3, comes_back=True)
+    records = run(tmp_path / "run", words, grid=grid)
+    assert [sum(each.survivors) for each in records] == [4, 4, 4]
+
+
+def test_fewer_nodes_than_a_sum_takes_are_refused_before_anything():
+    with pytest.raises(
+        ConfigError, match=r"run.minimum_nodes=2 is below secagg.minimum_cohort=3: no sum of 2 is"
+    ):
+        load(["run.minimum_nodes=2"])
+
+
+def test_what_cannot_be_a_sum_has_no_turn():
+    """One sum a group: a group with two of its three there waits for another round."""
+    words = ["method=gdpfed", "privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[1,3]"]
+    plan = make_method(load([*words, "dataset.num_clients=8", "privacy.sampling_rate=0.5"])).plan
+    assert not plan.one_sum
+    cohorts = (np.arange(2), np.arange(4, 8))
+    kept = without_small_sums(plan, SecAggConfig(), cohorts)
+    assert [each.tolist() for each in kept] == [[], [4, 5, 6, 7]]
+    assert some_sum(plan, SecAggConfig(), [0, 4, 5, 6])
+    assert not some_sum(plan, SecAggConfig(), [0, 1, 4, 5])
+
+
+def test_what_sums_are_configured_to_bear_counts():
+    """Where as many may be corrupt as there are members, less one, no noise is left to rely on."""
+    assert [can_sum(SecAggConfig(), n) for n in (2, 3, 4)] == [False, True, True]
+    assert not can_sum(SecAggConfig(corrupt_tolerance=0.45, minimum_cohort=2), 2)
