@@ -40,6 +40,7 @@ class ModelDescription:
         form: of an example; its ``columns`` is the digest of the declaration.
         classes: what classes or labels are called, in the order of the outputs; empty of numbers.
         inputs: what each number of an input is, in order; empty where the data are no tables.
+        pixels: whether an example is a picture, of whose bytes numbers in [-1, 1] are made.
     """
 
     model: str
@@ -47,19 +48,20 @@ class ModelDescription:
     form: ExampleForm
     classes: tuple[str, ...]
     inputs: tuple[str, ...]
+    pixels: bool = False
 
     @classmethod
     def of(cls, task: Task) -> Self:
         """The description of the model that a task trains."""
         data = task.load()
         form, columns = ExampleForm.of(data), data.columns
-        numbers = tuple(map(str, range(data.num_classes))) if data.labels.weighed else ()
         return cls(
             task.model,
             task.model_options,
             form,
-            numbers if columns is None else columns.class_names,
+            data.named_classes,
             () if columns is None else tuple(columns.input_names),
+            data.takes_pixels,
         )
 
     def to_json(self) -> str:
@@ -82,6 +84,7 @@ class ModelDescription:
             ExampleForm.from_values(values["form"]),
             tuple(values["classes"]),
             tuple(values["inputs"]),
+            bool(values.get("pixels", False)),
         )
 
     def build(self, weights: Mapping[str, Any]) -> nn.Module:

@@ -14,6 +14,7 @@ from torch import nn
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.columns import DROP, Columns
+from gdpfed.learning.data.dataset import scaled
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_rows import Table, Where, inputs_of, read_table, texts_of
 from gdpfed.learning.labels.kind import Names
@@ -21,6 +22,7 @@ from gdpfed.learning.model_folder import ModelDescription, read_model
 from gdpfed.learning.models import said
 
 CHUNK = 4096
+LAST_PIXEL = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +70,9 @@ class LoadedModel:
         """Predict for records of which no label is known.
 
         `data`: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in the
-        declared order, in the units of the declaration. Of any other model an array of shape (N, ...), scaled
-        as for training.
+        declared order, in the units of the declaration. Of a model of pictures their bytes, whole numbers
+        from 0 to 255 of shape (N, channels, height, width), which are scaled as in training. Of any other
+        model an array of shape (N, ...), scaled as for training.
 
         Raises LearningError: columns or values that do not fit, named.
         """
@@ -141,7 +144,20 @@ class LoadedModel:
             raise LearningError(
                 f"the data have shape {given.shape}, and the model takes (N, {_listed(form.own_shape)})"
             )
+        pixels = self.description.pixels and given.dtype.kind in "iu"
         x = as_numbers(given, np.dtype(form.own_dtype), "the data")
+        if pixels:
+            if given.size and not 0 <= given.min() <= given.max() <= LAST_PIXEL:
+                raise LearningError(
+                    f"the data hold whole numbers from {given.min()} to {given.max()}: bytes of pictures are "
+                    f"from 0 to {LAST_PIXEL}"
+                )
+            x = scaled(given.astype(np.uint8))
+        elif self.description.pixels and np.abs(x).max(initial=0) > 1:
+            raise LearningError(
+                "the data hold numbers beyond -1 and 1, and the model learnt of pictures in this range: give "
+                f"their bytes as whole numbers from 0 to {LAST_PIXEL}, which are scaled as in training"
+            )
         return x if form.features is None else transform_of(form.features, form.encoder)(x)
 
 

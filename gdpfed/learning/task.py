@@ -294,6 +294,7 @@ def data_warnings(task: Task) -> Iterator[str]:
     path = Path(task.source.path or "").expanduser()
     if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
         yield f"dataset.path={path} holds {', '.join(others)}: these are no tables, and are not read"
+    yield from data.notes
     if not len(data.train):
         return  # All of them are the nodes'.
     if task.source.name == "csv" and (column := undeclared_persons(task.source)):
@@ -318,7 +319,6 @@ def data_warnings(task: Task) -> Iterator[str]:
         return  # Characters, of which a text need not have all.
     missing = data.labels.unlearnt(data.train.y, data.test.y)
     if len(missing):
-        named = ", ".join(map(str, missing[:MOST_NAMED].tolist())) + (
-            " ..." if len(missing) > MOST_NAMED else ""
-        )
+        names = [data.named_classes[number] for number in missing[:MOST_NAMED].tolist()]
+        named = ", ".join(names) + (" ..." if len(missing) > MOST_NAMED else "")
         yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"

@@ -167,8 +167,7 @@ def base_rate(task: Task) -> tuple[str, float] | None:
         return None
     counts = data.labels.counts(data.test.y)
     largest = int(counts.argmax())
-    name = data.columns.class_names[largest] if data.columns is not None else str(largest)
-    return name, float(counts[largest] / counts.sum())
+    return data.named_classes[largest], float(counts[largest] / counts.sum())
 
 
 def base_rate_lines(subject: CardSubject) -> list[str]:

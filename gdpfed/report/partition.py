@@ -74,7 +74,7 @@ def holdings(task: Task) -> Holdings:
         examples=counts.sum(axis=1) if counted else np.array([len(part) for part in parts]),
         characters=None if text is None else np.array([text.characters(part) for part in parts]),
         names=task.client_names,
-        classes_named=() if data.columns is None else data.columns.class_names,
+        classes_named=data.class_names if data.columns is None else data.columns.class_names,
         weighed=labels.weighed or "class",
     )
 

@@ -1,6 +1,9 @@
 """The user's own pictures: two layouts, sizes and colours, and one line for what cannot be used."""
 
+import json
+import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,11 @@ from PIL import Image
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.dataset import Pictures
+from gdpfed.learning.data.picture_files import read_picture
+from gdpfed.learning.model_folder import save_model
+from gdpfed.learning.prediction import load_model
+from gdpfed.learning.task import Task, data_warnings
+from gdpfed.report.model_card import base_rate
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 CIFAR_JPEG = SHARED / "cifar10-images.tar.gz"
@@ -117,6 +125,65 @@ def deep_grey(root):
     Image.fromarray(np.full((6, 8), 40_000, dtype=np.uint16)).save(root / "dog" / "03.png")
 
 
+def deep_colour(root):
+    """12 bits in 16, of which Pillow would keep the upper half, in its mode RGB."""
+    folder(root)
+    rows = np.random.default_rng(0).integers(0, 4096, (6, 8, 3)).astype(">u2")
+    header = struct.pack(">IIBBBBB", 8, 6, 16, 2, 0, 0, 0)
+    lines = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows))
+    chunks = [(b"IHDR", header), (b"IDAT", lines), (b"IEND", b"")]
+    said = [struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in chunks]
+    (root / "dog" / "03.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(said))
+
+
+def deep_tiff(root):
+    folder(root)
+    Image.fromarray(np.full((6, 8), 0.5, dtype=np.float32)).save(root / "dog" / "03.tif")
+
+
+def deep_ppm(root):
+    folder(root)
+    rows = np.full((6, 8, 3), 4000, dtype=">u2").tobytes()
+    (root / "dog" / "03.ppm").write_bytes(b"P6\n# a comment\n8 6\n4095\n" + rows)
+
+
+def frames(count):
+    return [Image.fromarray(np.full((6, 8, 3), 6 * k, np.uint8)) for k in range(count)]
+
+
+def many_pages(root, name="a.tif", count=40):
+    folder(root)
+    first, *others = frames(count)
+    first.save(root / "cat" / name, save_all=True, append_images=others)
+
+
+def moving_png(root):
+    many_pages(root, "a.png", 3)
+
+
+def moving_webp(root):
+    many_pages(root, "a.webp", 3)
+
+
+def one_level_off(root):
+    for site in ("bonn", "ulm"):
+        folder(root / site, ("benign", "malignant"))
+
+
+def one_folder_too_many(root):
+    folder(root / "images")
+
+
+def capitals(root):
+    folder(root / "Train")
+    folder(root / "Test")
+
+
+def not_printable(root):
+    folder(root)
+    folder(root, ("e\nmu",))
+
+
 def other_classes(root):
     folder(root / "train")
     folder(root / "test", classes=("cat", "cow"))
@@ -143,12 +210,30 @@ def one_of_a_class(root):
         (cut_short, {}, r"dog/03.png cannot be read as a picture"),
         (a_program, {}, r"cat/99.png cannot be read as a picture"),
         (far_too_large, {}, r"cat/99.png has 9000 x 9000 pixels, more than 67108864: scale it down"),
-        (deep_grey, {}, r"^[^ ]*dog/03.png has more than 8 bits a pixel \(mode I;16\): scale it to 8 bits$"),
+        (deep_grey, {}, r"^[^ ]*dog/03.png has 16 bits a channel: scale it to 8 bits$"),
+        (deep_colour, {}, r"^[^ ]*dog/03.png has 16 bits a channel: scale it to 8 bits$"),
+        (deep_tiff, {}, r"^[^ ]*dog/03.tif has 32 bits a channel: scale it to 8 bits$"),
+        (deep_ppm, {}, r"^[^ ]*dog/03.ppm has 12 bits a channel: scale it to 8 bits$"),
+        (many_pages, {}, r"^[^ ]*cat/a.tif holds 40 pages, and a picture is one: split it$"),
+        (moving_png, {}, r"^[^ ]*cat/a.png holds 3 pages, and a picture is one: split it$"),
+        (moving_webp, {}, r"^[^ ]*cat/a.webp holds 3 pages, and a picture is one: split it$"),
+        (
+            one_level_off,
+            {},
+            "bonn holds no pictures but the folders benign, malignant, as ulm does: are these the",
+        ),
+        (
+            one_folder_too_many,
+            {},
+            "images holds no pictures but the folders cat, dog: if these are the classes, set",
+        ),
+        (capitals, {}, "holds Test, Train: call them train and test, if they are the splits and not classes"),
+        (not_printable, {}, r"the class folder 'e\\nmu' has characters that cannot be shown: rename it"),
         (other_classes, {}, "train and test have different classes, cow is in one of them only"),
         (no_test, {}, "test must hold one folder of pictures for each class"),
         (empty_class, {}, "must hold one folder of pictures for each class: .*emu"),
         (one_of_a_class, {}, "too few pictures to hold out"),
-        (Path.exists, {}, "must hold one folder of pictures for each class"),
+        (Path.exists, {}, "must hold one folder of pictures for each class: it holds none"),
         (
             folder,
             {"sequence_length": 80},
@@ -162,6 +247,92 @@ def test_folders_that_cannot_be_used_are_named_in_one_line(tmp_path, make, setti
     with pytest.raises(LearningError, match=words) as raised:
         load_dataset(source(tmp_path, **settings))
     assert "\n" not in str(raised.value)
+
+
+def test_a_picture_stands_as_its_camera_held_it(tmp_path):
+    """White at the left of the file, and on top for every viewer."""
+    pixels = np.zeros((16, 32, 3), np.uint8)
+    pixels[:, :16] = 255
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
+    found = read_picture(str(tmp_path / "a.png"), 1, None)
+    assert found.shape == (1, 32, 16)
+    assert (found[0, :16] == 255).all()
+    assert (found[0, 16:] == 0).all()
+
+
+def test_grey_with_alpha_and_a_picture_with_previews_are_read(tmp_path):
+    Image.fromarray(np.full((6, 8, 2), 200, np.uint8), "LA").save(tmp_path / "a.png")
+    assert (read_picture(str(tmp_path / "a.png"), 3, None) == 200).all()
+    first, *others = frames(2)
+    first.save(tmp_path / "b.jpg", format="MPO", save_all=True, append_images=others)
+    assert read_picture(str(tmp_path / "b.jpg"), 3, None).max() < 5
+
+
+def test_what_systems_put_beside_is_no_class_and_what_is_not_read_is_counted(tmp_path):
+    drawn = folder(tmp_path)
+    folder(tmp_path, (".ipynb_checkpoints", "__MACOSX"))
+    folder(tmp_path / "cat", ("@eaDir",))
+    (tmp_path / "cat" / "._00.png").write_text("resource fork")
+    (tmp_path / "dog" / "Thumbs.db").write_text("thumbnails")
+    frames(1)[0].save(tmp_path / "dog" / "z.gif")
+    (tmp_path / "read.me").write_text("words")
+    data = load_dataset(source(tmp_path))
+    assert data.class_names == tuple(drawn)
+    assert len(data.train) + len(data.test) == 20
+    files, system = data.notes
+    assert "files that are not read: 1 .gif, 1 .me; pictures end in .jpg, " in files
+    assert system.endswith(
+        "5 hidden files and folders are passed over: ._00.png, .ipynb_checkpoints, @eaDir, Thumbs.db, "
+        "__MACOSX"
+    )
+
+
+def test_a_third_split_is_not_read_and_said(tmp_path):
+    for part in ("train", "val", "test"):
+        folder(tmp_path / part)
+    data = load_dataset(source(tmp_path))
+    assert data.notes == (f"{tmp_path}: val/ beside train/ and test/ is not read: 20 pictures",)
+    task = Task(source(tmp_path), "linear", "iid", 3, 0)
+    assert next(data_warnings(task)) == data.notes[0]
+
+
+def test_names_of_folders_are_those_of_outputs_in_the_model_and_in_words(tmp_path):
+    """Numbers are sorted as texts: output 2 is folder 10."""
+    for number in range(11):
+        for each in range(10):
+            draw(tmp_path / "p" / str(number) / f"{each}.png", np.full((4, 4, 3), 20 * number + each))
+    task = Task(source(tmp_path / "p"), "linear", "iid", 3, 0)
+    names = ("0", "1", "10", *map(str, range(2, 10)))
+    assert task.load().named_classes == names
+    assert base_rate(task) == ("0", 2 / 22)
+    theta = np.zeros(task.dimension, np.float32)
+    save_model(tmp_path, task, theta)
+    model = load_model(tmp_path)
+    assert model.description.classes == names
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["classes"] == list(names)
+
+
+@pytest.mark.parametrize("features", [None, "hog"])
+def test_predict_scales_pictures_as_training_does(tmp_path, features):
+    folder(tmp_path / "p", size=(8, 8))
+    task = Task(source(tmp_path / "p", features=features), "linear", "iid", 3, 0)
+    theta = np.random.default_rng(0).normal(size=task.dimension).astype(np.float32)
+    save_model(tmp_path, task, theta)
+    model = load_model(tmp_path)
+    pixels = np.stack([read_picture(str(tmp_path / "p" / "cat" / f"{k:02}.png"), 3, None) for k in range(10)])
+    found = model.predict(pixels)
+    scaled = model.predict(pixels.astype(np.float32) / np.float32(127.5) - 1)
+    np.testing.assert_array_equal(found.probabilities, scaled.probabilities)
+    np.testing.assert_array_equal(found.probabilities, model.predict(pixels.astype(np.int64)).probabilities)
+    assert set(found.labels.tolist()) <= {"cat", "dog"}
+    with pytest.raises(LearningError, match="numbers beyond -1 and 1, .*: give their bytes as whole numbers"):
+        model.predict(pixels.astype(np.float32))
+    with pytest.raises(
+        LearningError, match="whole numbers from 0 to 4095: bytes of pictures are from 0 to 255"
+    ):
+        model.predict(np.linspace(0, 4095, pixels.size).astype(np.int64).reshape(pixels.shape))
 
 
 def test_a_fraction_has_no_meaning_beside_a_test_folder(tmp_path):

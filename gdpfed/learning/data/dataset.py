@@ -108,6 +108,7 @@ class Dataset:
         label_kind: by name; "" for numbers where there is one class, and else for classes.
         class_names: what classes are called, in the order of their numbers; empty where they have no names.
         notes: what lies beside the data and was not read, one line each.
+        pixels: whether features were made of pictures that are kept as bytes.
         read_as: the fingerprints of what was read; None where that is what is here.
     """
 
@@ -128,6 +129,7 @@ class Dataset:
     label_kind: str = ""
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    pixels: bool = False
     read_as: tuple[str, str] | None = None
 
     @property
@@ -137,6 +139,11 @@ class Dataset:
             return self.columns.class_names
         numbers = tuple(map(str, range(self.num_classes))) if self.labels.weighed else ()
         return self.class_names or numbers
+
+    @property
+    def takes_pixels(self) -> bool:
+        """Whether an example is a picture whose bytes are scaled as :func:`scaled` does."""
+        return self.pixels or isinstance(self.train, Pictures)
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:

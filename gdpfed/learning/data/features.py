@@ -155,7 +155,14 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
             f"this data set have shape {shape}: leave it out"
         )
     train, test = (_transformed(examples, transform) for examples in (data.train, data.test))
-    encoded = replace(data, features=name, picture_shape=shape, encoder=encoder, vocabulary=None)
+    encoded = replace(
+        data,
+        features=name,
+        picture_shape=shape,
+        encoder=encoder,
+        vocabulary=None,
+        pixels=data.takes_pixels,
+    )
     return replace(encoded, train=train, test=test)
 
 

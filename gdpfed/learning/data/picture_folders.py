@@ -1,0 +1,182 @@
+"""Which pictures lie in a folder, one folder a class, and what else lies there and is not read."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.picture_files import ENDINGS
+
+SYSTEM = ("__macosx", "@eadir", "thumbs.db", "desktop.ini")
+"""What systems put beside data, besides all whose name begins with a dot."""
+SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "dev")
+MOST_NAMED = 5
+
+
+@dataclass
+class NotRead:
+    """What was passed over: files by their ending, and what systems have put there, by name."""
+
+    files: Counter[str] = field(default_factory=Counter)
+    system: list[str] = field(default_factory=list)
+
+    def notes(self, folder: Path) -> list[str]:
+        """One line each."""
+        lines = []
+        if self.files:
+            kinds = ", ".join(
+                f"{count} {kind or 'without an ending'}" for kind, count in sorted(self.files.items())
+            )
+            lines.append(
+                f"{folder}: files that are not read: {kinds}; pictures end in {', '.join(ENDINGS)} and lie "
+                "in the folder of their class"
+            )
+        if self.system:
+            names = listed(sorted(set(self.system)))
+            lines.append(f"{folder}: {len(self.system)} hidden files and folders are passed over: {names}")
+        return lines
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The picture files below one folder and their classes, in an order that every node finds.
+
+    Attributes:
+        classes: the names of the class folders, in the order of their numbers.
+        paths, y: of every picture its file and the number of its class.
+    """
+
+    classes: tuple[str, ...]
+    paths: list[str]
+    y: npt.NDArray[np.int64]
+
+
+def list_classes(folder: Path, others: NotRead) -> Listing:
+    """The pictures of a folder, by class; `others` is told what is passed over.
+
+    Raises LearningError: no class folders, one alone, one without pictures, or a tree that is read one level
+    off.
+    """
+    wanted = f"{folder} must hold one folder of pictures for each class"
+    if not folder.is_dir():
+        raise LearningError(f"{wanted}: it is no folder")
+    shown = _shown(_names_in(folder), others)
+    classes = [name for name in shown if (folder / name).is_dir()]
+    others.files.update(Path(name).suffix.lower() for name in shown if not (folder / name).is_dir())
+    if not classes:
+        raise LearningError(f"{wanted}: it holds none")
+    for name in classes:
+        if not name.isprintable():
+            raise LearningError(
+                f"{folder}: the class folder {name!r} has characters that cannot be shown: rename it"
+            )
+    _refuse_one_level_off(folder, classes)
+    if len(classes) < 2:
+        raise LearningError(
+            f"{folder} holds one class, {classes[0]}, and with one class there is nothing to learn: it must "
+            "hold one folder of pictures for each class"
+        )
+    found = [list(_pictures_below(folder / name, others)) for name in classes]
+    for name, pictures in zip(classes, found, strict=True):
+        if not pictures:
+            raise LearningError(f"{wanted}: {name} holds no picture ({', '.join(ENDINGS)})")
+    numbers = np.repeat(np.arange(len(classes)), [len(pictures) for pictures in found])
+    return Listing(
+        tuple(classes), [path for pictures in found for path in pictures], numbers.astype(np.int64)
+    )
+
+
+def splits_in(root: Path) -> bool:
+    """Whether a folder holds a training and a test split, and not classes.
+
+    Raises LearningError: it holds some under other names.
+    """
+    names = [each.name for each in sorted(root.iterdir()) if each.is_dir()]
+    if "train" in names or "test" in names:
+        return True
+    alike = [name for name in names if name.lower() in SPLITS]
+    if len(alike) > 1:
+        raise LearningError(
+            f"{root} holds {listed(alike)}: call them train and test, if they are the splits and not classes"
+        )
+    return False
+
+
+def beside_splits(root: Path) -> Iterator[str]:
+    """What lies beside the splits of a folder and is not read, one line each."""
+    others = NotRead()
+    for name in _shown(_names_in(root), others):
+        if name in ("train", "test"):
+            continue
+        if not (root / name).is_dir():
+            others.files[Path(name).suffix.lower()] += 1
+            continue
+        pictures = sum(1 for _ in _pictures_below(root / name, NotRead()))
+        yield f"{root}: {name}/ beside train/ and test/ is not read: {pictures} pictures"
+    yield from others.notes(root)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def pictures_in(folder: Path) -> list[str]:
+    """The paths of all pictures below a folder, in order."""
+    return list(_pictures_below(folder, NotRead()))
+
+
+def _pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
+    """All pictures below a folder, links followed, in the order of their folders and names."""
+    for place, below, names in sorted(_walked(folder, others)):
+        del below
+        for name in _shown(sorted(names), others):
+            if name.lower().endswith(ENDINGS):
+                yield str(Path(place, name))
+            else:
+                others.files[Path(name).suffix.lower()] += 1
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], list[str]]]:
+    for place, below, names in os.walk(folder, followlinks=True):
+        below[:] = _shown(sorted(below), others)
+        yield place, below, names
+
+
+def _shown(names: Sequence[str], others: NotRead) -> list[str]:
+    """The names that are data's; the others are those of systems."""
+    shown = [name for name in names if not name.startswith(".") and name.lower() not in SYSTEM]
+    others.system += [name for name in names if name not in shown]
+    return shown
+
+
+def _refuse_one_level_off(folder: Path, classes: Sequence[str]) -> None:
+    """Refuse class folders that hold no pictures but all the same folders, or one that holds the classes."""
+    below = []
+    for name in classes:
+        shown = _shown(_names_in(folder / name), NotRead())
+        if any(each.lower().endswith(ENDINGS) for each in shown):
+            return
+        below.append([each for each in shown if (folder / name / each).is_dir()])
+    if len(below[0]) < 2 or any(each != below[0] for each in below):
+        return
+    first, inner = classes[0], listed(below[0])
+    if len(classes) == 1:
+        raise LearningError(
+            f"{folder / first} holds no pictures but the folders {inner}: if these are the classes, set "
+            f"dataset.path={folder / first}"
+        )
+    raise LearningError(
+        f"{folder}: {first} holds no pictures but the folders {inner}, as {listed(classes[1:])} does: are "
+        f"these the classes, and {listed(classes)} the parties? Put all pictures of a class into its folder"
+    )
