@@ -25,7 +25,7 @@ from gdpfed.errors import AuditError, LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.methods import make_method
 from gdpfed.report.plan_table import plan_table
-from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.paths import require_unused, reserved, run_path
 from gdpfed.runs.round_log import read_rounds
 
 RUN = "run"
@@ -117,6 +117,8 @@ def train(options: argparse.Namespace, console: Console) -> None:
     config = load(layers.words(CLOUD, options.overrides))
     kept = run_path(options.directory, config.dataset.name, "layers")
     require_unused(kept, setting="--directory")
+    if options.directory is None:
+        kept = reserved(kept)
     console.print(f"starting the cloud, {options.edges} edges and {options.nodes} nodes ...")
     with LoopbackLayers(layers, options.overrides) as running:
         console.print("every node is online, over TLS and under its own key; training ...")

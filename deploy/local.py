@@ -28,7 +28,7 @@ from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table
 from gdpfed.report.progress import RunProgress
-from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.paths import require_unused, reserved, run_path
 from gdpfed.runs.round_log import read_rounds
 
 
@@ -61,6 +61,8 @@ def train(options: argparse.Namespace, console: Console) -> None:
     kept = run_path(config.run.directory, config.dataset.name, config.method.name)
     require_unused(kept)
     plan = method.plan
+    if config.run.directory is None:
+        kept = reserved(kept)
     console.print(f"starting the server and {len(federation.nodes)} nodes ...")
     with LoopbackFederation(federation, files, Named.by(overrides)) as running:
         console.print("every node is online, over TLS and under its own key")

@@ -24,7 +24,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.progress import RunProgress
     from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA
-    from gdpfed.runs.paths import require_unused, run_path
+    from gdpfed.runs.paths import require_unused, reserved, run_path
     from gdpfed.runs.resume import load_run
     from gdpfed.runs.round_log import read_rounds
 
@@ -41,6 +41,8 @@ def _execute(options: argparse.Namespace) -> int:
     console = make_console()
     show_plan(console, resolved, method)
     refuse_skipped(method.plan, config.secagg.minimum_cohort)
+    if chosen is None:
+        directory = reserved(directory)
     launch = Launch.training(
         spelled_out(options.overrides, config),
         num_clients=config.dataset.num_clients,

@@ -37,7 +37,7 @@ from gdpfed.rounds.state import RoundFiles, RunState, begin, restore
 from gdpfed.rounds.vote import NO_VOTE, VoteResult, in_words
 from gdpfed.runs.directory import Enrolment, RunDirectory
 from gdpfed.runs.known_data import refuse_other_data
-from gdpfed.runs.paths import require_unused, run_path
+from gdpfed.runs.paths import require_unused, reserved, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
@@ -90,6 +90,8 @@ class PreparedRun:
         if config.run.evaluation != "nodes":
             evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
+        if files is None and config.run.directory is None:
+            path = reserved(path)
         average, memory = ReleasedAverage(config.method.average), ClientMemory(config, method.plan, path)
         enrolment = Enrolment(identities, task.client_names, task.load().columns)
         return cls(

@@ -10,9 +10,9 @@ from pathlib import Path
 from gdpfed.errors import RunError
 from gdpfed.files import read_regular, save_whole
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.runs.paths import OWNERS_ALONE
 
 FOLDER = ".charged"
-OWNERS_ALONE = 0o700
 
 
 class ChargedMark:

@@ -43,7 +43,7 @@ from gdpfed.runs.file_formats import (
     versioned,
 )
 from gdpfed.runs.known_data import forget_data, save_data
-from gdpfed.runs.paths import require_unused
+from gdpfed.runs.paths import OWNERS_ALONE, require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
@@ -53,7 +53,6 @@ SEALED = (
     *FILES,
 )
 """The files whose hashes a run leaves, as far as there are any."""
-OWNERS_ALONE = 0o700
 IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
 """Of the assignment, where there are some: every client's key and name, and what names the declaration."""
 

@@ -1,9 +1,12 @@
 """Where a run's files are: its directory before it is made or resumed, and what submitters may name."""
 
+import atexit
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from conf.load import PATHS, given_value
@@ -11,6 +14,7 @@ from conf.per_client import file_of, taken
 from gdpfed.errors import ConfigError, RunError
 
 RUNS = "runs"
+OWNERS_ALONE = 0o700
 
 
 def user_path(text: str) -> Path:
@@ -20,10 +24,46 @@ def user_path(text: str) -> Path:
 
 def run_path(chosen: str | None, dataset: str, method: str) -> Path:
     """The absolute directory of a run: the chosen one, or a new one under ``runs/`` here, named by time."""
-    if chosen is None:
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        chosen = f"{RUNS}/{stamp}-{dataset}-{method}"
-    return user_path(chosen)
+    if chosen is not None:
+        return user_path(chosen)
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    names = _numbered(user_path(f"{RUNS}/{stamp}-{dataset}-{method}"))
+    return next(path for path in names if not path.exists())
+
+
+def reserved(path: Path) -> Path:
+    """Make a directory that nobody has named, for a run of this process alone: NAME, or NAME-2, NAME-3, ...
+
+    Runs that begin in one second have each its own. One that stays empty is removed when the process ends.
+
+    Raises RunError: it cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = next(free for free in _numbered(path) if _is_made(free))
+    except OSError as error:
+        raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+    atexit.register(_remove_if_empty, made)
+    return made
+
+
+def _is_made(path: Path) -> bool:
+    """Make a directory; whether nobody had it."""
+    try:
+        path.mkdir(mode=OWNERS_ALONE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield path
+    yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
+
+
+def _remove_if_empty(path: Path) -> None:
+    with suppress(OSError):
+        path.rmdir()
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:

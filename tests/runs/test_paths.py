@@ -1,0 +1,44 @@
+"""Directories that nobody has named: each run has its own, whenever it begins."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from gdpfed.errors import RunError
+from gdpfed.runs import paths
+from gdpfed.runs.paths import reserved, run_path
+
+
+class Noon(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_runs_that_begin_in_one_second_have_a_directory_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paths, "datetime", Noon)
+    asked = [run_path(None, "digits", "fedavg") for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(reserved, asked))
+    first = tmp_path / "runs" / "20260101-120000-digits-fedavg"
+    assert sorted(made) == sorted([first, *(first.with_name(f"{first.name}-{k}") for k in range(2, 9))])
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+    assert run_path(None, "digits", "fedavg").name == f"{first.name}-9"
+
+
+def test_one_that_stays_empty_is_removed(tmp_path, monkeypatch):
+    ends = []
+    monkeypatch.setattr(paths.atexit, "register", lambda *call: ends.append(call))
+    empty, used = reserved(tmp_path / "run"), reserved(tmp_path / "run")
+    (used / "config.yaml").write_text("")
+    for function, *arguments in ends:
+        function(*arguments)
+    assert (empty.exists(), used.exists()) == (False, True)
+
+
+def test_a_place_where_none_can_be_made_is_named(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RunError, match=r"run.directory=.*/runs/a cannot be made: "):
+        reserved(tmp_path / "runs" / "a")
