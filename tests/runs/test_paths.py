@@ -30,7 +30,7 @@ def test_runs_that_begin_in_one_second_have_a_directory_each(tmp_path, monkeypat
 
 def test_one_that_stays_empty_is_removed(tmp_path, monkeypatch):
     ends = []
-    monkeypatch.setattr(paths.atexit, "register", lambda *call: ends.append(call))
+    monkeypatch.setattr("atexit.register", lambda *call: ends.append(call))
     empty, used = reserved(tmp_path / "run"), reserved(tmp_path / "run")
     (used / "config.yaml").write_text("")
     for function, *arguments in ends:

@@ -67,7 +67,7 @@ def _depth(path: str, file: Image.Image) -> int:
     """Bits a channel in the file itself, since Pillow's mode does not say them of pictures in colour."""
     deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
     if file.format == "TIFF":
-        return max(np.atleast_1d(file.getexif().get(TIFF_DEPTHS, deep)).tolist())
+        return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))
     if file.format not in ("PNG", "PPM"):
         return deep
     with Path(path).open("rb") as opened:
