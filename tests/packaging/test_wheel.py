@@ -119,7 +119,7 @@ def test_the_wheel_plans_trains_and_audits_without_a_checkout(installed, tmp_pat
     assert (tmp_path / "trained" / "budget.png").is_file()
     out, _ = call(installed, tmp_path, "audit", "trained")
     assert "Every budget held, and the files agree." in out
-    assert {path.name for path in tmp_path.iterdir()} == {"trained"}
+    assert {path.name for path in tmp_path.iterdir()} == {"trained", ".charged"}
 
 
 def test_a_run_over_flower_says_that_it_needs_a_checkout(installed, tmp_path):
