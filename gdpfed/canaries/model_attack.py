@@ -23,9 +23,9 @@ from gdpfed.canaries.membership import SEEN, MembershipGuess, record_scores, tel
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ReportError
 from gdpfed.learning.data import Dataset, Split
+from gdpfed.learning.data.party_files import tables_in
 from gdpfed.learning.data.persons import persons_held_out
-from gdpfed.learning.data.table_rows import read_table, rows_of
-from gdpfed.learning.data.tabular import tables_in
+from gdpfed.learning.data.table_rows import read_rows
 from gdpfed.learning.data.text import following
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
@@ -73,11 +73,7 @@ def outside_parties(path: Path, data: Dataset) -> Parties:
         raise ReportError(
             "--outside names tables, and this run has no columns.yaml to read them by: leave it out"
         )
-    names = columns.names(for_training=True)
-    found = [
-        rows_of(read_table(file, columns, str(file), names), columns, str(file), shared_out=False)
-        for file in tables_in(path)
-    ]
+    found = [read_rows(file, columns, str(file), shared_out=False) for file in tables_in(path)]
     of = np.repeat(np.arange(len(found)), [len(each) for each in found])
     persons = [each.persons for each in found if each.persons is not None]
     records = Split(

@@ -30,8 +30,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+    from gdpfed.learning.data.party_files import not_read, tables_in
     from gdpfed.learning.data.table_check import check_table
-    from gdpfed.learning.data.tabular import not_read, tables_in
 
     path = options.table
     if not path.exists():

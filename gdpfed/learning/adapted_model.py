@@ -12,7 +12,7 @@ from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
-from gdpfed.learning.data.table_rows import read_table, rows_of
+from gdpfed.learning.data.table_rows import read_rows
 from gdpfed.learning.model_folder import DESCRIPTION_FILE, FOLDER, WEIGHTS_FILE, read_model
 from gdpfed.learning.models import names_of
 from gdpfed.learning.training.record_losses import make_loss
@@ -74,9 +74,7 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
         )
     if output.exists():
         raise LearningError(f"--output={output} exists: name a folder that does not")
-    place = str(table)
-    read = read_table(table, columns, place, columns.names(for_training=True))
-    rows = rows_of(read, columns, place, shared_out=False)
+    rows = read_rows(table, columns, str(table), shared_out=False)
     kept = slice(None) if rows.for_testing is None else ~rows.for_testing
     data = Split(rows.x[kept], rows.y[kept])
     fit_near(model, data, make_loss(labels.loss, labels), names=names_of(model, patterns), pull=pull)

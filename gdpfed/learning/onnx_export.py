@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.cells import Table
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.data.table_rows import Table, Where, parsed
+from gdpfed.learning.data.table_rows import Where, as_texts, num_rows, numbers_in
+from gdpfed.learning.data.text_cells import numbered
 from gdpfed.learning.models import said
 from gdpfed.learning.prediction import LoadedModel
 
@@ -97,17 +99,17 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:
-    """The input of the ONNX file for the texts of a table, float64[N,columns] in the declared order.
+    """The input of the ONNX file for the cells of a table, float64[N,columns] in the declared order.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
     is what is missing. Raises LearningError: a value that is no number.
     """
-    rows = len(next(iter(table.values())))
-    where = Where(place, np.arange(rows) + 1)
-    found = [parsed(table[each.name], each, where, decimal=columns.decimal) for each in columns.numeric]
+    where = Where(place, np.arange(num_rows(table)) + 1)
+    found = [numbers_in(table, each, where) for each in columns.numeric]
     for each in columns.categorical:
-        numbers = {value: float(number) for number, value in enumerate(each.values)}
-        other = np.nan if each.other is None else numbers[each.other]
-        texts = table[each.name]
-        found.append(np.array([np.nan if text == "" else numbers.get(text, other) for text in texts]))
+        cells = as_texts(table[each.name])
+        places = numbered(cells, {value: number for number, value in enumerate(each.values)})
+        other = np.nan if each.other is None else float(each.values.index(each.other))
+        known = np.where(places < 0, other, places)
+        found.append(np.where(cells.missing, np.nan, known))
     return np.stack(found, axis=1)

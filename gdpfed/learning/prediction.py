@@ -1,7 +1,7 @@
 """Using a finished model: read its folder, and predict for tables, data frames and arrays."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers
+from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
 from gdpfed.learning.data.features import transform_of
-from gdpfed.learning.data.table_rows import Table, Where, inputs_of, read_table, texts_of
+from gdpfed.learning.data.table_rows import Where, inputs_of, num_rows, open_declared
+from gdpfed.learning.data.text_cells import Texts, texts_of
 from gdpfed.learning.labels.kind import Names
 from gdpfed.learning.model_folder import ModelDescription, read_model
 from gdpfed.learning.models import said
@@ -78,10 +80,12 @@ class LoadedModel:
         """
         if self.columns is None:
             return self.of_inputs(self._array(data))
-        table = texts_of(_by_column(data, self.columns), self.columns, written=False)
-        return self.of_table(table, "the data")
+        cells = _by_column(data, self.columns)
+        _check_columns([*cells], self.columns, "the data")
+        cells = {name: cells[name] for name in self.columns.inputs}
+        return self.of_table(table_of(cells, self.columns, "the data", written=False), "the data")
 
-    def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[Table, Predictions]:
+    def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[dict[str, Texts], Predictions]:
         """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
 
         Raises LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
@@ -92,37 +96,50 @@ class LoadedModel:
                 f"the model takes no tables but arrays of shape (N, {shape}): use "
                 "gdpfed.load_model(path).predict(array)"
             )
-        # Numbers of patients stay as they are written, for whoever looks them up.
-        table = read_table(path, replace(self.columns, person=None), str(path), None)
-        absent = [name for name in keep if name not in table]
+        columns, file = self.columns, open_declared(path, self.columns, str(path))
+        absent = [name for name in keep if name not in file.names]
         if absent:
-            raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed([*table])}")
-        kept = {name: table[name] for name in keep}
-        needed = self.columns.names()
-        return kept, self.of_table(
-            {k: v for k, v in table.items() if k in needed or k not in keep}, str(path)
+            raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed(file.names)}")
+        declared = columns.names()
+        _check_columns(
+            [name for name in file.names if name in declared or name not in keep], columns, str(path)
         )
+        kept: dict[str, list[Texts]] = {name: [] for name in keep}
+        inputs = []
+        for batch in file.batches([*dict.fromkeys([*columns.inputs, *keep])]):
+            # Numbers of patients stay as they are written, for whoever looks them up.
+            for name in keep:
+                kept[name].append(texts_of(batch.cells[name], name, str(path), exact=False).texts)
+            cells = {name: batch.cells[name] for name in columns.inputs}
+            table = table_of(cells, columns, str(path), written=file.written)
+            inputs.append(self._inputs(table, Where(str(path), batch.rows)))
+        nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
+        found = self.of_inputs(np.concatenate([nothing, *inputs]))
+        return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
 
     def of_table(self, table: Table, place: str) -> Predictions:
-        """Predict for the texts of a table's columns.
+        """Predict for the cells of a table's columns.
 
         `place`: what errors call it.
 
         Raises LearningError: columns or values that do not fit, named.
         """
+        if self.columns is None:
+            raise LearningError(f"{place} is a table, and the model takes none")
+        _check_columns([*table], self.columns, place)
+        return self.of_inputs(self._inputs(table, Where(place, np.arange(num_rows(table)) + 1)))
+
+    def _inputs(self, table: Table, where: Where) -> npt.NDArray[np.float32]:
         columns = self.columns
         if columns is None:
-            raise LearningError(f"{place} is a table, and the model takes none")
-        _check_columns(table, columns, place)
-        rows = len(next(iter(table.values())))
-        if columns.incomplete_rows == DROP:
-            for name in columns.inputs:
-                for row in np.flatnonzero(table[name] == ""):
-                    raise LearningError(
-                        f"{place}: column '{name}' is empty in row {row + 1}, and the model learnt of "
-                        "complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
-                    )
-        return self.of_inputs(inputs_of(table, columns, Where(place, np.arange(rows) + 1)))
+            raise LearningError(f"{where.place} is a table, and the model takes none")
+        for name in columns.inputs if columns.incomplete_rows == DROP else ():
+            if len(empty := np.flatnonzero(table[name].missing)):
+                raise LearningError(
+                    f"{where.place}: column '{name}' is empty in row {where.rows[empty[0]]}, and the model "
+                    "learnt of complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
+                )
+        return inputs_of(table, columns, where)
 
     def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:
         """Predict for inputs as the model itself takes them, shape (N, ...)."""
@@ -171,8 +188,8 @@ def load_model(path: str | Path) -> LoadedModel:
     return LoadedModel(*read_model(Path(path).expanduser()))
 
 
-def _by_column(data: Any, columns: Columns) -> Mapping[str, Sequence[object]]:
-    """Values by column of a data frame, a mapping, or an array with the declared columns in order."""
+def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
+    """Columns of Arrow, of a data frame, a mapping, or an array with the declared columns in order."""
     import pyarrow as pa
 
     names = columns.inputs
@@ -181,20 +198,29 @@ def _by_column(data: Any, columns: Columns) -> Mapping[str, Sequence[object]]:
             raise LearningError(
                 f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}"
             )
-        return {name: data[:, place].tolist() for place, name in enumerate(names)}
+        return {name: _array_of(data[:, place]) for place, name in enumerate(names)}
     try:
         # The index of a data frame is no column of it.
         table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
-        found = table.column_names
-        twice = [name for name in found if found.count(name) > 1]
-        if twice:
-            raise LearningError(f"the data have the column '{twice[0]}' twice")
-        return {name: table.column(name).to_pylist() for name in found}
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise LearningError(f"the data are no table: {' '.join(str(error).split())}") from None
+    found = table.column_names
+    twice = [name for name in found if found.count(name) > 1]
+    if twice:
+        raise LearningError(f"the data have the column '{twice[0]}' twice")
+    return {name: pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)]) for name in found}
 
 
-def _check_columns(table: Table, columns: Columns, place: str) -> None:
+def _array_of(values: npt.NDArray[Any]) -> Any:
+    """A column of Arrow; values of several types are texts."""
+    import pyarrow as pa
+
+    if values.dtype.kind in "OSU":
+        return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
+    return pa.array(np.ascontiguousarray(values))
+
+
+def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
     """Refuse a table without a column that the model sees, or with one that is not declared.
 
     Raises LearningError: one line that names all of them.

@@ -17,8 +17,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
 from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.party_files import not_read
 from gdpfed.learning.data.persons import beyond_parties, persons_of
-from gdpfed.learning.data.tabular import not_read, undeclared_persons
+from gdpfed.learning.data.tabular import undeclared_persons
 from gdpfed.learning.data.text import at_every_position
 from gdpfed.learning.labels.classes import NEXT_TOKEN
 from gdpfed.learning.models import (

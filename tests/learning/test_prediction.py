@@ -173,12 +173,17 @@ def test_onnx_gives_the_same_answers(run, tmp_path):
     for name in ("onnx", "onnxscript"):
         pytest.importorskip(name)
     onnxruntime: Any = pytest.importorskip("onnxruntime")
+    from gdpfed.learning.data.cells import table_of
+    from gdpfed.learning.data.table_rows import open_declared
     from gdpfed.learning.onnx_export import table_numbers
 
     assert main(["predict", str(run), "--onnx", str(tmp_path / "model.onnx")]) == 0
     model = gdpfed.load_model(run)
     assert model.columns is not None
-    table, found = model.predict_file(run / "new.csv", ["patient", "age", "dose", "ward", "drug"])
+    _, found = model.predict_file(run / "new.csv", ["patient"])
+    file = open_declared(run / "new.csv", model.columns, "new.csv")
+    (batch,) = file.batches(model.columns.inputs)
+    table = table_of(batch.cells, model.columns, "new.csv", written=True)
     numbers = table_numbers(table, model.columns, "new.csv")
     (answer,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"inputs": numbers})
     expected: Any = found.probabilities

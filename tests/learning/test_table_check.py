@@ -72,7 +72,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         (
             TABLE.replace("walk", "zu Fuß"),
             "latin-1",
-            "byte 0xdf is no utf-8 (Latin-1? declare encoding: latin-1)",
+            "byte 0xdf in line 3 is no utf-8 (Latin-1? declare encoding: latin-1)",
         ),
         (TABLE, "utf-16", "this is no text in utf-8 (UTF-16? declare encoding: utf-16)"),
         ("PK\x03\x04", "latin-1", "(an Excel file? save it as CSV)"),
@@ -122,11 +122,11 @@ def test_files_beside_the_tables_are_said(tmp_path, capsys):
     )
     assert main(["check", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    for name in ("._bonn.csv", "kiel.CSV", "notes.txt"):
+    for name in ("._bonn.csv", "notes.txt"):
         assert f"{tmp_path / name}: this is no table, and it is not read" in said
-    task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=2"]))
-    assert task.client_names == ("bonn", "fulda")
-    assert [line for line in data_warnings(task) if "holds ._bonn.csv, kiel.CSV, notes.txt" in line]
+    task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=3"]))
+    assert task.client_names == ("bonn", "fulda", "kiel")
+    assert [line for line in data_warnings(task) if "holds ._bonn.csv, notes.txt" in line]
     (tmp_path / "fulda.csv").write_text("stays,age\nno,one\n")
     assert main(["check", str(tmp_path)]) == 1
 

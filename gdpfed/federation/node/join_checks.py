@@ -25,7 +25,7 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, OwnData, held_out_rows, own_arrays, read_own
 from gdpfed.learning.data.persons import refuse_shared
-from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
+from gdpfed.learning.data.table_file import is_table
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.privacy.events import Unit
 
@@ -110,7 +110,7 @@ def _num_trained(own: OwnData, arrays: Callable[..., Split], *, by_person: bool)
     every = arrays(own.path)
     trained = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
     elsewhere = own.held_out_path
-    if elsewhere is None and own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
+    if elsewhere is None and is_table(own.path) and own_columns(own.path).test is not None:
         elsewhere = own.path
     if elsewhere is not None:
         tested = arrays(elsewhere, for_testing=True)

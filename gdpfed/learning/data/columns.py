@@ -4,13 +4,21 @@ It is public and says everything that a table is read by. So nothing is computed
 have to be charged, and a record becomes the same numbers whatever the other records are.
 """
 
+import re
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from hashlib import sha256
 from math import isfinite
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
 DAYS_A_YEAR = 365.25
+Days = TypeVar("Days", float, npt.NDArray[np.float64])
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+"""The grammar of numbers: no underscores, no digits of other scripts, no names such as infinity."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +41,11 @@ class DatedAs:
         Raises ValueError: the text is no date of this form.
         """
         found = datetime.fromisoformat(text) if self.form is None else datetime.strptime(text, self.form)
-        days = (found.date() - self.day).days
-        return -days / DAYS_A_YEAR if self.unit == AGE_ON else float(days)
+        return self.of_days(float((found.date() - self.day).days))
+
+    def of_days(self, days: Days) -> Days:
+        """The number of a date that lies so many days after the declared one, or those of several."""
+        return -days / DAYS_A_YEAR if self.unit == AGE_ON else days
 
 
 ALWAYS_MISSING = ("", "NaN", "nan", "NA")
@@ -47,7 +58,8 @@ class Numeric:
     """A column of numbers; ``low`` becomes -1 and ``high`` 1, and what lies beyond becomes the nearer end.
 
     `missing`: what stands for a missing number, in the column's unit; None for the middle of the range.
-    `dated`: how its dates become numbers; None where it holds numbers.
+    `dated`: how its dates become numbers; None where it holds numbers. `missing_marks`: texts that stand for
+    a missing value in this column.
     """
 
     name: str
@@ -55,6 +67,7 @@ class Numeric:
     high: float
     missing: float | None = None
     dated: DatedAs | None = None
+    missing_marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,13 +75,15 @@ class Categorical:
     """A column of values; every value is an input that is 1 where a record has it and else 0.
 
     `other`: the value that stands for one that is not declared; None where there may be none. `missing`: the
-    value that stands for a missing one; None where all inputs are 0 then.
+    value that stands for a missing one; None where all inputs are 0 then. `missing_marks`: texts that stand
+    for a missing value in this column.
     """
 
     name: str
     values: tuple[str, ...]
     other: str | None = None
     missing: str | None = None
+    missing_marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,8 @@ class Columns:
         person: the column that says which person a row is about; None where every row is one's own.
         person_parties: at how many parties one person may have rows at most; nobody links them.
         label_set: the columns of a label that is a set, each with its value for 0 and that for 1.
-        missing: texts that stand for a missing value, besides :data:`ALWAYS_MISSING`.
+        missing: texts that stand for a missing value in every column that does not have them as values,
+            besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
         separator, decimal, encoding: of a CSV file.
@@ -163,6 +179,11 @@ class Columns:
         named = (*self.label_set, *self.categorical, self.party, self.record_group, self.test)
         return next((each.values for each in named if each is not None and each.name == name), ())
 
+    def marks(self, name: str) -> tuple[str, ...]:
+        """The texts that stand for a missing value in that column alone."""
+        inputs = (*self.numeric, *self.categorical)
+        return next((each.missing_marks for each in inputs if each.name == name), ())
+
     @property
     def num_classes(self) -> int:
         """How many classes there are, or labels in a set; 1 where a label is a number."""
@@ -172,7 +193,7 @@ class Columns:
     def digest(self) -> str:
         """SHA-256 of everything declared, in hexadecimal: tables of one digest are read alike."""
         # Without it where there is none, so that models of earlier versions are still read.
-        declared = {key: value for key, value in asdict(self).items() if key != "label_set" or value}
+        declared = asdict(self, dict_factory=_without_new)
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
@@ -182,11 +203,25 @@ class Columns:
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
 
 
-def plain(value: object) -> str:
-    """A value as declarations and tables are compared: without space around it, and 1 for 1.0."""
-    text = str(value).strip()
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return f"{number:.15g}" if isfinite(number) else text
+NEW = ("label_set", "missing_marks")
+"""Fields that a declaration has had from the start only where they say something."""
+
+
+def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value for key, value in fields if value or key not in NEW}
+
+
+def whole(text: str) -> str:
+    """A whole number without a fraction of zeros, as 7 for 7.0; any other text, as 007 or 7e0, as it is."""
+    return text.partition(".")[0] if re.fullmatch(r"-?[0-9]+\.0+", text) else text
+
+
+def number_of(text: str) -> float:
+    """The finite number that a text is in the grammar of decimal numbers, without space around it.
+
+    Raises ValueError: it is none.
+    """
+    number = float(text) if re.fullmatch(NUMBER, text) else float("nan")
+    if not isfinite(number):
+        raise ValueError(text)
+    return number

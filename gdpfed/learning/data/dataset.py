@@ -110,6 +110,9 @@ class Dataset:
         notes: what lies beside the data and was not read, one line each.
         pixels: whether features were made of pictures that are kept as bytes.
         read_as: the fingerprints of what was read; None where that is what is here.
+        cut_labels: how many labels of the training split lie beyond their declared range, and count as its
+            end. Those of the test split are as they are.
+        left_out: how many rows of a table are left out, as its declaration says.
     """
 
     train: Examples
@@ -131,6 +134,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     pixels: bool = False
     read_as: tuple[str, str] | None = None
+    cut_labels: int = 0
+    left_out: int = 0
 
     @property
     def named_classes(self) -> tuple[str, ...]:
@@ -159,6 +164,14 @@ class Dataset:
             fingerprint(*_content(self.train), *owned),
             fingerprint(*_content(self.test), self.test_owners),
         )
+
+    @property
+    def beyond_range(self) -> npt.NDArray[np.bool_]:
+        """Which labels of the test split, that are numbers, lie beyond their declared range, shape (N,)."""
+        if self.target_range is None:
+            return np.zeros(len(self.test), dtype=np.bool_)
+        beyond: npt.NDArray[np.bool_] = np.abs(self.test.y) > 1
+        return beyond
 
     @property
     def labels(self) -> LabelKind:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,15 @@ from gdpfed.learning.data.columns import (
     DatedAs,
     Named,
     Numeric,
-    plain,
+    number_of,
+    whole,
 )
 
 COLUMNS_FILE = "columns.yaml"
 SEPARATORS = (",", ";", "\t", "|")
 DECIMALS = (".", ",")
 ABOUT = ("purpose", "period")
+MARKS = "missing_marks"
 ABSENT_PRESENT = ("0", "1")
 """The values of a column of a set of labels, where no others are declared."""
 ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
@@ -136,12 +137,9 @@ class _Reader:
 
     def number(self) -> float:
         try:
-            number = float(self.text())
+            return number_of(self.text())
         except ValueError:
-            raise self.wrong("a number") from None
-        if not isfinite(number):
-            raise self.wrong("a finite number")
-        return number
+            raise self.wrong("a number, as in 1.5") from None
 
     def range(self) -> tuple[float, float]:
         bounds = [each.number() for each in self.list()]
@@ -150,7 +148,7 @@ class _Reader:
         return bounds[0], bounds[1]
 
     def values_once(self) -> tuple[str, ...]:
-        texts = tuple(plain(each.text()) for each in self.list())
+        texts = tuple(each.text() for each in self.list())
         if len(set(texts)) < len(texts):
             raise self.wrong("different values")
         return texts
@@ -191,7 +189,7 @@ def _classes(reader: _Reader) -> tuple[tuple[str, ...], tuple[tuple[str, ...], .
     else:
         made = {value: (value,) for value in reader.values_once()}
     values = [value for each in made.values() for value in each]
-    if len(made) < 2 or len(set(values)) < len(values):
+    if len(made) < 2 or len(set(map(whole, values))) < len(values):
         raise reader.wrong("two classes or more, each of values of its own")
     return tuple(made), tuple(made.values())
 
@@ -200,9 +198,9 @@ def _numeric(item: tuple[str, _Reader]) -> Numeric:
     name, reader = item
     if isinstance(reader.values, list):
         return Numeric(name, *reader.range())
-    found = reader.mapping(required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format"))
+    found = reader.mapping(required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format", MARKS))
     missing = found["missing"].number() if "missing" in found else None
-    return Numeric(name, *found["range"].range(), missing, _dated(reader, found))
+    return Numeric(name, *found["range"].range(), missing, _dated(reader, found), _marks(found.get(MARKS)))
 
 
 def _dated(reader: _Reader, found: Mapping[str, _Reader]) -> DatedAs | None:
@@ -224,13 +222,13 @@ def _categorical(item: tuple[str, _Reader]) -> Categorical:
     name, reader = item
     if isinstance(reader.values, list):
         return Categorical(name, reader.values_once())
-    found = reader.mapping(required=("values",), allowed=("other", "missing"))
+    found = reader.mapping(required=("values",), allowed=("other", "missing", MARKS))
     values = found["values"].values_once()
-    stand_ins = {key: plain(found[key].text()) for key in ("other", "missing") if key in found}
+    stand_ins = {key: found[key].text() for key in ("other", "missing") if key in found}
     for key, value in stand_ins.items():
         if value not in values:
             raise found[key].wrong(f"one of {', '.join(values)}")
-    return Categorical(name, values, **stand_ins)
+    return Categorical(name, values, **stand_ins, missing_marks=_marks(found.get(MARKS)))
 
 
 def _person(reader: _Reader | None) -> tuple[str | None, int]:
@@ -277,7 +275,12 @@ def to_yaml(columns: Columns) -> str:
         "label": label,
         "numeric": {each.name: _numeric_values(each) for each in columns.numeric},
         "categorical": {
-            each.name: _filled(values=list(each.values), other=each.other, missing=each.missing)
+            each.name: _filled(
+                values=list(each.values),
+                other=each.other,
+                missing=each.missing,
+                missing_marks=[*each.missing_marks] or None,
+            )
             for each in columns.categorical
         },
     }
@@ -297,7 +300,8 @@ def to_yaml(columns: Columns) -> str:
 def _numeric_values(column: Numeric) -> dict[str, Any]:
     dated = column.dated
     days = {} if dated is None else _filled(**{dated.unit: str(dated.day)}, format=dated.form)
-    return _filled(range=[column.low, column.high], missing=column.missing) | days
+    marks = [*column.missing_marks] or None
+    return _filled(range=[column.low, column.high], missing=column.missing, missing_marks=marks) | days
 
 
 def _filled(**values: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.persons import grouped
-from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
+from gdpfed.learning.data.table_file import is_table
 from gdpfed.learning.data.tabular import own_columns, own_table
 from gdpfed.learning.labels import LabelKind, Labels, labels_of
 from gdpfed.registry import Registry
@@ -63,7 +63,7 @@ class OwnData:
 
         Raises LearningError: a table without a declaration.
         """
-        declared = own_columns(self.path).digest if self.path.suffix in TABLE_KINDS else ""
+        declared = own_columns(self.path).digest if is_table(self.path) else ""
         chosen = ("by the examples as they lie in the file",) * bool(self.held_out_share)
         said = (str(self.held_out_path), self.held_out_share, declared, *chosen)
         return sha256(repr(said).encode()).hexdigest()
@@ -74,7 +74,7 @@ class OwnData:
 
         Raises LearningError: a table without a declaration.
         """
-        columns = own_columns(self.path) if self.path.suffix in TABLE_KINDS else None
+        columns = own_columns(self.path) if is_table(self.path) else None
         return 0 if columns is None or columns.person is None else columns.person_parties
 
 
@@ -182,9 +182,9 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
     """
     if not path.exists():
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
-    if for_testing and path.suffix in TABLE_KINDS:
+    if for_testing and is_table(path):
         return own_table(path, for_testing=True)
-    return READERS.get(path.suffix.removeprefix(".") or "folder")(path)
+    return READERS.get(path.suffix.removeprefix(".").lower() or "folder")(path)
 
 
 def own_arrays(
@@ -211,7 +211,7 @@ def own_arrays(
 
     Raises LearningError: as in `read_own`, and for arrays of another kind or shape.
     """
-    if columns is not None and path.suffix in TABLE_KINDS and own_columns(path).digest != columns:
+    if columns is not None and is_table(path) and own_columns(path).digest != columns:
         raise LearningError(
             f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
         )
@@ -247,7 +247,7 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
         return _as_taken(own.held_out_path, form, for_testing=True)
     if own.held_out_share:
         return _as_taken(own.path, form, lambda every: held_out_rows(every, own.held_out_share))
-    if own.path.suffix in TABLE_KINDS and own_columns(own.path).test is not None:
+    if is_table(own.path) and own_columns(own.path).test is not None:
         return _as_taken(own.path, form, for_testing=True)
     return form.blank().take(np.zeros(0, dtype=np.int64))
 

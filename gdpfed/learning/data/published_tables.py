@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import DROP, KEEP, Columns, Numeric
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import columns_of
 from gdpfed.learning.data.source import DataSource
-from gdpfed.learning.data.table_rows import Table, rows_of, texts_of
+from gdpfed.learning.data.table_rows import rows_of
 from gdpfed.learning.data.tabular import Party, dataset_of
 
 NUM_PARTIES = 6
@@ -152,5 +153,7 @@ def _read_patients(path: Path, columns: Columns) -> Table:
             raise LearningError(
                 f"{path}: row {number} has {len(row)} values; it must have {len(FILE_COLUMNS)}"
             )
-    table = {name: [row[place] for row in rows] for place, name in enumerate(FILE_COLUMNS)}
-    return texts_of(table, columns, written=True)
+    import pyarrow as pa
+
+    cells = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(FILE_COLUMNS)}
+    return table_of(cells, columns, str(path), written=True)

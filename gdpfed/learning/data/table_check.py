@@ -4,21 +4,27 @@ What is a fault is decided by the code that reads tables for a training: it hand
 where else it raises the first. What is found stays on the machine of the table's owner.
 """
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import DROP, Columns, Numeric
+from gdpfed.learning.data.cells import Table, table_of
+from gdpfed.learning.data.columns import Columns, Numeric
 from gdpfed.learning.data.declaration import SEPARATORS
-from gdpfed.learning.data.table_rows import Fault, Table, Where, checked_rows, parsed, read_table, texts_of
+from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
+from gdpfed.learning.data.table_file import Batch, TableFile
+from gdpfed.learning.data.table_rows import Fault, Where, checked_rows, kept_rows, num_rows, open_declared
+from gdpfed.learning.data.text_cells import TextCells
 
+NO_UTF8 = " is no utf-8"
+MOST_TEXTS = 50
+"""Of the different wrong values of a column, that are shown; of others their number is said."""
 NARROWEST = 0.01
 """Of a range: what all values of a column lie within, where the range is surely too wide."""
 MARKS = frozenset(
@@ -44,128 +50,202 @@ class Finding:
     refused: bool = True
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The rows of a file that have as many values as its header, with their lines."""
-
-    table: Table
-    lines: Sequence[int]
-
-
 def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     """How many rows a table has, and everything that is wrong or odd, by line.
 
     Raises LearningError: there is no such file.
     """
-    found: list[Finding] = []
-    read = (
-        _read_parquet(path, columns, found) if path.suffix == ".parquet" else _read_csv(path, columns, found)
-    )
-    if read is None:
-        return 0, found
-    found += _columns_found(read.table, columns)
-    rows = len(read.lines)
-    if not rows:
-        return 0, [*found, Finding((), "there are no rows with data")]
-    present = {name for name in columns.names() if name in read.table}
-    blank = np.full(rows, "", dtype=object)
-    table = {name: read.table.get(name, blank) for name in columns.names()}
-    kept = np.ones(rows, dtype=np.bool_)
-    for name in columns.label_names if columns.missing_labels == DROP else ():
-        kept &= (table[name] != "") | (name not in present)
-    if columns.incomplete_rows == DROP:
-        kept &= np.all([table[name] != "" for name in columns.inputs if name in present], axis=0)
-    faults: list[Fault] = []
-    if kept.any():
-        taken = {name: texts[kept] for name, texts in table.items()}
-        where = Where(str(path), np.flatnonzero(kept) + 1, faults)
-        checked_rows(taken, columns, where, shared_out=True)
-        found += _grouped([each for each in faults if each.column in present], columns, read.lines)
-        found += _odd({name: texts for name, texts in taken.items() if name in present}, columns)
-    if not kept.all():
-        found.append(
-            Finding((), f"{rows - kept.sum()} of {rows} rows are left out, as declared", refused=False)
-        )
-    return rows, sorted(found, key=lambda each: (not each.refused, each.lines[:1]))
-
-
-def _read_parquet(path: Path, columns: Columns, found: list[Finding]) -> _Read | None:
+    if not path.exists():
+        raise LearningError(f"{path} cannot be read: No such file or directory")
     try:
-        table = read_table(path, columns, str(path), None)
+        return _checked(path, columns)
     except LearningError as error:
-        found.append(Finding((), str(error)))
-        return None
-    return _Read(table, range(1, 1 + len(next(iter(table.values()), []))))
+        fault = Finding((), str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "))
+    if NO_UTF8 not in fault.words:
+        return 0, [fault]
+    # Bytes of another encoding are a fault; the others are shown all the same.
+    rows, others = check_table(path, replace(columns, encoding="latin-1"))
+    return rows, [fault, *others]
 
 
-def _read_csv(path: Path, columns: Columns, found: list[Finding]) -> _Read | None:
-    text = _decoded(path, columns, found)
-    if text is None:
-        return None
-    reader = csv.reader(StringIO(text, newline=""), delimiter=columns.separator)
-    header: list[str] | None = None
-    rows, lines, line = list[list[str]](), list[int](), 1
-    try:
-        for row in reader:
-            begins, line = line, reader.line_num + 1
-            if not row:
-                continue
-            if header is None:
-                header = row
-            elif len(row) == len(header):
-                rows.append(row)
-                lines.append(begins)
-            else:
-                comma = columns.separator == "," and len(row) > len(header)
-                cause = " (decimal comma? a comma in a text without quotes?)" if comma else ""
-                found.append(
-                    Finding((begins,), f"{len(row)} values, and the header has {len(header)}{cause}")
-                )
-    except csv.Error as error:
-        found.append(Finding((reader.line_num,), f"it cannot be read from here on: {error}"))
-    if header is None:
-        found.append(Finding((), "the file is empty"))
-        return None
-    if len(header) == 1 and (other := [each for each in SEPARATORS if each in header[0]]):
-        words = f"there is one column, '{header[0][:60]}' (separated by {other[0]!r}? declare separator)"
-        found[:] = [Finding((1,), words)]
-        return None
-    twice = sorted({name for name in header if header.count(name) > 1} & {*columns.names()})
+def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
+    """The same, of a file whose bytes are text in the declared encoding.
+
+    Raises LearningError: the file cannot be read to its end.
+    """
+    place = str(path)
+    file = open_declared(path, columns, place)
+    if (only := _one_column(file)) is not None:
+        return 0, [only]
+    found = [Finding((), words, refused=False) for words in file.notes]
+    twice = sorted({name for name in file.names if file.names.count(name) > 1} & {*columns.names()})
     found += [Finding((1,), f"the column '{name}' is there twice") for name in twice]
-    cells = {name: [row[place] for row in rows] for place, name in enumerate(header)}
-    return _Read(texts_of(cells, columns, written=True), lines)
+    found += _columns_found(file.names, columns)
+    check = _Check(columns, [name for name in columns.names() if name in file.names and name not in twice])
+    for batch in file.batches(check.present, lambda line, values: check.uneven(file, line, values)):
+        check.batch(file, batch)
+    if not check.rows:
+        return 0, [*found, *check.found, Finding((), "there are no rows with data")]
+    found += [*check.found, *check.grouped(), *check.odd()]
+    if check.left_out:
+        words = f"{check.left_out} of {check.rows} rows are left out, as declared"
+        found.append(Finding((), words, refused=False))
+    return check.rows, sorted(found, key=lambda each: (not each.refused, each.lines[:1]))
 
 
-def _decoded(path: Path, columns: Columns, found: list[Finding]) -> str | None:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LearningError(f"{path} cannot be read: {error.strerror}") from None
-    encoding = "utf-8-sig" if columns.encoding == "utf-8" else columns.encoding
-    if data.startswith(b"PK") or (b"\0" in data[:200] and columns.encoding != "utf-16"):
-        likely = (
-            "an Excel file? save it as CSV" if data.startswith(b"PK") else "UTF-16? declare encoding: utf-16"
-        )
-        found.append(Finding((1,), f"this is no text in {columns.encoding} ({likely})"))
+def _one_column(file: TableFile) -> Finding | None:
+    """What is said of a header that is not taken apart."""
+    (first, *others) = file.names
+    separators = [each for each in SEPARATORS if each in first]
+    if others or not separators:
         return None
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        words = (
-            f"byte 0x{data[error.start]:02x} is no {columns.encoding} (Latin-1? declare encoding: latin-1)"
+    words = f"there is one column, '{first[:60]}' (separated by {separators[0]!r}? declare separator)"
+    return Finding((1,), words)
+
+
+@dataclass
+class _Seen:
+    """What is noted of a column, over all rows that are kept.
+
+    Attributes:
+        filled: how many cells are not missing.
+        beyond: how many numbers lie beyond the range.
+        least, most: of its numbers.
+        texts: the different texts of a column without numbers, if it has declared values.
+    """
+
+    filled: int = 0
+    beyond: int = 0
+    least: float = np.inf
+    most: float = -np.inf
+    texts: set[str] = field(default_factory=set)
+
+
+class _Check:
+    """What is found in the rows of a table; `present`: the declared columns that it has."""
+
+    def __init__(self, columns: Columns, present: list[str]) -> None:
+        self.columns, self.present = columns, present
+        self.rows = self.left_out = 0
+        self.found: list[Finding] = []
+        self._seen = {name: _Seen() for name in present}
+        self._lines: dict[tuple[str, str, str], list[int]] = {}
+        self._texts: dict[tuple[str, str], int] = {}
+        self._more: dict[tuple[str, str], list[int]] = {}
+
+    def uneven(self, file: TableFile, line: int, values: int) -> None:
+        """Note a row with another number of values than there are columns."""
+        comma = self.columns.separator == "," and values > len(file.names)
+        cause = " (decimal comma? a comma in a text without quotes?)" if comma else ""
+        self.found.append(Finding((line,), f"{values} values, and the header has {len(file.names)}{cause}"))
+
+    def batch(self, file: TableFile, batch: Batch) -> None:
+        """Look at some rows as a training does."""
+        columns, count = self.columns, len(batch.rows)
+        self.rows += count
+        table = table_of(batch.cells, columns, file.place, written=file.written)
+        kept = kept_rows(table, columns)
+        self.left_out += count - len(kept)
+
+        def note(fault: Fault) -> None:
+            if fault.column in self._seen:
+                self._note(fault, int(batch.lines[fault.row - int(batch.rows[0])]))
+
+        if count:
+            checked_rows(
+                _with_blanks(table, columns), columns, Where("", batch.rows, note), kept, shared_out=True
+            )
+        for name, cells in table.items():
+            seen, taken = self._seen[name], cells.taken(kept)
+            seen.filled += int((~taken.missing).sum())
+            if isinstance(taken, TextCells):
+                seen.texts.update(_held(taken) if columns.values(name) else ())
+            else:
+                _note_range(seen, taken.numbers[np.isfinite(taken.numbers)], columns.number(name))
+
+    def _note(self, fault: Fault, line: int) -> None:
+        """Keep the place of a fault, with those of the same value of the column."""
+        key, kind = (fault.column, fault.text, fault.words), (fault.column, fault.words)
+        if key not in self._lines:
+            if self._texts.get(kind, 0) >= MOST_TEXTS:
+                self._more.setdefault(kind, []).append(line)
+                return
+            self._texts[kind] = self._texts.get(kind, 0) + 1
+        self._lines.setdefault(key, []).append(line)
+
+    def grouped(self) -> Iterator[Finding]:
+        """The faults of values, those of one value of a column together."""
+        for (column, text, words), lines in self._lines.items():
+            held = f"holds '{text}'" if text else "is empty"
+            cause = _cause(column, text, self.columns)
+            yield Finding(tuple(lines), f"column '{column}' {held}, {words}{cause}")
+        for (column, words), lines in self._more.items():
+            yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each {words}")
+
+    def odd(self) -> Iterator[Finding]:
+        """What a training takes as it is, and its owner may not have meant."""
+        for words in self._odd_words():
+            yield Finding((), words, refused=False)
+
+    def _odd_words(self) -> Iterator[str]:
+        columns = self.columns
+        if self.rows == self.left_out:
+            return
+        for name, seen in self._seen.items():
+            if not seen.filled:
+                yield f"column '{name}' is missing in all rows"
+        for name in columns.label_names if columns.label_set else ():
+            if name in self._seen and len(held := self._seen[name].texts) == 1:
+                (value,) = held
+                yield f"column '{name}' is '{value}' in all rows: of such a label nothing is learnt"
+        labels = self._seen[columns.label].texts if columns.label in self._seen else set()
+        classes = [found for found in columns.classes if labels & set(found)]
+        if columns.classes and len(classes) == 1:
+            name = columns.class_names[columns.classes.index(classes[0])]
+            yield f"all labels are of the class '{name}': of one class nothing is learnt"
+        yield from mark_warnings(columns)
+        for name, seen in self._seen.items():
+            column = columns.number(name)
+            if column is not None and seen.filled:
+                yield from _odd_range(seen, column)
+
+
+def mark_warnings(columns: Columns) -> Iterator[str]:
+    """One line for each mark of missing values that is a number in the range of some column."""
+    for mark, name in marks_that_are_numbers(columns):
+        yield (
+            f"column '{name}': {mark} lies in its range, so it is a number there and not a missing value; "
+            f"declare missing_marks: ['{mark}'] of the column if it is missing"
         )
-        found.append(Finding((line,), words))
-        return data.decode("latin-1")
 
 
-def _columns_found(table: Table, columns: Columns) -> Iterator[Finding]:
+def _with_blanks(table: Table, columns: Columns) -> Table:
+    """The same with a column of nothing for every declared one that the table lacks."""
+    count = num_rows(table)
+    lacking = [name for name in columns.names() if name not in table]
+    texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
+    blanks = {name: texts if columns.number(name) is None else numbers for name in lacking}
+    return {**table, **blanks}
+
+
+def _held(cells: TextCells) -> set[str]:
+    return {cells.distinct[at] for at in np.unique(cells.which).tolist()} - {""}
+
+
+def _note_range(seen: _Seen, numbers: npt.NDArray[np.float64], column: Numeric | None) -> None:
+    if column is None or not numbers.size:
+        return
+    seen.beyond += int(((numbers < column.low) | (numbers > column.high)).sum())
+    seen.least, seen.most = min(seen.least, float(numbers.min())), max(seen.most, float(numbers.max()))
+
+
+def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """Columns that are missing, and those that nobody declared."""
-    others = [name for name in table if name not in columns.names()]
+    others = [name for name in names if name not in columns.names()]
     folded = {name.strip().casefold(): name for name in others}
     party = columns.party.name if columns.party else None
     for name in columns.names():
-        if name in table:
+        if name in names:
             continue
         near = folded.get(name.casefold()) or next(iter(get_close_matches(name, others, n=1)), None)
         hint = f" (did you mean '{near}'?)" if near else ""
@@ -176,16 +256,6 @@ def _columns_found(table: Table, columns: Columns) -> Iterator[Finding]:
             yield Finding((1,), f"there is no column '{name}'{hint}")
     if others:
         yield Finding((), f"not declared, and not read: {', '.join(others)}", refused=False)
-
-
-def _grouped(faults: Sequence[Fault], columns: Columns, lines: Sequence[int]) -> Iterator[Finding]:
-    """The faults of values, those of one value of a column together."""
-    places: dict[tuple[str, str, str], list[int]] = {}
-    for fault in faults:
-        places.setdefault((fault.column, fault.text, fault.words), []).append(lines[fault.row - 1])
-    for (column, text, words), found in places.items():
-        held = f"holds '{text}'" if text else "is empty"
-        yield Finding(tuple(found), f"column '{column}' {held}, {words}{_cause(column, text, columns)}")
 
 
 def _cause(name: str, text: str, columns: Columns) -> str:
@@ -206,41 +276,10 @@ def _cause(name: str, text: str, columns: Columns) -> str:
     return ""
 
 
-def _odd(table: Table, columns: Columns) -> Iterator[Finding]:
-    """What a training takes as it is, and its owner may not have meant."""
-    for name in columns.names():
-        if name in table and np.all(table[name] == ""):
-            yield Finding((), f"column '{name}' is missing in all rows", refused=False)
-    for name in columns.label_names if columns.label_set else ():
-        if len(held := set(table.get(name, ())) - {""}) == 1:
-            words = f"column '{name}' is '{held.pop()}' in all rows: of such a label nothing is learnt"
-            yield Finding((), words, refused=False)
-    labels = set(table.get(columns.label, ())) - {""}
-    classes = [found for found in columns.classes if labels & set(found)]
-    if columns.classes and len(classes) == 1:
-        name = columns.class_names[columns.classes.index(classes[0])]
-        yield Finding(
-            (), f"all labels are of the class '{name}': of one class nothing is learnt", refused=False
-        )
-    for column in columns.numeric:
-        if column.name in table:
-            yield from _odd_range(table, column, columns.decimal)
-
-
-def _odd_range(table: Table, column: Numeric, decimal: str) -> Iterator[Finding]:
-    nowhere = Where("", np.arange(len(table[column.name])) + 1, [])
-    numbers = parsed(table[column.name], column, nowhere, decimal=decimal)
-    numbers = numbers[np.isfinite(numbers)]
-    if not numbers.size:
-        return
+def _odd_range(seen: _Seen, column: Numeric) -> Iterator[str]:
     bounds = f"{column.low:g} to {column.high:g}"
-    beyond = int(((numbers < column.low) | (numbers > column.high)).sum())
-    if beyond:
-        words = (
-            f"column '{column.name}': {beyond} of {numbers.size} lie beyond {bounds}, and count as its end"
-        )
-        yield Finding((), words, refused=False)
-    spread = float(numbers.max() - numbers.min())
-    if 0 < spread < NARROWEST * (column.high - column.low):
-        words = f"column '{column.name}': all lie within 1 % of {bounds}: is the range too wide?"
-        yield Finding((), words, refused=False)
+    if seen.beyond:
+        words = f"{seen.beyond} of {seen.filled} lie beyond {bounds}, and count as its end"
+        yield f"column '{column.name}': {words}"
+    if 0 < seen.most - seen.least < NARROWEST * (column.high - column.low):
+        yield f"column '{column.name}': all lie within 1 % of {bounds}: is the range too wide?"

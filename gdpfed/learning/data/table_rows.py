@@ -3,23 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Categorical, Columns, Named, Numeric, plain
+from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
+from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric
+from gdpfed.learning.data.number_cells import NumberCells
+from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
+from gdpfed.learning.data.text_cells import TextCells, numbered
 from gdpfed.learning.labels import Labels
-
-if TYPE_CHECKING:
-    import pyarrow
-
-KINDS = (".csv", ".parquet")
-Texts = npt.NDArray[np.object_]
-Table = dict[str, Texts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +23,13 @@ class Rows:
 
     Attributes:
         x: inputs, shape (N, inputs), float32.
-        y: class numbers, int64, or numbers scaled to [-1, 1], float32, shape (N,); of sets 0 and 1, int64,
-            shape (N, labels).
+        y: class numbers, int64, or numbers of which -1 and 1 are the ends of the declared range, float32,
+            shape (N,); of sets 0 and 1, int64, shape (N, labels). Numbers beyond their range are as they are.
         parties: the number of each one's party, shape (N,), int64; None where none is declared or asked for.
         groups: the number of each one's group of records, shape (N,), int64; None where none is declared.
         for_testing: which of them are declared to be for testing, shape (N,), bool; None where nothing is.
         persons: what stands for the person of each, shape (N,), int64; None where none is declared.
+        left_out: how many rows of the table are left out, as declared.
     """
 
     x: npt.NDArray[np.float32]
@@ -42,78 +38,67 @@ class Rows:
     groups: npt.NDArray[np.int64] | None
     for_testing: npt.NDArray[np.bool_] | None
     persons: npt.NDArray[np.int64] | None = None
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.y)
 
+    def taken(self, at: npt.NDArray[np.int64]) -> "Rows":
+        """The rows at these positions."""
+        more = {name: None if (each := getattr(self, name)) is None else each[at] for name in OF_ROWS}
+        return Rows(self.x[at], self.y[at], **more)
 
-def read_table(path: Path, columns: Columns, place: str, names: Sequence[str] | None) -> Table:
-    """The texts of the named columns of a CSV or Parquet file; a value that is missing is empty.
 
-    `place`: what errors call the file. `names`: of columns; the file may have others. None for all that it
-    has.
+OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
-    Raises LearningError: no such file, one that cannot be read, or that lacks a column or has it twice.
+
+def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
+    """Open a table that is declared; `place`: what errors call it.
+
+    Raises LearningError: as in :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    import pyarrow as pa
-
-    try:
-        table = _arrow_table(path, columns)
-        found = table.column_names
-        for name in found if names is None else names:
-            if found.count(name) != 1:
-                fault = "lacks" if name not in found else "has twice"
-                raise LearningError(f"{place} {fault} the column '{name}'; it has {listed(found)}")
-        texts = {name: table.column(name).to_pylist() for name in names or found}
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise LearningError(f"{place} cannot be read as a table: {' '.join(str(error).split())}") from None
-    return texts_of(texts, columns, written=path.suffix != ".parquet")
+    form = TableForm(columns.separator, columns.encoding, tuple(columns.names()), row_test(columns))
+    return open_table(path, place, form)
 
 
-def _arrow_table(path: Path, columns: Columns) -> "pyarrow.Table":
-    import pyarrow as pa
-    from pyarrow import csv, parquet
+def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
+    """Read the records of a CSV or Parquet file; the file may have other columns.
 
-    if path.suffix == ".parquet":
-        return parquet.read_table(path)
-    parse = csv.ParseOptions(delimiter=columns.separator)
-    read = csv.ReadOptions(encoding=columns.encoding)
-    header = csv.open_csv(path, read, parse).schema.names
-    # Text as it stands: a type that is guessed from the rows would depend on other records.
-    kinds = {name: pa.string() for name in header}
-    convert = csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
-    return csv.read_csv(path, read, parse, convert)
+    `place`: what errors call it. `shared_out`: whether parties share the table; else it is one party's own.
 
-
-def texts_of(table: Mapping[str, Sequence[object]], columns: Columns, *, written: bool) -> Table:
-    """Values in the form in which they are compared with a declaration; one that is missing is empty.
-
-    `table`: values by column. `written`: whether numbers are texts with the declared decimal mark, and no
-    numbers of a program.
+    Raises LearningError: no such file, one that cannot be read, that lacks a column or has it twice, or as in
+    :func:`rows_of`.
     """
-    return {name: _texts(name, values, columns, written=written) for name, values in table.items()}
+    table = open_declared(path, columns, place)
+    batches = table.batches(columns.names(for_training=not shared_out))
+    parts = [_rows_of_batch(table, batch, columns, shared_out=shared_out) for batch in batches]
+    return _joined(parts, place)
 
 
-def _texts(name: str, values: Sequence[object], columns: Columns, *, written: bool) -> Texts:
-    shown = ["" if value is None else str(value).strip() for value in values]
-    if name not in columns.names():
-        return np.array(shown, dtype=object)
-    own, column = columns.values(name), columns.number(name)
-    marks = {*map(plain, columns.missing), *(mark for mark in ALWAYS_MISSING if mark not in own)}
-    if column is None or (column.dated is None and columns.decimal == "."):
-        shown = [plain(text) for text in shown]
-    elif column.dated is None and not written:
-        shown = [text.replace(".", columns.decimal) for text in shown]
-    return np.array(["" if text in marks else text for text in shown], dtype=object)
+def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:
+    cells = table_of(batch.cells, columns, table.place, written=table.written)
+    return _rows(cells, columns, Where(table.place, batch.rows), shared_out=shared_out)
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names for an error, of many the first."""
-    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
+def _joined(parts: Sequence[Rows], place: str) -> Rows:
+    """The records of all parts, each of which is given up while they are put together."""
+    filled = [each for each in parts if len(each)]
+    if not filled:
+        raise LearningError(f"{place} has no rows with data")
+    left_out = sum(each.left_out for each in parts)
+    more = {
+        name: None
+        if getattr(filled[0], name) is None
+        else np.concatenate([getattr(each, name) for each in filled])
+        for name in OF_ROWS
+    }
+    x = np.empty((sum(map(len, filled)), filled[0].x.shape[1]), dtype=np.float32)
+    np.concatenate([each.x for each in filled], out=x)
+    return Rows(x, np.concatenate([each.y for each in filled]), **more, left_out=left_out)
 
 
 def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Make records of the texts of a table.
+    """Make records of the cells of a table.
 
     Args:
         table: every declared column; with ``shared_out`` that of the party, too.
@@ -123,31 +108,85 @@ def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> 
     Raises LearningError: a value that is not a number, not declared or missing, or no rows; names column and
     row.
     """
-    kept = _kept(table, columns, place)
-    if not kept.any():
-        raise LearningError(f"{place} has no rows with data")
-    table = {name: texts[kept] for name, texts in table.items()}
-    where = Where(place, np.flatnonzero(kept) + 1)
-    return checked_rows(table, columns, where, shared_out=shared_out)
+    count = num_rows(table)
+    rows = _rows(table, columns, Where(place, np.arange(1, count + 1)), shared_out=shared_out)
+    return _joined([rows], place)
 
 
-def checked_rows(table: Table, columns: Columns, where: "Where", *, shared_out: bool) -> Rows:
-    """Records of a table all of whose rows are kept; faults go to ``where``."""
+def num_rows(table: Table) -> int:
+    """How many rows a table has."""
+    return len(next(iter(table.values())).missing)
+
+
+def _rows(table: Table, columns: Columns, where: "Where", *, shared_out: bool) -> Rows:
+    for name in columns.label_names if columns.missing_labels != DROP else ():
+        if len(without := np.flatnonzero(table[name].missing)):
+            raise LearningError(
+                f"{where.place}: row {where.rows[without[0]]} has no label in the column '{name}': "
+                "declare missing_labels: drop to leave such rows out"
+            )
+    kept = kept_rows(table, columns)
+    return checked_rows(table, columns, where, kept, shared_out=shared_out)
+
+
+def kept_rows(table: Table, columns: Columns) -> npt.NDArray[np.int64]:
+    """The positions of all rows but those that are declared to be left out, of the columns that there are."""
+    present: npt.NDArray[np.bool_] = np.ones(num_rows(table), dtype=np.bool_)
+    needed = columns.label_names if columns.missing_labels == DROP else []
+    if columns.incomplete_rows == DROP:
+        needed = [*needed, *columns.inputs]
+    for name in needed:
+        if name in table:
+            present &= ~table[name].missing
+    return np.flatnonzero(present)
+
+
+def checked_rows(
+    table: Table, columns: Columns, where: "Where", kept: npt.NDArray[np.int64], *, shared_out: bool
+) -> Rows:
+    """Records of the rows at these positions; faults go to ``where``."""
+    count = num_rows(table)
+    if len(kept) < count:
+        table = {name: cells.taken(kept) for name, cells in table.items()}
+        where = Where(where.place, where.rows[kept], where.found)
     return Rows(
         x=inputs_of(table, columns, where),
         y=_labels(table, columns, where),
-        parties=_numbers(table, columns.party, where) if shared_out and columns.party else None,
-        groups=_numbers(table, columns.record_group, where) if columns.record_group else None,
-        for_testing=np.isin(table[columns.test.name], columns.test.values) if columns.test else None,
-        persons=None if columns.person is None else _persons(table[columns.person], columns.person, where),
+        parties=_places(table, columns.party, where) if shared_out and columns.party else None,
+        groups=_places(table, columns.record_group, where) if columns.record_group else None,
+        for_testing=_for_testing(table, columns.test) if columns.test else None,
+        persons=None if columns.person is None else _persons(table, columns.person, where),
+        left_out=count - len(kept),
     )
 
 
-def _persons(texts: Texts, name: str, where: "Where") -> npt.NDArray[np.int64]:
+def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
+    numbers = numbered(as_texts(table[column.name]), dict.fromkeys(column.values, 1))
+    for_testing: npt.NDArray[np.bool_] = numbers == 1
+    return for_testing
+
+
+def _persons(table: Table, name: str, where: "Where") -> npt.NDArray[np.int64]:
     """A number for every person, the same in every table: 63 bits of the hash of its text."""
-    where.refuse(name, texts, texts == "", "so nobody knows which person the row is about")
-    heads = [sha256(str(text).encode()).digest()[:8] for text in texts]
-    return np.array([int.from_bytes(head, "big") >> 1 for head in heads], dtype=np.int64)
+    cells = as_texts(table[name])
+    where.refuse(name, cells, cells.missing, "so nobody knows which person the row is about")
+    heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
+    numbers: npt.NDArray[np.int64] = cells.of([int.from_bytes(head, "big") >> 1 for head in heads], np.int64)
+    return numbers
+
+
+def as_texts(cells: Cells) -> TextCells:
+    """Cells of a column that holds no numbers, by its declaration."""
+    if not isinstance(cells, TextCells):
+        raise TypeError("a column that names holds texts")
+    return cells
+
+
+def as_numbers(cells: Cells) -> NumberCells:
+    """Cells of a column that holds numbers, by its declaration."""
+    if not isinstance(cells, NumberCells):
+        raise TypeError("a column that measures holds numbers")
+    return cells
 
 
 def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.float32]:
@@ -155,25 +194,14 @@ def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
-    inputs = [_scaled(table[each.name], each, where, columns.decimal)[:, None] for each in columns.numeric]
-    inputs += [_one_hot(table[each.name], each, where) for each in columns.categorical]
-    return np.concatenate(inputs, axis=1).astype(np.float32)
-
-
-def _kept(table: Table, columns: Columns, place: str) -> npt.NDArray[np.bool_]:
-    """All rows but those that are declared to be left out."""
-    present: npt.NDArray[np.bool_] = np.ones(len(table[columns.label_names[0]]), dtype=np.bool_)
-    for name in columns.label_names:
-        present = present & (table[name] != "")
-        if not present.all() and columns.missing_labels != DROP:
-            raise LearningError(
-                f"{place}: row {int(np.flatnonzero(~present)[0]) + 1} has no label in the column '{name}': "
-                "declare missing_labels: drop to leave such rows out"
-            )
-    if columns.incomplete_rows == DROP:
-        for name in columns.inputs:
-            present = present & (table[name] != "")
-    return present
+    x = np.empty((num_rows(table), columns.num_inputs), dtype=np.float32)
+    for place, column in enumerate(columns.numeric):
+        x[:, place] = _scaled(numbers_in(table, column, where), column)
+    place = len(columns.numeric)
+    for each in columns.categorical:
+        x[:, place : place + len(each.values)] = _one_hot(as_texts(table[each.name]), each, where)
+        place += len(each.values)
+    return x
 
 
 @dataclass(frozen=True)
@@ -205,91 +233,76 @@ class Where:
 
     place: str
     rows: npt.NDArray[np.int64]
-    found: list[Fault] | None = None
+    found: Callable[[Fault], None] | None = None
 
-    def refuse(self, name: str, texts: Texts, wrong: npt.NDArray[np.bool_], words: str) -> None:
+    def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
         """Say what is wrong with some values of a column; nothing, if none are wrong.
 
         Raises LearningError: of the first of them, where nobody takes all.
         """
-        faults = [Fault(int(self.rows[at]), name, str(texts[at]), words) for at in np.flatnonzero(wrong)]
-        if self.found is not None:
-            self.found.extend(faults)
-        elif faults:
-            raise LearningError(f"{self.place}: {faults[0]}")
+        for at in np.flatnonzero(wrong).tolist():
+            fault = Fault(int(self.rows[at]), name, cells.text(at), words)
+            if self.found is None:
+                raise LearningError(f"{self.place}: {fault}")
+            self.found(fault)
 
 
-def parsed(texts: Texts, column: Numeric, where: Where, *, decimal: str = ".") -> npt.NDArray[np.float64]:
+def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:
     """The numbers of a column, float64[N]; NaN for what is missing. Faults go to ``where``."""
-    dated = column.dated
-    read: Callable[[str], float]
-    if dated is not None:
-        read, words = dated.number, f"which is no date of the form {dated.form or 'ISO 8601'}"
-    else:
-        read, words = float if decimal == "." else _with_comma, "which is no number"
-    numbers = np.array([_number(text, read) for text in texts], dtype=np.float64)
-    where.refuse(column.name, texts, (texts != "") & np.isnan(numbers), words)
-    return numbers
+    cells = as_numbers(table[column.name])
+    where.refuse(column.name, cells, cells.wrong, cells.words)
+    return cells.numbers
 
 
-def _with_comma(text: str) -> float:
-    """A number with a decimal comma; a full stop, which may stand between thousands, is none of it."""
-    if "." in text:
-        raise ValueError(text)
-    return float(text.replace(",", "."))
-
-
-def _number(text: str, read: Callable[[str], float]) -> float:
-    """A finite number, else NaN."""
-    try:
-        number = read(text)
-    except ValueError:
-        return np.nan
-    return number if isfinite(number) else np.nan
-
-
-def _to_unit(numbers: npt.NDArray[np.float64], low: float, high: float) -> npt.NDArray[np.float64]:
-    scaled: npt.NDArray[np.float64] = 2 * (np.clip(numbers, low, high) - low) / (high - low) - 1
+def _scaled(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
+    middle = (column.low + column.high) / 2
+    stand_in = middle if column.missing is None else column.missing
+    present = np.where(np.isnan(numbers), stand_in, numbers)
+    scaled: npt.NDArray[np.float64] = _to_unit(np.clip(present, column.low, column.high), column)
     return scaled
 
 
-def _scaled(texts: Texts, column: Numeric, where: Where, decimal: str) -> npt.NDArray[np.float64]:
-    numbers = parsed(texts, column, where, decimal=decimal)
-    middle = (column.low + column.high) / 2
-    stand_in = middle if column.missing is None else column.missing
-    return _to_unit(np.where(np.isnan(numbers), stand_in, numbers), column.low, column.high)
+def _to_unit(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
+    """Numbers of which -1 and 1 are the ends of the column's range."""
+    return 2 * (numbers - column.low) / (column.high - column.low) - 1
 
 
-def _one_hot(texts: Texts, column: Categorical, where: Where) -> npt.NDArray[np.float64]:
+def _one_hot(cells: TextCells, column: Categorical, where: Where) -> npt.NDArray[np.bool_]:
+    numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
+    missing = cells.missing
     if column.missing is not None:
-        texts = np.where(texts == "", column.missing, texts)
+        numbers = np.where(missing, column.values.index(column.missing), numbers)
     if column.other is not None:
-        texts = np.where(np.isin(texts, ("", *column.values)), texts, column.other)
+        numbers = np.where((numbers < 0) & ~missing, column.values.index(column.other), numbers)
     words = (
         f"which is none of {listed(column.values)}: declare it, or other: VALUE for all that is not declared"
     )
-    where.refuse(column.name, texts, ~np.isin(texts, ("", *column.values)), words)
-    hot: npt.NDArray[np.bool_] = texts[:, None] == np.array(column.values, dtype=object)
-    return hot.astype(np.float64)
+    where.refuse(column.name, cells, (numbers < 0) & ~missing, words)
+    hot: npt.NDArray[np.bool_] = numbers[:, None] == np.arange(len(column.values))
+    return hot
 
 
 def _labels(table: Table, columns: Columns, where: Where) -> Labels:
     if columns.label_set:
-        return np.stack([_numbers(table, each, where) for each in columns.label_set], axis=1)
-    texts, label = table[columns.label], columns.number(columns.label)
+        return np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
+    label = columns.number(columns.label)
     if label is not None:
-        labels = parsed(texts, label, where, decimal=columns.decimal)
-        return _to_unit(labels, label.low, label.high).astype(np.float32)
-    numbers = {value: number for number, values in enumerate(columns.classes) for value in values}
-    return _looked_up(texts, columns.label, numbers, where)
+        numbers = _to_unit(numbers_in(table, label, where), label)
+        most = float(np.finfo(np.float32).max)
+        return np.clip(numbers, -most, most).astype(np.float32)
+    numbers_of = {value: number for number, values in enumerate(columns.classes) for value in values}
+    return _looked_up(table, columns.label, numbers_of, where)
 
 
-def _numbers(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    numbers = {value: number for number, value in enumerate(column.values)}
-    return _looked_up(table[column.name], column.name, numbers, where)
+def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
+    """The place of every cell among the values of its column."""
+    return _looked_up(
+        table, column.name, {value: number for number, value in enumerate(column.values)}, where
+    )
 
 
-def _looked_up(texts: Texts, name: str, numbers: dict[str, int], where: Where) -> npt.NDArray[np.int64]:
-    known = list(numbers)
-    where.refuse(name, texts, ~np.isin(texts, known), f"which is none of {listed(known)}")
-    return np.array([numbers.get(text, 0) for text in texts], dtype=np.int64)
+def _looked_up(table: Table, name: str, values: Mapping[str, int], where: Where) -> npt.NDArray[np.int64]:
+    cells = as_texts(table[name])
+    numbers = numbered(cells, values)
+    where.refuse(name, cells, numbers < 0, f"which is none of {listed([*values])}")
+    return np.maximum(numbers, 0)

@@ -12,10 +12,12 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+from gdpfed.learning.data.party_files import has_tables, tables_in
 from gdpfed.learning.data.persons import refuse_shared
 from gdpfed.learning.data.source import DataSource
-from gdpfed.learning.data.table_rows import KINDS, Rows, Table, read_table, rows_of
-from gdpfed.learning.labels import labels_of
+from gdpfed.learning.data.table_rows import Rows, open_declared, read_rows
+from gdpfed.learning.data.text_cells import texts_of
+from gdpfed.learning.labels import Labels, labels_of
 
 DEFAULT_TEST_FRACTION = 0.2
 PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
@@ -55,7 +57,7 @@ def load(source: DataSource) -> Dataset:
                 f"dataset.test_path={source.test_path} and {name} both say what is for testing: leave one out"
             )
     test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
-    return _joined(train, test, columns, str(path))
+    return _joined(train, test, columns, str(path), _left_out([*train, *test]))
 
 
 def declared_columns(source: DataSource) -> Columns:
@@ -80,7 +82,7 @@ def declared_parties(source: DataSource) -> tuple[str, ...]:
     columns, path = declared_columns(source), _existing(source.path, "dataset.path")
     if columns.party is not None:
         return columns.party.values
-    return tuple(file.stem for file in sorted(path.iterdir()) if _is_table(file)) if path.is_dir() else ()
+    return tuple(file.stem for file in tables_in(path)) if path.is_dir() and has_tables(path) else ()
 
 
 def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
@@ -95,13 +97,9 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
     Raises LearningError: as in :func:`load`.
     """
     columns = own_columns(path)
-    place = f"data={path}"
-    rows = rows_of(
-        read_table(path, columns, place, columns.names(for_training=True)), columns, place, shared_out=False
-    )
-    taken = _positions(rows.for_testing, len(rows), testing=for_testing)
-    kept = _taken(rows, taken)
-    return kept.x, kept.y, kept.groups, kept.persons
+    rows = read_rows(path, columns, f"data={path}", shared_out=False)
+    kept = rows.taken(_positions(rows.for_testing, len(rows), testing=for_testing))
+    return kept.x, _within(kept.y), kept.groups, kept.persons
 
 
 def parties_of_person(source: DataSource) -> int:
@@ -123,11 +121,22 @@ def undeclared_persons(source: DataSource) -> str:
     columns = declared_columns(source)
     files = tables_in(_existing(source.path, "dataset.path"))
     for file in files if columns.person is None else ():
-        table = read_table(file, columns, str(file), None)
-        for name, texts in table.items():
-            if PERSON.fullmatch(name) and name not in columns.names() and len(set(texts)) < len(texts):
+        names = open_declared(file, columns, str(file)).names
+        for name in names:
+            if PERSON.fullmatch(name) and name not in columns.names() and _repeats(file, columns, name):
                 return name
     return ""
+
+
+def _repeats(file: Path, columns: Columns, name: str) -> bool:
+    """Whether some text of a column stands in several rows."""
+    found: set[str] = set()
+    for batch in open_declared(file, columns, str(file)).batches([name]):
+        cells = texts_of(batch.cells[name], name, str(file), exact=False)
+        if len(cells.distinct) < len(cells.which) or not found.isdisjoint(cells.distinct):
+            return True
+        found.update(cells.distinct)
+    return False
 
 
 def own_columns(path: Path) -> Columns:
@@ -163,8 +172,13 @@ def dataset_of(
             held_out = _drawn(len(party.rows), fraction, number)
         for parts, testing in ((train, False), (test, True)):
             chosen = _positions(held_out, len(party.rows), testing=testing)
-            parts.append(Party(party.name, _taken(party.rows, chosen)))
-    return _joined(train, test, columns, place)
+            parts.append(Party(party.name, party.rows.taken(chosen)))
+    return _joined(train, test, columns, place, _left_out(parties))
+
+
+def _left_out(parties: Sequence[Party]) -> int:
+    """How many rows are left out, as declared."""
+    return sum(party.rows.left_out for party in parties)
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
@@ -188,12 +202,9 @@ def _positions(
     return np.flatnonzero(for_testing == testing)
 
 
-def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
-    more = {
-        name: None if getattr(rows, name) is None else getattr(rows, name)[positions]
-        for name in ("parties", "groups", "for_testing", "persons")
-    }
-    return Rows(rows.x[positions], rows.y[positions], **more)
+def _within(labels: Labels) -> Labels:
+    """Labels to train on, of which numbers beyond their range count as its nearer end."""
+    return np.clip(labels, -1, 1) if labels.dtype.kind == "f" else labels
 
 
 def _existing(path: str | None, setting: str) -> Path:
@@ -207,28 +218,6 @@ def _existing(path: str | None, setting: str) -> Path:
 
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
-
-
-def tables_in(path: Path) -> list[Path]:
-    """A file itself, or the tables in a folder in the order of their names; hidden files are none.
-
-    Raises LearningError: a folder without any.
-    """
-    if not path.is_dir():
-        return [path]
-    files = [file for file in sorted(path.iterdir()) if _is_table(file)]
-    if not files:
-        raise LearningError(f"{path} holds no file with the ending {' or '.join(KINDS)}: one a party")
-    return files
-
-
-def not_read(path: Path) -> list[str]:
-    """The names of what lies beside the tables of a folder and is not read, the declaration aside."""
-    return [each.name for each in sorted(path.iterdir()) if each.name != COLUMNS_FILE and not _is_table(each)]
-
-
-def _is_table(file: Path) -> bool:
-    return file.suffix in KINDS and not file.name.startswith(".")
 
 
 def _declared_alone(columns: Columns) -> Dataset:
@@ -257,33 +246,31 @@ def _declared_alone(columns: Columns) -> Dataset:
 def _parties(path: Path, columns: Columns) -> list[Party]:
     """The parties of a file, in the order of the declaration, or of a folder, in that of the files' names."""
     if not path.is_dir():
-        return _of_one_file(_rows(path, columns, shared_out=True), columns)
+        return _of_one_file(read_rows(path, columns, str(path), shared_out=True), columns)
     files = tables_in(path)
     if columns.party is not None:
         raise LearningError(
             f"{path} is a folder with a file a party, and the column '{columns.party.name}' says whose a "
             "record is, too: leave party out of the declaration, or name one file"
         )
-    return [Party(file.stem, _rows(file, columns, shared_out=False)) for file in files]
-
-
-def _rows(path: Path, columns: Columns, *, shared_out: bool) -> Rows:
-    if path.suffix not in KINDS:
-        raise LearningError(f"{path} must end in {' or '.join(KINDS)}")
-    table: Table = read_table(path, columns, str(path), columns.names(for_training=not shared_out))
-    return rows_of(table, columns, str(path), shared_out=shared_out)
+    return [Party(file.stem, read_rows(file, columns, str(file), shared_out=False)) for file in files]
 
 
 def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:
     if columns.party is None or rows.parties is None:
         return [Party("", rows)]
-    return [
-        Party(name, _taken(rows, np.flatnonzero(rows.parties == number)))
+    parties = [
+        Party(name, rows.taken(np.flatnonzero(rows.parties == number)))
         for number, name in enumerate(columns.party.values)
     ]
+    # Rows that are left out are of no party that is known.
+    first = replace(parties[0], rows=replace(parties[0].rows, left_out=rows.left_out))
+    return [first, *parties[1:]]
 
 
-def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str) -> Dataset:
+def _joined(
+    train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str, left_out: int
+) -> Dataset:
     names = [party.name for party in train]
     if [party.name for party in test] != names:
         raise LearningError(
@@ -301,8 +288,9 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
     shared = len(names) > 1
     for own, held_out in zip(train, test, strict=True):
         refuse_shared(_split([own]), _split([held_out]), place)
+    trained, numbers = _split(train), columns.label_range is not None
     return Dataset(
-        _split(train),
+        replace(trained, y=_within(trained.y)),
         _split(test),
         num_classes=columns.num_classes,
         owners=_owners(train) if shared else None,
@@ -312,6 +300,8 @@ def _joined(train: Sequence[Party], test: Sequence[Party], columns: Columns, pla
         record_groups=len(columns.record_group.values) if columns.record_group else 0,
         columns=columns,
         label_kind=columns.label_kind,
+        cut_labels=int((np.abs(trained.y) > 1).sum()) if numbers else 0,
+        left_out=left_out,
     )
 
 

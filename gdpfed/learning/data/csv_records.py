@@ -1,0 +1,322 @@
+"""The records of a CSV file as UTF-8, cut by lines and quotes: a count beside the parser's.
+
+A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
+them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
+looked at here: lines that read as rows of the table are rows that a quote has swallowed.
+"""
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+
+Positions = npt.NDArray[np.int64]
+IsRow = Callable[[list[str]], bool]
+
+BLOCK = 4 * 2**20
+LOOKED_AT = 2**16
+LARGEST_RECORD = 2**31 - 2**16
+"""Bytes of a record; Arrow's texts end there."""
+QUOTE, LINE_FEED, RETURN = b'"'[0], b"\n"[0], b"\r"[0]
+SIGNS = (
+    (b"\x1f\x8b", "compressed by gzip: unpack it"),
+    (b"BZh", "compressed by bzip2: unpack it"),
+    (b"\xfd7zXZ", "compressed by xz: unpack it"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel file: save it as CSV"),
+    (b"PK", "an Excel file? save it as CSV"),
+    (b"PAR1", "a Parquet file: let its name end in .parquet"),
+)
+"""The first bytes of files that are no text, and what they are."""
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+REMEDY = "close it, or double it where it belongs to a text"
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Whole records.
+
+    `data`: their bytes, UTF-8. `lines`: in which line of the file each begins, from 1, shape (N,); empty
+    lines are no records.
+    """
+
+    data: bytes
+    lines: Positions
+
+
+@dataclass(frozen=True, eq=False)
+class _Scan:
+    """Bytes that begin with a record.
+
+    Attributes:
+        ends: where lines end, the positions of their last bytes.
+        toggles: where quotes open and close, in turn.
+        inside: which line ends are part of a quoted text.
+    """
+
+    data: bytes
+    ends: Positions
+    toggles: Positions
+    inside: npt.NDArray[np.bool_]
+
+    @property
+    def record_ends(self) -> Positions:
+        return self.ends[~self.inside]
+
+
+def encoded_blocks(path: Path, encoding: str, place: str) -> Iterator[bytes]:
+    """The bytes of a text file as UTF-8, without a mark of their order.
+
+    Raises LearningError: no such file, or bytes that are no text in this encoding; says in which line.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _decoded(file, encoding, place)
+    except OSError as error:
+        raise LearningError(f"{place} cannot be read: {error.strerror}") from None
+
+
+def _decoded(file: BinaryIO, encoding: str, place: str) -> Iterator[bytes]:
+    block = file.read(BLOCK)
+    _check_first_bytes(block, encoding, place)
+    if encoding == "utf-8":
+        block = block.removeprefix(codecs.BOM_UTF8)
+    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
+    while True:
+        ascii_alone = encoding == "utf-8" and block.isascii() and not decoder.getstate()[0]
+        try:
+            given = block if ascii_alone else decoder.decode(block, final=not block).encode()
+        except UnicodeDecodeError as error:
+            line += error.object.count(b"\n", 0, error.start)
+            hint = " (Latin-1? declare encoding: latin-1)" if encoding == "utf-8" else ""
+            wrong = error.object[error.start]
+            raise LearningError(
+                f"{place}: byte 0x{wrong:02x} in line {line} is no {encoding}{hint}"
+            ) from None
+        if (zero := given.find(b"\0")) >= 0:
+            line += given.count(b"\n", 0, zero)
+            raise LearningError(f"{place}: byte 0 in line {line}: no text has one; take it out")
+        line += given.count(b"\n")
+        yield given
+        if not block:
+            return
+        block = file.read(BLOCK)
+
+
+def _check_first_bytes(head: bytes, encoding: str, place: str) -> None:
+    """Refuse a file whose first bytes say that it is something else."""
+    likely = next((words for sign, words in SIGNS if head.startswith(sign)), "")
+    if encoding == "utf-16":
+        if head and not head.startswith(UTF16_MARKS):
+            likely = "UTF-16 begins with a mark, FF FE or FE FF, and this does not: save it as UTF-8"
+    elif head.startswith(UTF16_MARKS):
+        likely = "UTF-16? declare encoding: utf-16"
+    elif head.startswith(codecs.BOM_UTF8) and encoding != "utf-8":
+        likely = "UTF-8? declare encoding: utf-8"
+    elif head[:200].count(0) > len(head[:200]) // 3:
+        likely = likely or "UTF-16 without its mark? save it as UTF-8"
+    if likely:
+        raise LearningError(f"{place}: this is no text in {encoding} ({likely})")
+
+
+class RecordReader:
+    """Cuts blocks of UTF-8 into whole records; `is_row` says whether the fields of a line read as a row.
+
+    Attributes:
+        header: the names of the columns, of the first record; set by whoever has read it.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], separator: str, place: str, is_row: IsRow) -> None:
+        self._blocks, self._place, self._is_row = blocks, place, is_row
+        self._separator = separator.encode()
+        self._line = 1
+        self._rest = b""
+        self._over = False
+        self.header: Sequence[str] = ()
+
+    def first(self) -> Records | None:
+        """The first record that is not empty; None where there is none."""
+        while True:
+            scan = self._scanned()
+            for number, end in enumerate(scan.record_ends.tolist()):
+                begin = int(scan.record_ends[number - 1]) + 1 if number else 0
+                if scan.data[begin : end + 1].strip(b"\r\n"):
+                    return self._taken(scan, begin, end + 1)
+            if self._over:
+                return self._taken(scan, 0, len(scan.data)) if scan.data.strip(b"\r\n") else None
+            self._more()
+
+    def peek(self, lines: int) -> list[list[str]]:
+        """The fields of the next lines, of those that are read already; nothing is taken."""
+        text = self._rest[:LOOKED_AT].decode(errors="replace").splitlines()[:lines]
+        separator = self._separator.decode()
+        return [[field.strip().strip('"') for field in line.split(separator)] for line in text]
+
+    def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
+        """One record by itself; what is before it is passed over."""
+        line = self._line + int(np.searchsorted(scan.ends, begin))
+        self._line += int(np.searchsorted(scan.ends, end))
+        self._rest = scan.data[end:]
+        self._refuse_open(scan, end)
+        return Records(scan.data[begin:end], np.array([line], dtype=np.int64))
+
+    def __iter__(self) -> Iterator[Records]:
+        """All records after those that `first` has taken, many at a time.
+
+        Raises LearningError: a quote that has swallowed rows, or is not closed.
+        """
+        while True:
+            scan = self._scanned()
+            ends = scan.record_ends
+            cut = len(scan.data) if self._over else int(ends[-1]) + 1 if len(ends) else 0
+            self._refuse_swallowed(scan, cut)
+            if self._over:
+                self._refuse_open(scan, cut)
+            if cut:
+                records = _records(scan, cut, self._line)
+                self._line += int(np.searchsorted(scan.ends, cut))
+                self._rest = scan.data[cut:]
+                if len(records.lines):
+                    yield records
+            if self._over:
+                return
+            self._more()
+
+    def _more(self) -> None:
+        """Read on: at least as much again, so that a long record is not scanned too often."""
+        parts, wanted = [self._rest], max(1, len(self._rest))
+        while wanted > 0 and not self._over:
+            block = next(self._blocks, None)
+            self._over = block is None
+            parts.append(block or b"")
+            wanted -= len(parts[-1])
+        self._rest = b"".join(parts)
+        if len(self._rest) > LARGEST_RECORD:
+            raise LearningError(
+                f"{self._place}: the record in line {self._line} has more than 2 GiB: is a quote not closed?"
+            )
+
+    def _scanned(self) -> _Scan:
+        data = self._rest
+        values = np.frombuffer(data, dtype=np.uint8)
+        ends = np.flatnonzero(values == LINE_FEED)
+        if b"\r" in data:
+            returns = np.flatnonzero(values == RETURN)
+            # What follows the last byte may be still to come.
+            known = returns[returns < len(data) - (0 if self._over else 1)]
+            alone = known[values[np.minimum(known + 1, len(data) - 1)] != LINE_FEED]
+            ends = np.union1d(ends, alone)
+        toggles = _toggles(data, values, self._separator[0]) if b'"' in data else np.zeros(0, np.int64)
+        inside = np.searchsorted(toggles, ends) % 2 == 1
+        return _Scan(data, ends, toggles, inside)
+
+    def _refuse_open(self, scan: _Scan, cut: int) -> None:
+        """Refuse a quote that nothing closes before the end of the file."""
+        before = int(np.searchsorted(scan.toggles, cut))
+        if before % 2 == 0:
+            return
+        opened = int(scan.toggles[before - 1])
+        lines = len(scan.ends) - int(np.searchsorted(scan.ends, opened))
+        lines -= int(scan.data.endswith((b"\n", b"\r")))
+        place = self._place_of(scan, opened)
+        raise LearningError(f"{place}, is not closed: {lines} lines are inside it; {REMEDY}")
+
+    def _refuse_swallowed(self, scan: _Scan, cut: int) -> None:
+        """Refuse a quoted text over several lines of which some read as rows of the table.
+
+        `cut`: where the records end that are whole.
+        """
+        if not scan.inside.any() or len(self.header) < 2:
+            return
+        opens = scan.toggles[: len(scan.toggles) // 2 * 2 : 2]
+        closes = scan.toggles[1::2]
+        first, last = np.searchsorted(scan.ends, opens), np.searchsorted(scan.ends, closes)
+        separators = np.flatnonzero(np.frombuffer(scan.data, dtype=np.uint8) == self._separator[0])
+        starts = np.concatenate([[0], scan.ends + 1, [len(scan.data)]])
+        whole = np.diff(np.searchsorted(separators, starts)) == len(self.header) - 1
+        for cell in np.flatnonzero((last > first) & (closes < cut)).tolist():
+            begin, end = int(first[cell]), int(last[cell])
+            after = scan.data[int(closes[cell]) + 1 : int(closes[cell]) + 2]
+            inner = [begin + 1 + int(at) for at in np.flatnonzero(whole[begin + 1 : end])]
+            swallowed = any(self._reads_as_row(scan.data[starts[line] : starts[line + 1]]) for line in inner)
+            if not swallowed and whole[begin] and whole[end]:
+                both = (scan.data[starts[line] : starts[line + 1]] for line in (begin, end))
+                swallowed = all(map(self._reads_as_row, both))
+            if swallowed or after not in (b"", b"\n", b"\r", self._separator):
+                where = self._place_of(scan, int(opens[cell]))
+                raise LearningError(
+                    f"{where}, is closed in line {self._line + end} only: {end - begin} lines are inside it, "
+                    f"{'and read as rows' if swallowed else 'and a text follows it'}; {REMEDY}"
+                )
+
+    def _reads_as_row(self, line: bytes) -> bool:
+        fields = line.decode(errors="replace").split(self._separator.decode())
+        return self._is_row([field.strip().strip('"').strip() for field in fields])
+
+    def _place_of(self, scan: _Scan, opened: int) -> str:
+        """The line and the column of a quote."""
+        before = scan.record_ends[scan.record_ends < opened]
+        begin = int(before[-1]) + 1 if len(before) else 0
+        values = np.frombuffer(scan.data, dtype=np.uint8)[begin:opened]
+        separators = begin + np.flatnonzero(values == self._separator[0])
+        column = int((np.searchsorted(scan.toggles, separators) % 2 == 0).sum())
+        name = f"'{self.header[column]}'" if column < len(self.header) else str(column + 1)
+        line = self._line + int(np.searchsorted(scan.ends, opened))
+        return f"{self._place}: the quote in line {line}, column {name}"
+
+
+def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:
+    """Where quotes open and close a field, in turn; bytes begin outside of one."""
+    quotes = np.flatnonzero(values == QUOTE)
+    borders = np.zeros(256, dtype=np.bool_)
+    borders[[separator, LINE_FEED, RETURN]] = True
+    doubled = np.diff(quotes) == 1
+    opens, closes = quotes[::2], quotes[1::2]
+    opening = (opens == 0) | borders[values[np.maximum(opens - 1, 0)]]
+    opening[1:] |= doubled[1::2]
+    closing = (closes == len(data) - 1) | borders[values[np.minimum(closes + 1, len(data) - 1)]]
+    follows = doubled[1::2]
+    closing[: len(follows)] |= follows
+    if not (opening.all() and closing.all()):
+        return _toggles_one_by_one(quotes.tolist(), data, borders)
+    # Where every quote stands where it may, they open and close in turn, but for those that are doubled.
+    kept = np.ones(len(quotes), dtype=np.bool_)
+    kept[1 : 2 * len(follows) + 1] &= ~np.repeat(follows, 2)
+    return quotes[kept]
+
+
+def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
+    """The same, where some quote stands in the midst of a text."""
+    toggles, is_open, passed_over = list[int](), False, -1
+    for number, at in enumerate(quotes):
+        if at == passed_over:
+            continue
+        if not is_open:
+            if at == 0 or borders[data[at - 1]]:
+                toggles.append(at)
+                is_open = True
+        elif number + 1 < len(quotes) and quotes[number + 1] == at + 1:
+            passed_over = at + 1
+        else:
+            toggles.append(at)
+            is_open = False
+    return np.array(toggles, dtype=np.int64)
+
+
+def _records(scan: _Scan, cut: int, line: int) -> Records:
+    """The records up to a position, without empty lines."""
+    outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
+    starts = np.concatenate([[0], scan.ends[outside] + 1])
+    ends = np.append(scan.ends[outside], cut)
+    lines = line + np.concatenate([[0], outside + 1])
+    values = np.frombuffer(scan.data, dtype=np.uint8)
+    # Of an empty line there is nothing, or the first half of its end.
+    alone = (ends == starts + 1) & (values[np.minimum(starts, len(values) - 1)] == RETURN)
+    filled = (ends > starts) & ~alone
+    return Records(scan.data[:cut], lines[filled])

@@ -1,0 +1,132 @@
+"""Columns of texts: names, categories and classes, compared as they are written.
+
+What names is a text and stays one: 7 and 007 are two persons, and no name passes through a number with a
+fraction, which tells 15 digits apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+from gdpfed.learning.data.columns import whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late_import("pyarrow")
+
+Texts = npt.NDArray[np.object_]
+Mask = npt.NDArray[np.bool_]
+EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
+"""Below which whole numbers of a type with fractions are told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextCells:
+    """A column of texts: `distinct` ones, each once, and which of them every cell holds, int64[N].
+
+    What is missing is the empty text.
+    """
+
+    distinct: Sequence[str]
+    which: npt.NDArray[np.int64]
+
+    @property
+    def missing(self) -> Mask:
+        found: Mask = self.of([text == "" for text in self.distinct], bool)
+        return found
+
+    def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The values of all cells, given those of the distinct texts."""
+        return np.array(values, dtype=dtype)[self.which]
+
+    def text(self, at: int) -> str:
+        return self.distinct[int(self.which[at])]
+
+    @property
+    def texts(self) -> Texts:
+        """Of all cells, shape (N,)."""
+        return self.of(self.distinct, object)
+
+    def taken(self, at: npt.NDArray[np.int64]) -> "TextCells":
+        return TextCells(self.distinct, self.which[at])
+
+
+def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -> TextCells:
+    """The cells of a column as texts without space around them; what is nothing is empty.
+
+    `exact`: whether whole numbers that their type does not tell apart are refused.
+    Whole numbers of any type are written without a fraction, as 7, other numbers so that they read the same.
+
+    Raises LearningError: values of a type that is neither a text, a number nor a date, or names as numbers in
+    which some are one.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return texts_of(values.dictionary_decode(), name, place, exact=exact)
+    if pa.types.is_null(kind):
+        return TextCells([""], np.zeros(len(values), np.int64))
+    encoded = values.dictionary_encode(null_encoding="encode")
+    found = encoded.dictionary
+    if pa.types.is_boolean(kind):
+        texts = [str(value) for value in found.to_pylist()]
+    elif pa.types.is_floating(kind):
+        texts = [
+            _float_text(value, EXACT[str(kind)] if exact else np.inf, name, place)
+            for value in found.to_pylist()
+        ]
+    elif is_text(kind) or any(
+        of(kind) for of in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_temporal)
+    ):
+        texts = found.cast(pa.string()).to_pylist()
+    else:
+        raise LearningError(f"{place}: column '{name}' holds {kind}, which is no text, number or date")
+    valid = found.is_valid().to_pylist()
+    stripped = [text.strip() if there else "" for text, there in zip(texts, valid, strict=True)]
+    return merged(stripped, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def merged(texts: Sequence[str], which: npt.NDArray[np.int64]) -> TextCells:
+    """Texts of which some may be equal, each once."""
+    numbers: dict[str, int] = {}
+    of = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return TextCells([*numbers], np.array(of, dtype=np.int64)[which] if of else which)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type of Arrow is one of texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _float_text(value: float | None, exact: float, name: str, place: str) -> str:
+    if value is None or np.isnan(value):
+        return ""
+    if np.isfinite(value) and abs(value) >= exact:
+        raise LearningError(
+            f"{place}: column '{name}' holds {value!r} as a number with a fraction, where whole numbers of "
+            "this size are not told apart: write the column as text or whole numbers"
+        )
+    return str(int(value)) if np.isfinite(value) and value == int(value) else repr(value)
+
+
+def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
+    """The same without the texts that mean that a value is missing."""
+    short = frozenset(map(whole, marks))
+    return merged(
+        ["" if each in marks or whole(each) in short else each for each in cells.distinct], cells.which
+    )
+
+
+def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """The numbers of declared values, int64[N]; -1 where a text is none of them.
+
+    A text is that value which it equals; 1.0 is the value 1 where 1.0 itself is none, and the other way
+    round.
+    """
+    short = {whole(text): number for text, number in values.items()}
+    return cells.of([values.get(text, short.get(whole(text), -1)) for text in cells.distinct], np.int64)
