@@ -144,7 +144,8 @@ def _draw(key: str, form: re.Match[str], count: int, seed: int) -> list[float]:
 
 def _number(word: str, place: str) -> float:
     try:
-        number = float(word)
+        # Python's own grammar takes 1_0 for 10.
+        number = float(word if word.isascii() and "_" not in word else "")
     except ValueError:
         raise ConfigError(f"{place} is {word!r}, which is no number") from None
     if not abs(number) < float("inf"):

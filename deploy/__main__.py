@@ -24,6 +24,7 @@ from deploy.kubernetes import values_text
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
 from deploy.topology import GATE, SERVER
+from gdpfed.decimal_numbers import whole_number
 
 HEADER = """\
 Made by: python -m deploy{words}
@@ -103,7 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     add_federation(parser)
     add_layers(parser)
     parser.add_argument(
-        "--trusted-edges", type=int, default=0, metavar="E", help="nodes of the first E edges trust theirs"
+        "--trusted-edges",
+        type=whole_number,
+        default=0,
+        metavar="E",
+        help="nodes of the first E edges trust theirs",
     )
     parser.add_argument(
         "--into",

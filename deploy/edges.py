@@ -12,6 +12,7 @@ from typing import Self
 from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
 from deploy.node_settings import INTERVAL_SECONDS
 from deploy.operate import training_words
+from gdpfed.decimal_numbers import whole_number
 from secagg import CURIOUS
 
 CLOUD = "cloud"
@@ -120,7 +121,7 @@ class Layers:
 def add_layers(parser: argparse.ArgumentParser) -> None:
     """Add the options that put the nodes behind edges."""
     group = parser.add_argument_group("nodes behind edges (docs/h2fdp.md)")
-    group.add_argument("--edges", type=int, help="so many edges, with --nodes nodes of them all")
+    group.add_argument("--edges", type=whole_number, help="so many edges, with --nodes nodes of them all")
     group.add_argument("--host", metavar="NAME", help="cloud or edge-<i>: whose host this is for")
 
 

@@ -16,6 +16,7 @@ from deploy.placements import Containers
 from deploy.stored_app import provide_signature
 from deploy.topology import APP_SIGNATURE, DATA, SERVER, SERVER_SUPEREXEC, Service, services, services_of
 from gdpfed.clients.configured import task_of
+from gdpfed.decimal_numbers import whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +127,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="give every node without data a part of the bundled digits",
     )
-    made.add_argument("--owner", type=int, help="user id that the services run as")
+    made.add_argument("--owner", type=whole_number, help="user id that the services run as")
     return made
 
 

@@ -21,6 +21,7 @@ from deploy.loopback import LoopbackFederation, Named
 from deploy.options import add_unsigned, exit_status
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
+from gdpfed.decimal_numbers import whole_number
 from gdpfed.errors import AuditError, LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.methods import make_method
@@ -142,8 +143,12 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.layers", description=__doc__)
-    parser.add_argument("--edges", type=int, default=MINIMUM_EDGES, help="edges (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, default=6, help="nodes of all edges (default: %(default)s)")
+    parser.add_argument(
+        "--edges", type=whole_number, default=MINIMUM_EDGES, help="edges (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--nodes", type=whole_number, default=6, help="nodes of all edges (default: %(default)s)"
+    )
     add_wall(parser)
     add_unsigned(parser)
     parser.add_argument("--directory", metavar="DIR", help="where the runs' files are kept")

@@ -13,6 +13,7 @@ from deploy.federation import Federation
 from deploy.options import address, exit_status
 from deploy.stored_app import build_bundle, store_app
 from deploy.superlink_client import SuperLinkClient, SuperLinkError
+from gdpfed.decimal_numbers import whole_number
 from gdpfed.identities import public_key_of
 from gdpfed.launch.flower_run import CONNECTION, run_command, training_config
 from gdpfed.launch.home import PROJECT
@@ -167,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
     flwr = commands.add_parser("flwr", help="run a command of flwr on this connection")
     flwr.add_argument("words", nargs="*", metavar="WORD", help="for instance list; options after --")
     for command in (wait, train):
-        command.add_argument("--nodes", type=int, required=True, help="how many nodes to wait for")
+        command.add_argument("--nodes", type=whole_number, required=True, help="how many nodes to wait for")
     for command in (register, wait, train, nodes, flwr):
         command.add_argument(
             "--superlink", type=address, required=True, metavar="HOST:PORT", help="where the SuperLink is"

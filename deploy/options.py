@@ -17,6 +17,7 @@ from deploy.federation import (
     Federation,
     TopologyError,
 )
+from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import GDPFedError, line_of
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
@@ -27,7 +28,9 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+
 
 def add_federation(parser: argparse.ArgumentParser) -> None:
     """Add the options for the number of nodes and their budgets."""
-    parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--nodes", type=whole_number, default=DEFAULT_NODES, help="how many (default: %(default)s)"
+    )
     parser.add_argument(
         "--budgets",
         type=_numbers,
@@ -62,7 +65,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--parameters",
-        type=int,
+        type=whole_number,
         default=RESNET18_PARAMETERS,
         metavar="D",
         help="of the largest model, for the containers' memory (default: %(default)s, ResNet-18)",
@@ -74,7 +77,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-participations",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="rounds of a run that a node takes part in at most",
     )
@@ -174,7 +177,7 @@ def port(text: str) -> int:
 def budget(text: str) -> float:
     """Return an epsilon: a finite number above 0."""
     try:
-        epsilon = float(text)
+        epsilon = decimal_number(text)
     except ValueError:
         epsilon = 0.0
     if not 0 < epsilon < inf:
@@ -205,6 +208,6 @@ def _file_name(text: str) -> str:
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(word) for word in text.split(","))
+        return tuple(decimal_number(word.strip()) for word in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be numbers between commas, as in 1,3,6") from None

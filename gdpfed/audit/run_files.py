@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import (
@@ -24,6 +23,7 @@ from gdpfed.runs.file_formats import (
     SEAL_FILE,
     VOTE_FILE,
 )
+from gdpfed.yaml_files import read_yaml
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
 FORMAT_VERSION = 2
@@ -118,8 +118,8 @@ def _if_there(path: Path) -> dict[str, Any] | None:
 def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        data = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = read_yaml(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping")

@@ -4,6 +4,7 @@ import argparse
 
 from gdpfed.cli.command import Command, user_path
 from gdpfed.cli.compare_command import DEFAULT_PULL
+from gdpfed.decimal_numbers import decimal_number
 
 EXAMPLES = """\
 gdpfed adapt runs/mine/model own.csv --output own-model
@@ -21,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pull",
-        type=float,
+        type=decimal_number,
         default=DEFAULT_PULL,
         metavar="L",
         help="lambda: how much to stay near MODEL (default: %(default)s)",

@@ -7,6 +7,7 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
-    parser.add_argument("--client", type=int, metavar="K", help="the number of the node's client in the runs")
+    parser.add_argument(
+        "--client", type=whole_number, metavar="K", help="the number of the node's client in the runs"
+    )
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     kind.add_argument("--attack", action="store_true", help="guess from a run's model who was trained on")
     parser.add_argument(
@@ -42,14 +45,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
-    canaries.add_argument("--runs", type=int, default=20, help="how many runs to simulate (20)")
+    canaries.add_argument("--runs", type=whole_number, default=20, help="how many runs to simulate (20)")
     canaries.add_argument(
         "--kind",
         choices=("dirac", "random", "crafted"),
         default="dirac",
         help="a coordinate for each canary (dirac), or vectors among clients that train",
     )
-    canaries.add_argument("--confidence", type=float, default=0.95, help="of all figures together (0.95)")
+    canaries.add_argument(
+        "--confidence", type=decimal_number, default=0.95, help="of all figures together (0.95)"
+    )
     canaries.add_argument(
         "--output", type=user_path, metavar="DIR", help="write the figures and a picture there"
     )

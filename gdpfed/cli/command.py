@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from gdpfed.decimal_numbers import whole_number
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
     """Declare how many runs are trained at a time, and where they go."""
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="runs at a time, one core each (default: one a core; on a GPU 1, which then has every core)",
     )

@@ -4,6 +4,7 @@ import argparse
 import json
 
 from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.decimal_numbers import decimal_number
 
 DEFAULT_PULL = 3.0
 EXAMPLES = """\
@@ -21,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pull",
-        type=float,
+        type=decimal_number,
         default=DEFAULT_PULL,
         metavar="L",
         help="lambda of what each party fits near the run's model (default: %(default)s)",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gdpfed.cli.command import Command, add_parser, user_path
+from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import InputError
 from gdpfed.files import PUBLIC_MODE
 
@@ -84,7 +85,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     roster.add_argument(
         "--number",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="higher than that of every roster before, as nodes take none with a lower one than they have "
         "seen; the seconds since 1970 unless given",
@@ -117,7 +118,11 @@ def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--roster", type=user_path, required=True, metavar="FILE", help="the signed roster that it is for"
     )
     sign.add_argument(
-        "--days", type=float, default=180, metavar="N", help="how long nodes begin runs of it (default: 180)"
+        "--days",
+        type=decimal_number,
+        default=180,
+        metavar="N",
+        help="how long nodes begin runs of it (default: 180)",
     )
     sign.add_argument(
         "--allowed-overrides",

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, add_overrides, check_picture, make_console, planning, user_path
+from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.report.plan_questions import PLAN_QUESTIONS
 
@@ -55,7 +56,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw it: the game of method=fedpcs, or what --price or --epsilons finds",
     )
     parser.add_argument(
-        "--most-rounds", type=int, default=200, metavar="T", help="with --choose (default: %(default)s)"
+        "--most-rounds",
+        type=whole_number,
+        default=200,
+        metavar="T",
+        help="with --choose (default: %(default)s)",
     )
 
 
@@ -144,7 +149,7 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
 def _numbers(text: str) -> list[float]:
     """The numbers of a list with commas, above 0 and finite, in ascending order."""
     try:
-        numbers = sorted({float(word) for word in text.split(",")})
+        numbers = sorted({decimal_number(word.strip()) for word in text.split(",")})
     except ValueError:
         numbers = []
     if not numbers or not 0 < numbers[0] <= numbers[-1] < inf:

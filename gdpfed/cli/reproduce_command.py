@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, add_overrides, add_sweep, make_console
+from gdpfed.decimal_numbers import decimal_number, whole_number
 
 if TYPE_CHECKING:
     from gdpfed.report.console import Table
@@ -23,11 +24,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
     parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
     parser.add_argument("--rows", "--rules", default="", metavar="A,B", help="in place of all rows")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs a cell (default 3)")
-    parser.add_argument("--rounds", type=int, metavar="N", help="in place of every data set's own")
+    parser.add_argument("--seeds", type=whole_number, default=3, metavar="N", help="runs a cell (default 3)")
+    parser.add_argument("--rounds", type=whole_number, metavar="N", help="in place of every data set's own")
     parser.add_argument(
         "--scale",
-        type=float,
+        type=decimal_number,
         default=1.0,
         metavar="F",
         help="share of the clients, rates unchanged (default 1)",

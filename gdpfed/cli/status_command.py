@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -24,7 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--watch",
         nargs="?",
-        type=float,
+        type=decimal_number,
         const=WATCH_SECONDS,
         metavar="SECONDS",
         help="show it anew every so many seconds (5) until the run is complete or paused",

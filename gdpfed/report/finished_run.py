@@ -7,7 +7,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
@@ -15,6 +14,7 @@ from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.progress import metrics_of
 from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE, PLAN_FILE, check_json_file
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     import pandas
@@ -130,8 +130,8 @@ def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
 def read_settings(path: Path) -> Settings | None:
     """The configuration that a run directory holds; None if there is none that can be read."""
     try:
-        settings = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        settings = read_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
     whole = isinstance(settings, dict) and all(isinstance(settings.get(name), dict) for name in SECTIONS)
     return settings if whole else None

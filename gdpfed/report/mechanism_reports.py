@@ -37,6 +37,8 @@ class CardSubject:
         parties: what every client is called; empty where they have no names.
         columns: how tables were read; None where the data are none.
         base_rate: the most frequent class of the test examples, with its share; None where there is none.
+        labels_beyond: how many labels of test examples that are numbers lie beyond their declared range, and
+            how many there are; None where labels are none.
     """
 
     config: "Config"
@@ -51,6 +53,7 @@ class CardSubject:
     parties: Sequence[str] = ()
     columns: "Columns | None" = None
     base_rate: tuple[str, float] | None = None
+    labels_beyond: tuple[int, int] | None = None
 
 
 class MechanismReport(ABC):

@@ -28,7 +28,7 @@ NOTHING_COVERED = "Everything, see above."
 
 def model_card(subject: CardSubject) -> str:
     """The card as Markdown."""
-    config, records = subject.config, subject.records
+    config = subject.config
     report, private = report_of(subject.plan), subject.plan.private
     return "\n".join(
         [
@@ -44,7 +44,7 @@ def model_card(subject: CardSubject) -> str:
                 if config.method.average != "none"
                 else []
             ),
-            *([*_results(records), *base_rate_lines(subject)] if config.run.evaluation != "nodes" else []),
+            *(_results_on_test_set(subject) if config.run.evaluation != "nodes" else []),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {versions_here()}",
             "",
@@ -64,6 +64,30 @@ def model_card(subject: CardSubject) -> str:
             "",
         ]
     )
+
+
+def _results_on_test_set(subject: CardSubject) -> list[str]:
+    return [*_results(subject.records), *base_rate_lines(subject), *_labels_beyond(subject)]
+
+
+def _labels_beyond(subject: CardSubject) -> list[str]:
+    """How much of the test set a range of labels would cut."""
+    if not subject.labels_beyond or not subject.labels_beyond[0]:
+        return []
+    beyond, count = subject.labels_beyond
+    share = f"{beyond} of {count} ({100 * beyond / count:.1f} %)"
+    return [
+        f"* labels of the test set beyond the declared range: {share}. Training takes the end of the range "
+        "for such a label; these errors are against the labels as they are"
+    ]
+
+
+def labels_beyond(task: Task) -> tuple[int, int] | None:
+    """How many labels of test examples lie beyond their range, and how many there are; None of no numbers."""
+    data = task.load()
+    if data.target_range is None or not len(data.test):
+        return None
+    return int(data.beyond_range.sum()), len(data.test)
 
 
 def _results(records: Sequence[RoundLogEntry]) -> list[str]:

@@ -4,7 +4,7 @@ from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.model_card import base_rate, model_card
+from gdpfed.report.model_card import base_rate, labels_beyond, model_card
 from gdpfed.report.parts import Parts, PartsFile
 from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_lines import plan_warnings
@@ -114,6 +114,7 @@ class ModelCard(Observer):
             parties=self._run.enrolment.parties,
             columns=self._run.enrolment.columns,
             base_rate=base_rate(self._run.task),
+            labels_beyond=labels_beyond(self._run.task),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

@@ -5,14 +5,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.runs.file_formats import CONFIG_FILE, PLAN_FILE, check_json_file
 from gdpfed.runs.paths import run_path, user_path
+from gdpfed.yaml_files import read_yaml
 
 CARRYING_OUT = {
     "run": frozenset(
@@ -58,8 +57,8 @@ def refuse_another_run(path: Path, config: Config) -> None:
 def _saved_settings(path: Path) -> Mapping[str, Any]:
     check_json_file(path / PLAN_FILE)
     try:
-        saved = yaml.safe_load((path / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        saved = read_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(
             f"run.resume={path} is no run, its {CONFIG_FILE} cannot be read ({reason}): name the directory "

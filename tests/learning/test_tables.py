@@ -14,7 +14,6 @@ from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.columns import whole
 from gdpfed.learning.data.declaration import read_columns
 from gdpfed.learning.data.own import ExampleForm, own_split
-from gdpfed.learning.task import data_warnings
 
 DECLARED = {
     "label": {"column": "ill", "classes": ["no", "yes"]},
@@ -300,7 +299,7 @@ def test_declarations_that_cannot_be_used(tmp_path, changes, words):
 def test_a_declaration_that_is_no_yaml(tmp_path):
     path = write(tmp_path)
     (tmp_path / "columns.yaml").write_text("label: [")
-    refused(path, "columns.yaml is no YAML")
+    refused(path, "columns.yaml: this is no YAML")
     (tmp_path / "columns.yaml").write_text("")
     refused(path, "the file is '?.*'?; it must be keys with values")
 

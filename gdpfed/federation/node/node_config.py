@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import Any
 
+from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg.protocol.parameters import MODES
@@ -83,7 +84,7 @@ def ascending() -> Kind:
 
 def numbers_in(value: float | str) -> tuple[float, ...]:
     """The numbers of a setting of kind `ascending`."""
-    return tuple(float(each) for each in str(value).split(","))
+    return tuple(decimal_number(each.strip()) for each in str(value).split(","))
 
 
 def path() -> Kind:

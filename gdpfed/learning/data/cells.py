@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gdpfed.learning.data.columns import ALWAYS_MISSING, NUMBER, Columns, whole
+from gdpfed.decimal_numbers import NUMBER
+from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
 from gdpfed.learning.data.number_cells import NumberCells, date_number, numbers_of
 from gdpfed.learning.data.text_cells import TextCells, texts_of, without
 

@@ -5,10 +5,10 @@ have to be charged, and a record becomes the same numbers whatever the other rec
 """
 
 import re
+import unicodedata
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from hashlib import sha256
-from math import isfinite
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,8 +17,6 @@ import numpy.typing as npt
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
 DAYS_A_YEAR = 365.25
 Days = TypeVar("Days", float, npt.NDArray[np.float64])
-NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-"""The grammar of numbers: no underscores, no digits of other scripts, no names such as infinity."""
 
 
 @dataclass(frozen=True)
@@ -216,12 +214,11 @@ def whole(text: str) -> str:
     return text.partition(".")[0] if re.fullmatch(r"-?[0-9]+\.0+", text) else text
 
 
-def number_of(text: str) -> float:
-    """The finite number that a text is in the grammar of decimal numbers, without space around it.
+COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|copie|copia))+$")
+"""What file managers add to the name of a copy."""
 
-    Raises ValueError: it is none.
-    """
-    number = float(text) if re.fullmatch(NUMBER, text) else float("nan")
-    if not isfinite(number):
-        raise ValueError(text)
-    return number
+
+def bare_name(name: str) -> str:
+    """A party's name without what does not tell two parties apart: case, space around it, marks of a copy."""
+    plain = unicodedata.normalize("NFKC", name).casefold().strip()
+    return COPY.sub("", plain.removeprefix("copy of ")).strip()

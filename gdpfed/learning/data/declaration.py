@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import (
     AGE_ON,
@@ -19,9 +20,10 @@ from gdpfed.learning.data.columns import (
     DatedAs,
     Named,
     Numeric,
-    number_of,
+    bare_name,
     whole,
 )
+from gdpfed.yaml_files import read_yaml
 
 COLUMNS_FILE = "columns.yaml"
 SEPARATORS = (",", ";", "\t", "|")
@@ -39,14 +41,15 @@ def read_columns(path: Path) -> Columns:
     Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
     try:
-        # Every scalar stays a text: YAML takes a value "no" for false.
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - as safe
+        values = read_yaml(path.read_text(encoding="utf-8"), as_texts=True)
     except OSError as error:
         raise LearningError(
             f"{path} cannot be read ({error.strerror}): it must declare the columns"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LearningError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise LearningError(f"{path} is no YAML: {error}") from None
+    except ValueError as error:
+        raise LearningError(f"{path}: {error}") from None
     return columns_of(values, str(path))
 
 
@@ -70,7 +73,7 @@ def columns_of(values: Any, place: str) -> Columns:
         **_label(found["label"]),
         numeric=tuple(map(_numeric, found["numeric"].items())) if "numeric" in found else (),
         categorical=tuple(map(_categorical, found["categorical"].items())) if "categorical" in found else (),
-        party=_named(found.get("party")),
+        party=_parties(found.get("party")),
         record_group=_named(found.get("record_group")),
         test=_named(found.get("test")),
         missing=_marks(found.get("missing")),
@@ -137,7 +140,7 @@ class _Reader:
 
     def number(self) -> float:
         try:
-            return number_of(self.text())
+            return decimal_number(self.text())
         except ValueError:
             raise self.wrong("a number, as in 1.5") from None
 
@@ -251,6 +254,20 @@ def _named(reader: _Reader | None) -> Named | None:
         return None
     found = reader.mapping(required=("column", "values"), allowed=())
     return Named(found["column"].text(), found["values"].values_once())
+
+
+def _parties(reader: _Reader | None) -> Named | None:
+    """The column of the party, no two of whose values differ by case, space or the mark of a copy alone."""
+    column, first = _named(reader), dict[str, str]()
+    if column is None or reader is None:
+        return None
+    for name in column.values:
+        if (other := first.setdefault(bare_name(name), name)) != name:
+            raise LearningError(
+                f"{reader.place}: party has the values '{other}' and '{name}', which name one party: leave "
+                "one out"
+            )
+    return column
 
 
 def _word(reader: _Reader | None, words: Sequence[str]) -> str:

@@ -4,23 +4,26 @@ What a range is takes knowledge that is not in the table. Ranges and values that
 to the patients in them: the highest age is one patient's, and no budget covers that it is published.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 
 import yaml
 
+from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import ALWAYS_MISSING
+from gdpfed.learning.data.csv_records import encoded_blocks
 from gdpfed.learning.data.declaration import SEPARATORS
+from gdpfed.learning.data.table_file import SEP, TableForm, open_table
+from gdpfed.learning.data.text_cells import texts_of
 
 MOST_VALUES = 20
 """A column of more texts than these is none of categories."""
 ENOUGH = 0.8
 """Of the values of a column, to tell its kind: the others are faults, which gdpfed check lists."""
+GUESSED_ENCODINGS = ("utf-8", "utf-16", "latin-1")
 MARKS = ("?", "-", ".", "n/a", "N/A", "null", "NULL")
 DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 TO_DO = """\
@@ -93,38 +96,44 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
 
 
 def _read(path: Path) -> _Table:
-    if path.suffix == ".parquet":
-        from pyarrow import ArrowException, parquet
-
-        try:
-            found = parquet.read_table(path).to_pydict()
-        except (OSError, ArrowException) as error:
-            raise LearningError(f"{path} cannot be read as a table: {' '.join(str(error).split())}") from None
-        return _Table({k: ["" if v is None else str(v) for v in column] for k, column in found.items()})
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LearningError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        text, encoding = data.decode("utf-8-sig"), "utf-8"
-    except UnicodeDecodeError:
-        text, encoding = data.decode("latin-1"), "latin-1"
-    lines = text.splitlines()
-    separator = max(SEPARATORS, key=lambda each: lines[0].count(each)) if lines else ","
-    try:
-        header, *rows = [row for row in csv.reader(lines, delimiter=separator) if row]
-    except (csv.Error, ValueError):
-        raise LearningError(f"{path} is no table with a line of names and rows below it") from None
-    whole = [row for row in rows if len(row) == len(header)]
-    cells = [[text.strip() for text in column] for column in zip(*whole, strict=True)]
-    marks = tuple(mark for mark in MARKS if any(mark in column for column in cells))
+    """A table in the first form of text that reads it: separator, decimal mark and encoding are found out."""
+    if not path.is_file():
+        raise LearningError(f"{path} cannot be read: there is no such file")
+    form = _form(path) if path.suffix.lower() == ".csv" else TableForm()
+    file = open_table(path, str(path), form)
+    twice = [name for name in file.names if file.names.count(name) > 1]
+    if twice:
+        raise LearningError(f"{path} has the column '{twice[0]}' twice: rename one")
+    found: dict[str, list[str]] = {name: [] for name in file.names}
+    for batch in file.batches(file.names, lambda line, values: None):
+        for name, texts in found.items():
+            texts += texts_of(batch.cells[name], name, str(path), exact=False).texts.tolist()
+    marks = tuple(mark for mark in MARKS if any(mark in texts for texts in found.values()))
     gone = {*marks, *ALWAYS_MISSING}
-    kept = [["" if text in gone else text for text in column] for column in cells]
-    with_commas = [
-        [text for text in column if text] for column in kept if any("," in text for text in column)
+    kept = {name: ["" if text in gone else text for text in texts] for name, texts in found.items()}
+    commas = [
+        [text for text in texts if text] for texts in kept.values() if any("," in text for text in texts)
     ]
-    decimal = "," if any(_kind(column, ",") == "number" for column in with_commas) else "."
-    return _Table(dict(zip(header, kept, strict=False)), separator, decimal, encoding, marks)
+    decimal = "," if file.written and any(_kind(texts, ",") == "number" for texts in commas) else "."
+    return _Table(kept, form.separator, decimal, form.encoding, marks)
+
+
+def _form(path: Path) -> TableForm:
+    """The encoding that a file's bytes are text in, and the separator that its first line has most of."""
+    for encoding in GUESSED_ENCODINGS:
+        try:
+            first = ""
+            for block in encoded_blocks(path, encoding, str(path)):
+                first = first or block.decode(errors="replace").strip().partition("\n")[0].strip()
+        except LearningError:
+            if encoding == GUESSED_ENCODINGS[-1]:
+                raise
+        else:
+            told = first.strip('"')
+            if told.lower().startswith(SEP) and told[len(SEP) :] in SEPARATORS:
+                return TableForm(told[len(SEP) :], encoding)
+            return TableForm(max(SEPARATORS, key=first.count), encoding)
+    raise LearningError(f"{path} is no text")
 
 
 def _kind(present: Sequence[str], decimal: str) -> str:
@@ -146,9 +155,10 @@ def _kind(present: Sequence[str], decimal: str) -> str:
 
 def _is_number(text: str, decimal: str) -> bool:
     try:
-        return isfinite(float(text.replace(decimal, ".")))
+        decimal_number(text.replace(decimal, "."))
     except ValueError:
         return False
+    return True
 
 
 def _is_date(text: str, form: str) -> bool:

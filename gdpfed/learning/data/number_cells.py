@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.decimal_numbers import NUMBER, decimal_number
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
-from gdpfed.learning.data.columns import ALWAYS_MISSING, NUMBER, Columns, DatedAs, Numeric, number_of
+from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, DatedAs, Numeric
 from gdpfed.learning.data.text_cells import Mask, TextCells, is_text, texts_of, without
 
 if TYPE_CHECKING:
@@ -119,14 +120,14 @@ def _marked(
     numbers: npt.NDArray[np.float64], wrong: Mask, marks: Iterable[str], words: str, shown: Any
 ) -> NumberCells:
     """The same without the numbers that mean that a value is missing."""
-    said = [number_of(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
+    said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, words, shown)
 
 
 def _lies_in(mark: str, column: Numeric) -> bool:
     """Whether a mark is a number in a column's range, and so a value of it."""
-    return bool(re.fullmatch(NUMBER, mark)) and column.low <= number_of(mark) <= column.high
+    return bool(re.fullmatch(NUMBER, mark)) and column.low <= decimal_number(mark) <= column.high
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:

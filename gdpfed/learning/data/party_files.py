@@ -1,10 +1,9 @@
 """The files of a folder with a table a party: which are tables, and which name one party twice."""
 
-import re
-import unicodedata
 from pathlib import Path
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import bare_name
 from gdpfed.learning.data.declaration import COLUMNS_FILE
 from gdpfed.learning.data.table_file import ENDINGS, is_table
 
@@ -12,7 +11,7 @@ from gdpfed.learning.data.table_file import ENDINGS, is_table
 def tables_in(path: Path) -> list[Path]:
     """A file itself, or the tables in a folder in the order of their names; hidden files are none.
 
-    Raises LearningError: a folder without any.
+    Raises LearningError: a folder without any, or with two that name one party.
     """
     if not path.is_dir():
         return [path]
@@ -21,21 +20,11 @@ def tables_in(path: Path) -> list[Path]:
         raise LearningError(f"{path} holds no file with the ending {' or '.join(ENDINGS)}: one a party")
     first: dict[str, Path] = {}
     for file in files:
-        if (other := first.setdefault(_folded(file.stem), file)) != file:
+        if (other := first.setdefault(bare_name(file.stem), file)) != file:
             raise LearningError(
                 f"{path}: {other.name} and {file.name} name one party: leave one out, or name them otherwise"
             )
     return files
-
-
-COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|copie|copia))+$")
-"""What file managers add to the name of a copy."""
-
-
-def _folded(name: str) -> str:
-    """A party's name without what does not tell two parties apart: case, space around it, marks of a copy."""
-    plain = unicodedata.normalize("NFKC", name).casefold().strip()
-    return COPY.sub("", plain.removeprefix("copy of ")).strip()
 
 
 def not_read(path: Path) -> list[str]:

@@ -1,9 +1,10 @@
 """Rows of a table as a model takes them: CSV and Parquet files, read by the declaration of their columns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +72,7 @@ def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> 
     """
     table = open_declared(path, columns, place)
     batches = table.batches(columns.names(for_training=not shared_out))
-    parts = [_rows_of_batch(table, batch, columns, shared_out=shared_out) for batch in batches]
-    return _joined(parts, place)
+    return _joined([_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches], place)
 
 
 def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:
@@ -80,21 +80,22 @@ def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_o
     return _rows(cells, columns, Where(table.place, batch.rows), shared_out=shared_out)
 
 
-def _joined(parts: Sequence[Rows], place: str) -> Rows:
-    """The records of all parts, each of which is given up while they are put together."""
-    filled = [each for each in parts if len(each)]
-    if not filled:
-        raise LearningError(f"{place} has no rows with data")
+def _joined(parts: list[Rows], place: str) -> Rows:
+    """The records of all parts; each is given up when it is copied, so that memory is for one table."""
     left_out = sum(each.left_out for each in parts)
-    more = {
-        name: None
-        if getattr(filled[0], name) is None
-        else np.concatenate([getattr(each, name) for each in filled])
-        for name in OF_ROWS
-    }
-    x = np.empty((sum(map(len, filled)), filled[0].x.shape[1]), dtype=np.float32)
-    np.concatenate([each.x for each in filled], out=x)
-    return Rows(x, np.concatenate([each.y for each in filled]), **more, left_out=left_out)
+    parts = [each for each in reversed(parts) if len(each)]
+    if not parts:
+        raise LearningError(f"{place} has no rows with data")
+    columns: dict[str, list[npt.NDArray[np.generic]]] = {name: [] for name in ("y", *OF_ROWS)}
+    x, filled = np.empty((sum(map(len, parts)), parts[0].x.shape[1]), dtype=np.float32), 0
+    while parts:
+        part = parts.pop()
+        x[filled : filled + len(part)] = part.x
+        filled += len(part)
+        for name, found in columns.items():
+            found += [] if getattr(part, name) is None else [getattr(part, name)]
+    more: dict[str, Any] = {name: np.concatenate(found) if found else None for name, found in columns.items()}
+    return Rows(x, **more, left_out=left_out)
 
 
 def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> Rows:

@@ -306,11 +306,14 @@ def _joined(
 
 
 def _split(parties: Sequence[Party]) -> Split:
-    groups = [party.rows.groups for party in parties if party.rows.groups is not None]
-    persons = [party.rows.persons for party in parties if party.rows.persons is not None]
+    rows = [party.rows for party in parties]
+    if len(rows) == 1:
+        return Split(rows[0].x, rows[0].y, rows[0].groups, rows[0].persons)
+    groups = [each.groups for each in rows if each.groups is not None]
+    persons = [each.persons for each in rows if each.persons is not None]
     return Split(
-        np.concatenate([party.rows.x for party in parties]),
-        np.concatenate([party.rows.y for party in parties]),
+        np.concatenate([each.x for each in rows]),
+        np.concatenate([each.y for each in rows]),
         np.concatenate(groups) if groups else None,
         np.concatenate(persons) if persons else None,
     )

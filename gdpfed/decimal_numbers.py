@@ -1,0 +1,28 @@
+"""The grammar of numbers as people write them; Python's own takes 4_5, infinity and digits of any script."""
+
+import re
+from math import isfinite
+
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+"""A decimal number, in full."""
+
+
+def decimal_number(text: str) -> float:
+    """The finite number that a text is, without space around it.
+
+    Raises ValueError: it is none.
+    """
+    number = float(text) if re.fullmatch(NUMBER, text) else float("nan")
+    if not isfinite(number):
+        raise ValueError(f"{text!r} is no number")
+    return number
+
+
+def whole_number(text: str) -> int:
+    """The whole number that a text is, without space around it.
+
+    Raises ValueError: it is none.
+    """
+    if not re.fullmatch(r"[-+]?[0-9]+", text):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)

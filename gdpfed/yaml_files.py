@@ -1,0 +1,49 @@
+"""YAML that a person writes: read as plain data, and refused where a key is said twice.
+
+PyYAML takes the last of two equal keys, so what the first one says would be gone without a word. Option files
+are Hydra's, which refuses such keys itself.
+"""
+
+from typing import Any
+
+import yaml
+
+
+def read_yaml(text: str, *, as_texts: bool = False) -> Any:
+    """The data of a YAML text.
+
+    `as_texts`: whether every scalar stays a text, so that ``no`` is no truth and ``1.0`` no number.
+
+    Raises ValueError: no YAML, or a key that is said twice; one line.
+    """
+    loader = yaml.BaseLoader if as_texts else yaml.SafeLoader
+    try:
+        root = yaml.compose(text, Loader=loader)
+        if root is not None:
+            _refuse_twice(root, set())
+        return yaml.load(text, Loader=loader)  # noqa: S506 - both build plain data alone
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"this is no YAML: {' '.join(str(error).split())}") from None
+
+
+def _refuse_twice(node: yaml.Node, seen: set[int]) -> None:
+    """Refuse a mapping with two keys of one text, anywhere below a node; an alias is looked at once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _refuse_twice(each, seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                other = lines[key.value]
+                words = f"in lines {other} and {line}" if other != line else f"in line {line}"
+                raise ValueError(f"the key '{key.value}' is there twice, {words}: say it once")
+            lines[key.value] = line
+        _refuse_twice(key, seen)
+        _refuse_twice(value, seen)
