@@ -14,8 +14,10 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from conf.errors import ConfigError
+from conf.mapping_keys import key_twice
 from conf.option_files import chosen_options, groups, method_configs, option_directories
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
@@ -132,6 +134,8 @@ def _check_form(overrides: Sequence[str]) -> None:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
             raise ConfigError(f"'{override}' is not an override of the form key=value")
+        if (twice := key_twice(value)) is not None:
+            raise ConfigError(f"'{override}' says the key '{twice}' twice: say it once")
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
@@ -248,6 +252,9 @@ def load(
         config = cast("Config", OmegaConf.to_object(composed))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
+    except YAMLError as error:
+        # Such as a key that is said twice.
+        raise ConfigError(f"an option file is no YAML: {' '.join(str(error).split())}") from None
     name = config.method.name
     renamed = any(override.startswith("method.name=") for override in overrides)
     if renamed or methods.get(name) is not type(config.method):

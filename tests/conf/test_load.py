@@ -268,3 +268,28 @@ def test_an_option_file_that_sets_another_group_is_left_to_hydra(tmp_path, text,
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset" / "mine.yaml").write_text(text)
     assert option_files._each_group_is_alone((tmp_path,)) == alone
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("dataset.model_options={width: 16, depth: 1, width: 64}", "width"),
+        ("dataset.model_options={a: {b: 1, 'b': 2}}", "b"),
+        ("dataset.model_options={'a:b': 1, c: [x:y, {d: 1}], d: 2, 'a:b': 3}", "a:b"),
+    ],
+)
+def test_a_mapping_that_says_a_key_twice_is_refused(override, key):
+    with pytest.raises(ConfigError, match=f"says the key '{key}' twice"):
+        load([override])
+
+
+def test_an_option_file_that_says_a_key_twice_is_refused_in_one_line(tmp_path, monkeypatch):
+    from conf import load as loading
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "twice.yaml").write_text("seed: 1\nseed: 2\n")
+    places = [*loading.option_directories(), tmp_path]
+    monkeypatch.setattr(loading, "option_directories", lambda: places)
+    with pytest.raises(ConfigError, match=r"duplicate key seed.*twice.yaml") as raised:
+        load(["run=twice"])
+    assert "\n" not in str(raised.value)

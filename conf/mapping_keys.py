@@ -1,0 +1,41 @@
+"""Keys of mappings in overrides, as in ``{width: 16, layers: 2}``: Hydra takes the last of two equal ones."""
+
+CLOSES = {"{": "}", "[": "]", "(": ")"}
+
+
+def key_twice(value: str) -> str | None:
+    """The first key that a mapping in a value of Hydra's grammar has twice; None where there is none."""
+    opened: list[tuple[str, set[str]]] = []
+    word, in_key, at = "", True, 0
+    while at < len(value):
+        letter = value[at]
+        if letter in "'\"":
+            end = _quoted(value, at)
+            word, at = word + value[at + 1 : end], end + 1
+            continue
+        if letter in CLOSES:
+            opened.append((letter, set()))
+            word, in_key = "", letter == "{"
+        elif opened and letter == CLOSES[opened[-1][0]]:
+            opened.pop()
+            word, in_key = "", False
+        elif opened and letter == ",":
+            word, in_key = "", opened[-1][0] == "{"
+        elif in_key and opened and letter == ":":
+            key, keys = word.strip(), opened[-1][1]
+            if key in keys:
+                return key
+            keys.add(key)
+            in_key = False
+        else:
+            word += letter
+        at += 1
+    return None
+
+
+def _quoted(value: str, at: int) -> int:
+    """Where the quote that begins there ends; the last letter where nothing ends it."""
+    end = at + 1
+    while end < len(value) and value[end] != value[at]:
+        end += 2 if value[end] == "\\" else 1
+    return min(end, len(value) - 1)
