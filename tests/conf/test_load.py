@@ -284,12 +284,12 @@ def test_a_mapping_that_says_a_key_twice_is_refused(override, key):
 
 
 def test_an_option_file_that_says_a_key_twice_is_refused_in_one_line(tmp_path, monkeypatch):
-    from conf import load as loading
+    from conf.option_files import option_directories
 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "twice.yaml").write_text("seed: 1\nseed: 2\n")
-    places = [*loading.option_directories(), tmp_path]
-    monkeypatch.setattr(loading, "option_directories", lambda: places)
+    places = [*option_directories(), tmp_path]
+    monkeypatch.setattr("conf.load.option_directories", lambda: places)
     with pytest.raises(ConfigError, match=r"duplicate key seed.*twice.yaml") as raised:
         load(["run=twice"])
     assert "\n" not in str(raised.value)

@@ -97,7 +97,8 @@ def test_the_parser_and_the_lines_agree_with_python_on_any_text(tmp_path, monkey
         for row in reader:
             expected += [(begins, row)] if row else []
             begins = reader.line_num + 1
-        found, uneven = [], []
+        found: list[tuple[int, list[str]]] = []
+        uneven: list[tuple[int, int]] = []
         try:
             file = open_table(path, "t", TableForm(row_test=lambda names: lambda fields: False))
             for batch in file.batches(file.names, lambda line, values: uneven.append((line, values))):  # noqa: B023

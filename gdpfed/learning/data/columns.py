@@ -179,7 +179,7 @@ class Columns:
 
     def marks(self, name: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in that column alone."""
-        inputs = (*self.numeric, *self.categorical)
+        inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
     @property

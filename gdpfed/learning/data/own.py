@@ -63,9 +63,12 @@ class OwnData:
 
         Raises LearningError: a table without a declaration.
         """
-        declared = own_columns(self.path).digest if is_table(self.path) else ""
+        columns = own_columns(self.path) if is_table(self.path) else None
         chosen = ("by the examples as they lie in the file",) * bool(self.held_out_share)
-        said = (str(self.held_out_path), self.held_out_share, declared, *chosen)
+        if columns is not None and (columns.test is not None or self.held_out_share):
+            # Before, names were compared as numbers, so other rows could be held out.
+            chosen = (*chosen, "names are texts")
+        said = (str(self.held_out_path), self.held_out_share, columns.digest if columns else "", *chosen)
         return sha256(repr(said).encode()).hexdigest()
 
     @property

@@ -46,7 +46,9 @@ class Rows:
 
     def taken(self, at: npt.NDArray[np.int64]) -> "Rows":
         """The rows at these positions."""
-        more = {name: None if (each := getattr(self, name)) is None else each[at] for name in OF_ROWS}
+        more: dict[str, Any] = {
+            name: None if (each := getattr(self, name)) is None else each[at] for name in OF_ROWS
+        }
         return Rows(self.x[at], self.y[at], **more)
 
 

@@ -204,7 +204,8 @@ def _positions(
 
 def _within(labels: Labels) -> Labels:
     """Labels to train on, of which numbers beyond their range count as its nearer end."""
-    return np.clip(labels, -1, 1) if labels.dtype.kind == "f" else labels
+    within: Labels = np.clip(labels, -1, 1) if labels.dtype.kind == "f" else labels
+    return within
 
 
 def _existing(path: str | None, setting: str) -> Path:
