@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gdpfed.decimal_numbers import whole_number
 from gdpfed.errors import ConfigError
@@ -67,26 +67,9 @@ def check_picture(path: Path) -> None:
         raise ConfigError(f"--output={path}: {path.absolute().parent} is not yours to write in")
 
 
-class _Overrides(argparse.Action):
-    """Overrides of which none sets anew what another one has set."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
-    ) -> None:
-        del parser, option
-        first: dict[str, str] = {}
-        for each in values:
-            key = str(each).partition("=")[0]
-            if (other := first.setdefault(key, each)) != each:
-                raise argparse.ArgumentError(None, f"{other} and {each} are both given: choose one")
-        setattr(namespace, self.dest, values)
-
-
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
     """Declare the trailing overrides of a configuration."""
-    parser.add_argument(
-        "overrides", nargs="*", action=_Overrides, metavar="OVERRIDE", help=f"for instance {example}"
-    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"for instance {example}")
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
