@@ -17,7 +17,7 @@ from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.own import OwnData, read_own
-from gdpfed.learning.data.table_rows import KINDS as TABLE_KINDS
+from gdpfed.learning.data.table_file import is_table
 
 SUFFIX = ".data"
 VERSION = 1
@@ -77,7 +77,7 @@ def _name_of(own: OwnData) -> str:
         read = [read_own(own.path)]
         if own.held_out_path is not None:
             read.append(read_own(own.held_out_path, for_testing=True))
-        elif own.path.suffix in TABLE_KINDS:
+        elif is_table(own.path):
             read.append(read_own(own.path, for_testing=True))
     except LearningError as error:
         log(ERROR, "%s", error)

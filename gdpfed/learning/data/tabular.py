@@ -204,8 +204,7 @@ def _positions(
 
 def _within(labels: Labels) -> Labels:
     """Labels to train on, of which numbers beyond their range count as its nearer end."""
-    within: Labels = np.clip(labels, -1, 1) if labels.dtype.kind == "f" else labels
-    return within
+    return np.clip(labels, -1, 1).astype(np.float32) if labels.dtype.kind == "f" else labels
 
 
 def _existing(path: str | None, setting: str) -> Path:
