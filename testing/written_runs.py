@@ -13,7 +13,17 @@ from conf.schema import Config
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.comparison import computed_settings
-from gdpfed.runs.file_formats import MODEL_FILE, versioned
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.file_formats import (
+    ASSIGNMENT_FILE,
+    CHECKPOINT_FILE,
+    DESCRIPTION_FILE,
+    LEDGER_FILE,
+    MANIFEST_FILE,
+    MODEL_CARD_FILE,
+    MODEL_FILE,
+    versioned,
+)
 from gdpfed.runs.round_log import RoundLogEntry
 
 DIMENSION = 12
@@ -78,11 +88,16 @@ def append_record(
 
 
 def finish_run(config: Config) -> Path:
-    """The final model, which says that nothing is left to do."""
+    """The final model, which says that nothing is left to do, and a seal; what no report reads is empty."""
     directory = Path(config.run.resume or config.run.directory or "")
     tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
     (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
     save_file(tensors, directory / MODEL_FILE)
+    (directory / ASSIGNMENT_FILE).write_text(json.dumps(versioned({"clients": []})), encoding="utf-8")
+    for name in (LEDGER_FILE, DESCRIPTION_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
+        (directory / name).write_text(json.dumps(versioned({})), encoding="utf-8")
+    (directory / CHECKPOINT_FILE).unlink(missing_ok=True)
+    RunDirectory(directory).seal()
     return directory
 
 

@@ -105,10 +105,12 @@ class Cohorts:
 class AuditRule(ABC):
     """The audit of a run by its mechanism: checks yield one line for every contradiction, here none.
 
-    `entries`: what the groups of a plan of this mechanism have besides. `files`: of the run.
+    `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
+    leaves besides. `files`: of the run.
     """
 
     entries: ClassVar[frozenset[str]] = frozenset()
+    sealed: ClassVar[frozenset[str]] = frozenset()
 
     files: RunFiles
 

@@ -7,7 +7,8 @@ from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
 from gdpfed.audit.rules import GroupAudit, rule_of
-from gdpfed.audit.run_files import RunFiles, check_seal, digest_of_seal
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.seal_checks import check_seal, digest_of_seal
 from gdpfed.errors import AuditError
 
 
@@ -42,9 +43,10 @@ def audit_run(directory: Path) -> RunAudit:
     """
     files = RunFiles.read(directory)
     try:
-        groups = tuple(rule_of(files).groups())
+        rule = rule_of(files)
+        groups = tuple(rule.groups())
         findings = [
-            *check_seal(directory, files),
+            *check_seal(directory, files, rule.sealed),
             *check_plan(files),
             *check_rounds(files),
             *check_figures(files),

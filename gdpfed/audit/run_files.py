@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from gdpfed.runs.file_formats import (
     COUNTS_FILE,
     HELD_OUT_FILE,
     LEDGER_FILE,
-    MODEL_FILE,
     PLAN_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
@@ -44,6 +42,7 @@ class RunFiles:
         held_out: counts over held-out records; None where none were released.
         declared_parties: at how many clients a person may be by the run's columns; 0 where none are declared.
         vote: votes over settings; None where there were none.
+        declares_columns: whether the run's tables are read by a declaration.
     """
 
     config: dict[str, Any]
@@ -57,6 +56,7 @@ class RunFiles:
     held_out: dict[str, Any] | None = None
     declared_parties: int = 0
     vote: dict[str, Any] | None = None
+    declares_columns: bool = False
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -87,6 +87,7 @@ class RunFiles:
             held_out=_if_there(directory / HELD_OUT_FILE),
             vote=_if_there(directory / VOTE_FILE),
             declared_parties=_parties(columns) if columns.exists() else 0,
+            declares_columns="columns" in assignment,
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -189,28 +190,3 @@ def _six_digits(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _six_digits(item) for key, item in value.items()}
     return value
-
-
-def check_seal(directory: Path, files: RunFiles) -> Iterator[str]:
-    """One line for every file that changed or is missing; an unfinished run has no seal yet.
-
-    Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
-    """
-    if files.seal is None:
-        if (directory / MODEL_FILE).exists():
-            yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
-        return
-    for name, digest in files.seal.items():
-        path = directory / name
-        if not path.resolve().is_relative_to(directory.resolve()):
-            yield f"{SEAL_FILE} names {name}, which is no file of the run"
-        elif not path.is_file():
-            yield f"{name} is missing, which {SEAL_FILE} names"
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            yield f"{name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
-
-
-def digest_of_seal(directory: Path) -> str | None:
-    """SHA-256 of the seal, which holds those of the other files; None of a run that goes on."""
-    path = directory / SEAL_FILE
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -33,12 +33,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
     from gdpfed.report.rivals import mean_worth, worth_of
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
+    for run in options.runs:
+        require_sealed(run)
     overrides = [] if options.path is None else [f"dataset.path={options.path}"]
     worth = mean_worth([worth_of(run, overrides, options.pull) for run in options.runs])
     values = json.dumps(worth.to_values(), indent=1, allow_nan=False)

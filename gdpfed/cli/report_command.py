@@ -33,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if options.html:
         return _write_page(options)
+    from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.report.comparison import lines_of
     from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths
     from gdpfed.report.report_files import tables_of, write_report
@@ -43,6 +44,8 @@ def _execute(options: argparse.Namespace) -> int:
             runs.append(read_run(path))
         except UnfinishedError as error:
             unfinished.append(error)
+        else:
+            require_sealed(path)
     if not runs:
         raise unfinished[0]
     for each in unfinished:
@@ -65,17 +68,23 @@ def _write_page(options: argparse.Namespace) -> int:
     from gdpfed.cli.audit_tables import run_table, verdict
     from gdpfed.report.finished_run import read_run
     from gdpfed.report.report_files import Checked, write_page
+    from gdpfed.runs.file_formats import PAGE_FILE, PAGE_SEAL_FILE
 
     if len(options.runs) > 1 or options.output or options.markdown or options.latex:
         raise ConfigError("--html writes the page of one run, and nothing else: name one run alone")
     run = read_run(options.runs[0])
+    # A page of before is no part of what is audited.
+    for name in (PAGE_FILE, PAGE_SEAL_FILE):
+        (run.path / name).unlink(missing_ok=True)
     try:
         audit = audit_run(run.path)
         checked = Checked(audit.passed, verdict(audit), audit.findings, run_table(audit))
     except AuditError as error:
         checked = Checked(False, f"The audit cannot be made: {error}")
     make_console().print(f"The page is {write_page(run, checked)}", soft_wrap=True)
-    return 0
+    for said in () if checked.passed else (*checked.findings, checked.verdict)[:1]:
+        print(f"gdpfed: {run.path} does not pass its audit, and the page says so: {said}", file=sys.stderr)
+    return 0 if checked.passed else 1
 
 
 COMMAND = Command(
@@ -84,7 +93,8 @@ COMMAND = Command(
     description=(
         "Compare finished runs: accuracy, spent budgets, noise, traffic and time. Runs that differ only in "
         "run.seed are one line, with mean and standard deviation; where seeds are shared, every line is "
-        "compared with the first seed by seed, with 95 % intervals."
+        "compared with the first seed by seed, with 95 % intervals. A run whose files are not those that its "
+        "seal names is refused."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

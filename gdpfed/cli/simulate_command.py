@@ -40,7 +40,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.learning.task import data_warnings
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
-    from gdpfed.runs.checkpoint import CHECKPOINT_FILE
+    from gdpfed.runs.file_formats import CHECKPOINT_FILE
     from gdpfed.runs.resume import load_run
     from gdpfed.runs.round_log import RoundLogEntry, read_rounds
     from gdpfed.simulation.in_process_fleet import simulate_prepared

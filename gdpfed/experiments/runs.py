@@ -17,9 +17,8 @@ from gdpfed.errors import ExperimentError, GDPFedError
 from gdpfed.experiments.cells import Cell
 from gdpfed.report.comparison import Line, computed_settings
 from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE
 
 RUNS_DIRECTORY = "runs"
 DIGEST_LENGTH = 10

@@ -10,10 +10,9 @@ from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
-from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.table_rows import read_rows
-from gdpfed.learning.model_folder import DESCRIPTION_FILE, FOLDER, WEIGHTS_FILE, read_model
+from gdpfed.learning.model_folder import DESCRIPTION_FILE, FOLDER, read_model, save_weights
 from gdpfed.learning.models import names_of
 from gdpfed.learning.training.record_losses import make_loss
 
@@ -80,5 +79,5 @@ def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], 
     fit_near(model, data, make_loss(labels.loss, labels), names=names_of(model, patterns), pull=pull)
     folder = model_path / FOLDER if (model_path / FOLDER / DESCRIPTION_FILE).is_file() else model_path
     shutil.copytree(folder, output)
-    save_whole(output / WEIGHTS_FILE, save_tensors(model.state_dict()))
+    save_weights(output, save_tensors(model.state_dict()))
     return len(data)

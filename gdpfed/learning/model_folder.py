@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
@@ -24,11 +25,11 @@ from gdpfed.learning.weights_file import keep_own
 
 FOLDER = "model"
 WEIGHTS_FILE, DESCRIPTION_FILE = "weights.safetensors", "model.json"
-FILES = tuple(f"{FOLDER}/{name}" for name in (WEIGHTS_FILE, DESCRIPTION_FILE, COLUMNS_FILE))
-"""Of a run that is finished; the last one only if its data are tables."""
+MANIFEST_FILE = "manifest.json"
+"""The hashes of both: weights say nothing without what an output is called, which names the declaration."""
 ENCODER_FILE = "encoder.safetensors"
 """A copy of what examples go through; nobody writes it but who takes the folder to where its file is not."""
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,41 @@ def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
     folder = run / FOLDER
     folder.mkdir(exist_ok=True)
     save_whole(folder / DESCRIPTION_FILE, ModelDescription.of(task).to_json().encode())
-    save_whole(folder / WEIGHTS_FILE, save_tensors(state_dict_of(task.build_model(), theta)))
+    save_weights(folder, save_tensors(state_dict_of(task.build_model(), theta)))
+
+
+def save_weights(folder: Path, weights: bytes) -> None:
+    """Write weights into a folder that has their description, and before them the hashes of both.
+
+    Raises RunError: the file system refuses.
+    """
+    files = {DESCRIPTION_FILE: (folder / DESCRIPTION_FILE).read_bytes(), WEIGHTS_FILE: weights}
+    hashes = {name: sha256(data).hexdigest() for name, data in files.items()}
+    manifest = json.dumps({"version": FORMAT_VERSION, "sha256": hashes}, indent=2) + "\n"
+    save_whole(folder / MANIFEST_FILE, manifest.encode())
+    save_whole(folder / WEIGHTS_FILE, weights)
+
+
+def _bound_weights(folder: Path, description: str) -> bytes:
+    """The weights, where they were saved with this description.
+
+    Raises:
+        LearningError: one of them is another, or nothing says what belongs together.
+        OSError, ValueError, TypeError, KeyError: a file cannot be read.
+    """
+    if not (folder / MANIFEST_FILE).is_file():
+        raise LearningError(
+            f"{folder} has no {MANIFEST_FILE}, which says what belongs together: restore it from a copy"
+        )
+    hashes = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))["sha256"]
+    weights = (folder / WEIGHTS_FILE).read_bytes()
+    for name, data in ((DESCRIPTION_FILE, description.encode()), (WEIGHTS_FILE, weights)):
+        if hashes[name] != sha256(data).hexdigest():
+            raise LearningError(
+                f"{folder / name} is not the file that was saved with this model ({MANIFEST_FILE} has "
+                "another hash of it): restore it from a copy"
+            )
+    return weights
 
 
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
@@ -131,7 +166,7 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
     `path`: the folder, or that of its run.
 
     Raises:
-        LearningError: there is none, it is damaged, or its declaration is another than it was trained with.
+        LearningError: there is none, it is damaged, or one of its files was changed or is of another model.
     """
     folder = path / FOLDER if (path / FOLDER / DESCRIPTION_FILE).is_file() else path
     try:
@@ -143,7 +178,7 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         ) from None
     try:
         description = ModelDescription.from_json(text)
-        model = description.build(load_file(folder / WEIGHTS_FILE))
+        model = description.build(load_tensors(_bound_weights(folder, text)))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
     if (encoder := description.form.encoder) is not None and (folder / ENCODER_FILE).is_file():

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,7 +45,16 @@ from gdpfed.report.plots import (
     shared_legend,
     styled,
 )
-from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, CONFIG_FILE, MODEL_CARD_FILE
+from gdpfed.runs.file_formats import (
+    ACCURACY_PICTURE,
+    BUDGET_PICTURE,
+    CONFIG_FILE,
+    MODEL_CARD_FILE,
+    PAGE_FILE,
+    PAGE_SEAL_FILE,
+    SEAL_FILE,
+    save_result,
+)
 from gdpfed.runs.round_log import RoundLogEntry
 
 FINAL_PICTURE = "final_accuracy.png"
@@ -180,7 +190,6 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
     return directory / REPORT_FILE
 
 
-PAGE_FILE = "report.html"
 TEMPLATE = "run_page.html"
 HIDDEN = (
     "Cohorts, dropouts and times are not on this page: epsilon holds against those who are told nothing of "
@@ -209,10 +218,11 @@ class _Picture:
 
 
 def write_page(run: FinishedRun, checked: Checked) -> Path:
-    """Write report.html into a run's directory, and return its path.
+    """Write report.html into a run's directory, with its hash and that of the run's seal beside it.
 
-    The page has the result, budgets, pictures, the audit's figures, the model card and the settings. Cohorts
-    and times are left out where epsilon rests on nobody knowing them.
+    Returns its path. The page has the result, budgets, pictures, the audit's figures, the model card and the
+    settings. Cohorts and times are left out where epsilon rests on nobody knowing them, and so is the epsilon
+    of a run that does not pass its audit.
 
     Raises ReportError: a file of the run that is shown is missing. RunError: the page cannot be written.
     """
@@ -222,15 +232,19 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
         TEMPLATE,
         title=f"{_method(run)} on {dataset_label(settings['name'], settings.get('path'))}",
         path=run.path.name,
-        tiles=_tiles(run),
+        tiles=_tiles(run, checked),
         checked=checked,
         pictures=_pictures(run),
         hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
         card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
         settings=_read(run, CONFIG_FILE).decode(),
     )
-    target = run.path / PAGE_FILE
+    target, seal = run.path / PAGE_FILE, run.path / SEAL_FILE
     save_whole(target, page.encode())
+    of_run = {SEAL_FILE: sha256(seal.read_bytes()).hexdigest()} if seal.is_file() else {}
+    save_result(
+        run.path / PAGE_SEAL_FILE, {"sha256": {PAGE_FILE: sha256(page.encode()).hexdigest(), **of_run}}
+    )
     return target
 
 
@@ -240,7 +254,7 @@ def _method(run: FinishedRun) -> str:
     return METHODS.get(name).label if name in METHODS.names() else name
 
 
-def _tiles(run: FinishedRun) -> list[tuple[str, str, str]]:
+def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     """Heading, figure and note."""
     shown, groups = MetricDisplay.of(run.metric), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
@@ -254,7 +268,7 @@ def _tiles(run: FinishedRun) -> list[tuple[str, str, str]]:
         (shown.heading, f"{run.final_result:{shown.form}}", f"after {len(run.records)} rounds"),
         (
             "epsilon",
-            budgets or "none",
+            (budgets or "none") if checked.passed else "unproved",
             f"spent/budget against {against}" if budgets else "no privacy is promised",
         ),
         ("what is protected", f"one {unit}" if budgets else "nothing", f"delta {run.plan['delta']:.3g}"),

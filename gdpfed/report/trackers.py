@@ -19,11 +19,10 @@ from tensorboardX.proto.summary_pb2 import Summary
 from gdpfed.errors import RunError
 from gdpfed.report.progress import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
+from gdpfed.runs.file_formats import EVENTS_FOLDER
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-EVENTS_FOLDER = "tensorboard"
 
 
 class EventFiles(Observer):

@@ -15,9 +15,8 @@ from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.runs.file_formats import FORMAT_VERSION, VERSION_KEY, check_version
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, FORMAT_VERSION, VERSION_KEY, check_version
 
-CHECKPOINT_FILE = "checkpoint.safetensors"
 STATE_PREFIX, DIGEST_KEY = "method.", "digest"
 _HEADER_LENGTH_BYTES = 8
 

@@ -18,27 +18,26 @@ from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.model_folder import FILES, save_declaration, save_model
+from gdpfed.learning.model_folder import save_declaration, save_model
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.runs.charged_mark import ChargedMark
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
+    CHECKPOINT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
-    HELD_OUT_FILE,
+    EVENTS_FOLDER,
     LEDGER_FILE,
-    MODEL_CARD_FILE,
-    PARTS_FILE,
     PLAN_FILE,
-    REWARDS_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
+    SEALED,
+    SEALED_AT_END,
+    SEALED_IF_THERE,
     VERSION_KEY,
-    VOTE_FILE,
     check_version,
     versioned,
 )
@@ -47,12 +46,6 @@ from gdpfed.runs.paths import OWNERS_ALONE, require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
-SEALED = (
-    *(CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, COUNTS_FILE),
-    *(REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, MODEL_CARD_FILE, CHECKPOINT_FILE),
-    *FILES,
-)
-"""The files whose hashes a run leaves, as far as there are any."""
 IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
 """Of the assignment, where there are some: every client's key and name, and what names the declaration."""
 
@@ -204,7 +197,9 @@ class RunDirectory:
 
     def seal(self) -> None:
         """Write the hashes of the run's files, since it has ended or pauses here."""
-        present = [name for name in SEALED if (self.path / name).exists()]
+        events = (f"{EVENTS_FOLDER}/{each.name}" for each in (self.path / EVENTS_FOLDER).glob("*"))
+        names = (*SEALED, *SEALED_AT_END, *SEALED_IF_THERE, CHECKPOINT_FILE, *sorted(events))
+        present = [name for name in names if (self.path / name).is_file()]
         hashes = {name: sha256((self.path / name).read_bytes()).hexdigest() for name in present}
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 

@@ -22,7 +22,12 @@ COUNTS_FILE = "class_counts.json"
 ASSIGNMENT_FILE = "assignment.json"
 MODEL_CARD_FILE = "model_card.md"
 MODEL_FILE = "model/weights.safetensors"
+DESCRIPTION_FILE = "model/model.json"
+MANIFEST_FILE = "model/manifest.json"
 COLUMNS_FILE = "model/columns.yaml"
+CHECKPOINT_FILE = "checkpoint.safetensors"
+PAGE_FILE = "report.html"
+PAGE_SEAL_FILE = "report_seal.json"
 SEAL_FILE = "seal.json"
 PARTS_FILE = "parts.json"
 HELD_OUT_FILE = "held_out.json"
@@ -34,6 +39,16 @@ CLIENT_STATES_FOLDER = "client_states"
 """What simulated clients keep between their rounds, while the run lasts."""
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
+EVENTS_FOLDER = "tensorboard"
+SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, MODEL_CARD_FILE)
+"""What every run that has ended or pauses has, each with its hash in its seal."""
+SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
+"""What it has besides when it has ended; a run that pauses has a checkpoint instead."""
+SEALED_IF_THERE = (
+    *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
+    *(ACCURACY_PICTURE, BUDGET_PICTURE),
+)
+"""What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""
 WEAK_DATA = "weak data: {}"
 """How the log of a run marks what is weak in its data."""
 

@@ -11,7 +11,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import run
 
 CLIENTS = [
@@ -78,6 +78,15 @@ def edits(data):
             yield "/".join(map(str, path)), other, edited
 
 
+def as_unfinished(honest, directory):
+    """A copy of a run without its seal and model, which has its last checkpoint yet."""
+    shutil.copytree(honest, directory)
+    for name in ("seal.json", MODEL_FILE):
+        (directory / name).unlink()
+    (directory / CHECKPOINT_FILE).write_bytes(b"")
+    return directory
+
+
 def holds(directory):
     try:
         return audit_run(directory).passed
@@ -87,9 +96,7 @@ def holds(directory):
 
 def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
     """Also from whoever has made the plan's fingerprint in the ledger, and the seal, anew."""
-    directory = Path(shutil.copytree(honest, tmp_path / "run"))
-    for name in ("seal.json", MODEL_FILE):
-        (directory / name).unlink()
+    directory = as_unfinished(honest, tmp_path / "run")
     assert audit_run(directory).passed
     believed, free = [], (*FREE, *ALSO_FREE[honest.name])
     for name in ("plan.json", "ledger.json"):
@@ -113,9 +120,7 @@ def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
 
 @pytest.mark.parametrize("change", ["half", "more", "nothing"])
 def test_what_a_round_cost_is_computed_again(tmp_path, honest, change):
-    directory = Path(shutil.copytree(honest, tmp_path / "run"))
-    for name in ("seal.json", MODEL_FILE):
-        (directory / name).unlink()
+    directory = as_unfinished(honest, tmp_path / "run")
     path = directory / "rounds.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     factor = {"half": 0.5, "more": 1.5, "nothing": 0.0}[change]
@@ -141,12 +146,11 @@ def test_every_file_is_the_one_that_the_run_left(tmp_path, honest, capsys):
             f"{name} is not the file that the run wrote" in each for each in audit_run(directory).findings
         )
         path.write_bytes(data)
-    (directory / "model_card.md").unlink()
-    assert "model_card.md is missing, which seal.json names" in audit_run(directory).findings
     (directory / "seal.json").unlink()
-    assert audit_run(directory).findings == (
-        "seal.json is missing, with the hashes that a run leaves when it ends",
-    )
+    missing = ("seal.json is missing, with the hashes that a run leaves when it ends",)
+    assert audit_run(directory).findings == missing
+    (directory / MODEL_FILE).unlink()
+    assert audit_run(directory).findings == missing
 
 
 def test_a_run_that_pauses_and_goes_on_is_sealed_anew(tmp_path):

@@ -21,6 +21,7 @@ from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.record_budgets import RecordTraining
 from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.planning.step_calibration import steps_epsilon
+from gdpfed.runs.file_formats import CHECKPOINT_FILE
 from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
@@ -61,6 +62,8 @@ def directory(tmp_path, honest):
     def written(name):
         for file, text in honest[name].items():
             (tmp_path / file).write_text(text)
+        # It has not ended yet: there is neither a seal nor a card.
+        (tmp_path / CHECKPOINT_FILE).write_bytes(b"")
         return tmp_path
 
     return written

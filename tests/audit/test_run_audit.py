@@ -9,6 +9,7 @@ import pytest
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
+from gdpfed.runs.file_formats import CHECKPOINT_FILE
 from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
@@ -26,6 +27,8 @@ def honest(tmp_path_factory):
 def directory(tmp_path, honest):
     for name, text in honest.items():
         (tmp_path / name).write_text(text)
+    # It has not ended yet: there is neither a seal nor a card.
+    (tmp_path / CHECKPOINT_FILE).write_bytes(b"")
     return tmp_path
 
 

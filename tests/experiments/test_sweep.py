@@ -14,9 +14,8 @@ from gdpfed.errors import RunError
 from gdpfed.experiments.run_training import Trainer
 from gdpfed.experiments.sweep import sweep
 from gdpfed.report.finished_run import read_run
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import SMALL, nothing_drawn
 from tests.experiments.small_experiment import Observe, StubTrainer
 

@@ -15,7 +15,7 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.declaration import read_columns, to_yaml
-from gdpfed.learning.model_folder import save_declaration, save_model
+from gdpfed.learning.model_folder import save_declaration, save_model, save_weights
 from gdpfed.learning.models import flatten
 
 DECLARATION = """\
@@ -147,7 +147,7 @@ def test_a_folder_that_was_changed_is_refused(run, tmp_path):
     model = gdpfed.load_model(run)
     with pytest.raises(LearningError, match=r"holds no model \(model.json: No such file"):
         gdpfed.load_model(tmp_path)
-    for name in ("model.json", "weights.safetensors"):
+    for name in ("model.json", "weights.safetensors", "manifest.json"):
         (tmp_path / name).write_bytes((run / "model" / name).read_bytes())
     assert model.columns is not None
     other = to_yaml(model.columns).replace("110", "120")
@@ -158,8 +158,31 @@ def test_a_folder_that_was_changed_is_refused(run, tmp_path):
     assert described["inputs"] == ["age", "dose", "ward=a", "ward=b", "drug=x", "drug=rest"]
     assert described["classes"] == ["healthy", "disease"]
     (tmp_path / "model.json").write_text(json.dumps(described | {"model": "mlp"}))
+    save_weights(tmp_path, (tmp_path / "weights.safetensors").read_bytes())
     with pytest.raises(LearningError, match="is a damaged model: .*Missing key"):
         gdpfed.load_model(tmp_path)
+
+
+def test_names_of_outputs_are_bound_to_the_weights(tmp_path):
+    """Classes in another order would turn every prediction over."""
+    folder = finished(tmp_path, "dataset=digits") / "model"
+    kept = {each.name: each.read_bytes() for each in folder.iterdir()}
+    described = json.loads(kept["model.json"])
+    turned = json.dumps(described | {"classes": described["classes"][::-1]}).encode()
+    for name, data, said in (
+        ("model.json", turned, r"model.json is not the file that was saved with this model"),
+        ("weights.safetensors", kept["weights.safetensors"][:-1] + b"\0", "weights.safetensors is not the"),
+        ("manifest.json", b"[]", "is a damaged model"),
+        ("manifest.json", None, "has no manifest.json"),
+    ):
+        if data is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(data)
+        with pytest.raises(LearningError, match=said):
+            gdpfed.load_model(tmp_path)
+        (folder / name).write_bytes(kept[name])
+    assert gdpfed.load_model(tmp_path).predict(np.zeros((1, 1, 8, 8), np.float32))
 
 
 def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):

@@ -15,7 +15,7 @@ from gdpfed.report.comparison import TRUSTED, lines_of, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_files import tables_of
-from gdpfed.runs.file_formats import FORMAT_VERSION, MODEL_FILE
+from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from testing.written_runs import DIMENSION, write_run
 
 FINAL = (0.62, 0.65, 0.71)
@@ -155,7 +155,7 @@ def spoil(runs, name):
     if name == "model":
         (run / MODEL_FILE).write_bytes(b"nonsense")
     if name == "plan":
-        (run / "plan.json").write_text(json.dumps({"version": FORMAT_VERSION, "groups": []}))
+        (run / "plan.json").write_text(json.dumps(versioned({"groups": []})))
     if name == "line":
         (run / "rounds.jsonl").write_text("nonsense\n")
     if name == "short":

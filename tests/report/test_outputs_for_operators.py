@@ -15,8 +15,9 @@ from tensorboardX.proto.event_pb2 import Event
 
 from gdpfed.errors import RunError
 from gdpfed.report.progress import metrics_of, status_line
-from gdpfed.report.trackers import EVENTS_FOLDER, EventFiles, MlflowRun, TrackingError
+from gdpfed.report.trackers import EventFiles, MlflowRun, TrackingError
 from gdpfed.rounds.observers import RoundEnded, RunOpened
+from gdpfed.runs.file_formats import EVENTS_FOLDER
 from gdpfed.runs.round_log import RoundLogEntry
 from testing.small_runs import ACTIVE, run
 

@@ -8,9 +8,12 @@ from html.parser import HTMLParser
 import pytest
 
 from conf.load import load
+from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
-from gdpfed.report.report_files import HIDDEN, PAGE_FILE
+from gdpfed.report.report_files import HIDDEN
+from gdpfed.runs.file_formats import PAGE_FILE
 from gdpfed.simulation import simulate
+from testing.forged import edit_json
 
 EVERYONE = ("method=gdpfed_star", "privacy.against=everyone", "privacy.accountant=pld")
 SECRET = ("method=dp_fedavg", "privacy.against=outsiders", "privacy.accountant=rdp")
@@ -48,8 +51,8 @@ def runs(simulated, tmp_path):
     return tmp_path / "runs"
 
 
-def page_of(run, capsys):
-    assert main(["report", str(run), "--html"]) == 0
+def page_of(run, capsys, status=0):
+    assert main(["report", str(run), "--html"]) == status
     assert str(run / PAGE_FILE) in capsys.readouterr().out
     return (run / PAGE_FILE).read_text()
 
@@ -80,16 +83,47 @@ def test_what_depends_on_a_secret_sample_is_not_on_the_page(runs, capsys):
     assert HIDDEN not in page_of(runs / "everyone", capsys)
 
 
-def test_files_that_do_not_fit_are_said_on_the_page(runs, capsys):
+def test_files_that_do_not_fit_are_said_on_the_page_and_in_a_line(runs, capsys):
     run = runs / "everyone"
-    ledger = json.loads((run / "ledger.json").read_text())
-    ledger["participations"][0].clear()
-    (run / "ledger.json").write_text(json.dumps(ledger))
-    page = Page(page_of(run, capsys))
-    assert "The statement does NOT hold." in page.words
+    edit_json(run / "ledger.json", lambda ledger: ledger["participations"][0].clear())
+    assert main(["report", str(run), "--html"]) == 1
+    error = capsys.readouterr().err
+    assert "does not pass its audit, and the page says so: ledger.json is not the file that" in error
+    assert error.count("\n") == 1
+    page = Page((run / PAGE_FILE).read_text())
+    assert {"The statement does NOT hold.", "unproved"} <= set(page.words)
     assert any(each.startswith("wrong: ") for each in page.words)
     (run / "ledger.json").write_text("{}")
-    assert any("The audit cannot be made" in each for each in Page(page_of(run, capsys)).words)
+    assert any("The audit cannot be made" in each for each in Page(page_of(run, capsys, 1)).words)
+
+
+@pytest.mark.parametrize("form", [[], ["--markdown"], ["--latex"], ["--output", "there"]])
+def test_no_table_shows_figures_of_files_that_were_changed(runs, tmp_path, capsys, form):
+    run, form = runs / "everyone", [each.replace("there", str(tmp_path / "out")) for each in form]
+    assert main(["report", str(run), *form]) == 0
+    capsys.readouterr()
+    edit_json(run / "rounds.jsonl", lambda rounds: rounds[-1].update(spent_epsilon=[0.01, 0.01]))
+    assert main(["report", str(run), *form]) == 2
+    shown = capsys.readouterr()
+    assert "rounds.jsonl is not the file that the run wrote" in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def test_a_page_is_sealed_with_the_run_that_it_shows(runs, capsys):
+    run = runs / "everyone"
+    before = audit_run(run).seal
+    page = page_of(run, capsys)
+    assert audit_run(run).passed
+    assert audit_run(run).seal == before
+    (run / PAGE_FILE).write_text(page.replace("1.00/1", "0.01/1"))
+    assert any("report.html is not the page that was written" in each for each in audit_run(run).findings)
+    (run / PAGE_FILE).write_text(page)
+    edit_json(run / "report_seal.json", lambda seal: seal["sha256"].update({"seal.json": "0" * 64}))
+    assert any("report.html was made of other files" in each for each in audit_run(run).findings)
+    (run / "report_seal.json").unlink()
+    assert any("no report_seal.json with its hash" in each for each in audit_run(run).findings)
+    page_of(run, capsys)
+    assert audit_run(run).passed
 
 
 def test_no_text_of_a_run_becomes_part_of_the_page(runs, capsys):
@@ -97,7 +131,7 @@ def test_no_text_of_a_run_becomes_part_of_the_page(runs, capsys):
     for name in ("config.yaml", "model_card.md"):
         text = (run / name).read_text()
         (run / name).write_text(f"{text}\n# <script>alert(1)</script> <img src=https://example.org/x>\n")
-    page = Page(page_of(run, capsys))
+    page = Page(page_of(run, capsys, 1))
     assert "script" not in page.tags
     assert all(each.startswith("data:") for each in page.loads)
 

@@ -28,8 +28,8 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.plain import summed_in_clear
 from gdpfed.rounds.state import new_ledger, new_noise_streams
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import run, small_config
 
 EVERYONE = [

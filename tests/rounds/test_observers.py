@@ -11,8 +11,8 @@ from gdpfed.methods.fedavg import FedAvg
 from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer
-from gdpfed.runs.checkpoint import CHECKPOINT_FILE, Checkpoint
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 from gdpfed.cli import main
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
-from gdpfed.report.trackers import EVENTS_FOLDER
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.file_formats import EVENTS_FOLDER, MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 
 PLAIN = ("secagg=off", "simulation.workers=1", "run.num_rounds=3")

@@ -1,0 +1,110 @@
+"""Check the seal of a run: which files it must name is fixed by the format, and each has the hash of then.
+
+Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.errors import AuditError
+from gdpfed.runs.file_formats import (
+    CHECKPOINT_FILE,
+    COLUMNS_FILE,
+    EVENTS_FOLDER,
+    MODEL_FILE,
+    PAGE_FILE,
+    PAGE_SEAL_FILE,
+    SEAL_FILE,
+    SEALED,
+    SEALED_AT_END,
+    SEALED_IF_THERE,
+)
+
+ENDED = (*SEALED, *SEALED_AT_END)
+PAUSED = (*SEALED, CHECKPOINT_FILE)
+
+
+def seal_findings(directory: Path) -> list[str]:
+    """Return one line for every file of a run that is not the one that the run left.
+
+    Raises AuditError: files that are missing or cannot be read.
+    """
+    return list(check_seal(directory, RunFiles.read(directory)))
+
+
+def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> Iterator[str]:
+    """Yield one line for every file that changed, is missing or stands in no seal.
+
+    An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
+    """
+    ended = len(files.rounds) >= files.plan["num_rounds"]
+    if files.seal is None:
+        if (directory / MODEL_FILE).exists() or not _goes_on(directory, files):
+            yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
+        return
+    declared = (COLUMNS_FILE,) if files.declares_columns else ()
+    wanted = {*(ENDED if ended else PAUSED), *declared, *also}
+    for name in sorted(wanted - set(files.seal)):
+        yield f"{SEAL_FILE} names no {name}, which {'an ended' if ended else 'a paused'} run has"
+    for name, digest in files.seal.items():
+        yield from _check_file(directory, name, digest, wanted)
+    for name in _there(directory):
+        if name not in files.seal:
+            yield f"{name} is there, and {SEAL_FILE} does not name it"
+    yield from _check_page(directory)
+
+
+def _goes_on(directory: Path, files: RunFiles) -> bool:
+    """Whether a run may be under way: after its first round it has a checkpoint at any time."""
+    return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
+
+
+def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]) -> Iterator[str]:
+    path = directory / name
+    known = name in wanted or name in SEALED_IF_THERE or Path(name).parent == Path(EVENTS_FOLDER)
+    if not known or not path.resolve().is_relative_to(directory.resolve()):
+        yield f"{SEAL_FILE} names {name}, which is no file of the run"
+    elif not path.is_file():
+        yield f"{name} is missing, which {SEAL_FILE} names"
+    elif _sha256(path) != digest:
+        yield f"{name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
+
+
+def _there(directory: Path) -> list[str]:
+    """The files whose hashes a seal has wherever they are."""
+    events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
+    return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
+
+
+def _check_page(directory: Path) -> Iterator[str]:
+    """Check that the page of a run is the one that was made of these files."""
+    page, seal = directory / PAGE_FILE, directory / PAGE_SEAL_FILE
+    if not page.exists():
+        return
+    again = f"make it again with gdpfed report {directory} --html"
+    try:
+        said: Any = json.loads(seal.read_text(encoding="utf-8"))
+        page_digest, of_run = said["sha256"][PAGE_FILE], said["sha256"].get(SEAL_FILE)
+    except FileNotFoundError:
+        yield f"{PAGE_FILE} is there, and no {PAGE_SEAL_FILE} with its hash: {again}"
+        return
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AuditError(f"{seal} holds no hashes of a page ({type(error).__name__}): {again}") from None
+    if page_digest != _sha256(page):
+        yield f"{PAGE_FILE} is not the page that was written, of which {PAGE_SEAL_FILE} has a hash: {again}"
+    if of_run != digest_of_seal(directory):
+        yield f"{PAGE_FILE} was made of other files, whose seal was {str(of_run)[:12]}: {again}"
+
+
+def digest_of_seal(directory: Path) -> str | None:
+    """SHA-256 of the seal, which holds those of the other files; None of a run that goes on."""
+    path = directory / SEAL_FILE
+    return _sha256(path) if path.is_file() else None
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

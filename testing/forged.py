@@ -1,0 +1,40 @@
+"""What a forger does who knows a run's files: after an edit, every hash that the files have is made anew."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.runs.file_formats import DESCRIPTION_FILE, LEDGER_FILE, MANIFEST_FILE, MODEL_FILE, SEAL_FILE
+
+
+def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change a file of JSON, or of JSON lines, in place."""
+    text = path.read_text()
+    lines = path.suffix == ".jsonl"
+    data = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
+    change(data)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in data) if lines else json.dumps(data))
+
+
+def renew(directory: Path) -> None:
+    """Make the plan's fingerprint in the ledger, the manifest of the model and the seal anew."""
+    fingerprint = RunFiles.read(directory).fingerprint()
+    edit_json(directory / LEDGER_FILE, lambda ledger: ledger.update(plan=fingerprint))
+    model = {Path(name).name: _sha256(directory / name) for name in (DESCRIPTION_FILE, MODEL_FILE)}
+    edit_json(directory / MANIFEST_FILE, lambda manifest: manifest.update(sha256=model))
+    reseal(directory)
+
+
+def reseal(directory: Path) -> None:
+    """Make the seal anew, of the files that it names."""
+    edit_json(
+        directory / SEAL_FILE,
+        lambda seal: seal.update(sha256={name: _sha256(directory / name) for name in seal["sha256"]}),
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
