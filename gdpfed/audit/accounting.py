@@ -205,7 +205,12 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
             count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
         )
         return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
-    return float(_losses(tuple(releases), grid).get_epsilon_for_delta(delta))
+    return float(losses_of(releases, grid).get_epsilon_for_delta(delta))
+
+
+def losses_of(releases: Charges, grid: float) -> Any:
+    """Compose the privacy losses of releases whose sampling has them; dp-accounting's distribution."""
+    return _losses(tuple(releases), grid)
 
 
 @lru_cache(maxsize=8)
@@ -253,14 +258,17 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
 
 def _renyi_epsilon(runs: Charges, delta: float) -> float:
     """Add Renyi divergences at every order, over the rounds of all runs of one kind of sampling."""
-    whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
-    orders = FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS
-    total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
-    curve = [
-        (order, value) for order, value in zip(orders, total, strict=True) if not whole_only or order % 1 == 0
-    ]
+    curve = renyi_curve_of(runs, FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS)
     epsilon, _ = dp.rdp.compute_epsilon(*zip(*curve, strict=True), delta)
     return float(epsilon)
+
+
+def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Return pairs of an order and the divergence of all rounds; of discrete noise at whole orders alone."""
+    whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
+    total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
+    found = zip(orders, total, strict=True)
+    return [(order, float(value)) for order, value in found if not whole_only or order % 1 == 0]
 
 
 @lru_cache(maxsize=64)

@@ -4,11 +4,22 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
+import numpy as np
+
 from gdpfed.audit.accounting import charges_of, epsilon_after, parties_in
+from gdpfed.audit.counted_metrics import (
+    check_counted_twice,
+    check_metrics,
+    metrics_of_clients,
+    metrics_of_records,
+)
 from gdpfed.audit.run_files import RunFiles
 
+VOTED = ("learning_rate", "momentum", "learning_rate_decay")
+"""What a setting of a vote has values of, in order."""
 SAME = 1e-6
 MOVED = math.sqrt(2)
 """A record is in one cell of a matrix and in one bin of a histogram, or turns one vote into another."""
@@ -61,7 +72,9 @@ def check_once(files: RunFiles) -> Iterator[str]:
             yield from _check_charge(files, kind)
             yield from _check_result(files, kind, found)
     if "vote" in plan and grid is not None:
-        yield from _check_options(plan["vote"], grid, files.vote)
+        yield from _check_options(files, grid, files.vote)
+    if files.held_out is not None:
+        yield from _check_held_out(files, files.held_out)
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
@@ -104,23 +117,77 @@ def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) 
         return
     if not charged:
         yield f"{kind.file} has {kind.counted} that the ledger has not charged"
-    least, carried = files.plan[kind.entry]["noise_stddev"], found["noise_stddev"]
+    clients = sum(group["clients"] for group in files.plan["groups"])
+    if not 1 <= found["clients"] <= clients:
+        yield f"{kind.file} has {kind.counted} of {found['clients']} clients, and there are {clients}"
+    owed = files.plan[kind.entry]["noise_stddev"]
     if own := found.get("parties"):
         # Noise of every block is that of the sum, and the counts of all are those of the blocks.
-        least *= math.sqrt(len(own))
+        owed *= math.sqrt(len(own))
         added = [math.fsum(each) for each in zip(*(each["counts"] for each in own), strict=True)]
         if not all(map(partial(math.isclose, abs_tol=SAME), added, found["counts"])):
             yield f"the {kind.counted} of all in {kind.file} are not those of its parties"
-    if carried < least * (1 - SAME):
-        yield f"{kind.file} has noise of standard deviation {carried:.6g}, below the plan's {least:.6g}"
+        if len(own) != found["clients"]:
+            yield f"{kind.file} has {kind.counted} of {found['clients']} clients, and of {len(own)} parties"
+    yield from _check_noise(found, kind.file, owed)
+
+
+def _check_noise(found: Mapping[str, Any], file: str, owed: float) -> Iterator[str]:
+    carried = found["noise_stddev"]
+    if not math.isclose(carried, owed, rel_tol=SAME, abs_tol=SAME * SAME):
+        side = "below" if carried < owed else "above"
+        yield f"{file} has noise of standard deviation {carried:.6g}, {side} the plan's {owed:.6g}"
+
+
+def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
+    """The metrics follow from counts and noise, and shares of clients are those of the last round."""
+    counts, noise = np.asarray(found["counts"], dtype=np.float64), found["noise_stddev"]
+    rates = "held_out_rates" in files.plan["works"]
+    if found["weighs"] != ("clients" if rates else "records"):
+        yield f"held_out.json counts {found['weighs']} alike, and the plan does not"
+        return
+    if rates:
+        yield from check_metrics(found["metrics"], metrics_of_clients(counts, noise), "held_out.json")
+        yield from _check_last_round(files, found)
+        return
+    yield from check_metrics(found["metrics"], metrics_of_records(counts, noise), "held_out.json")
+    yield from check_counted_twice(counts, noise, "held_out.json")
+    own = found.get("parties", [])
+    for each in own:
+        whose, block = f"client {each['client']} in held_out.json", np.asarray(each["counts"], dtype=float)
+        # What one client's own counts carry is the sum's noise.
+        of_one = noise / math.sqrt(len(own))
+        yield from check_metrics(each["metrics"], metrics_of_records(block, of_one), whose)
+        yield from check_counted_twice(block, of_one, whose)
+
+
+def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
+    """Shares of clients come of the sums of the last round, each in units of a client."""
+    last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
+    sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
+    for stddev, of_groups, survivors in sums:
+        norms = [groups[index].get("clipping_norm", files.plan["clipping_norm"]) for index in of_groups]
+        if survivors:
+            noise, clients = math.hypot(noise, stddev / min(norms)), clients + survivors
+    if found["clients"] != clients:
+        yield f"held_out.json has {found['clients']} clients, and the last round's sums {clients}"
+    yield from _check_noise(found, "held_out.json", noise)
 
 
 def _check_options(
-    planned: Mapping[str, Any], grid: Mapping[str, Any], found: Mapping[str, Any] | None
+    files: RunFiles, grid: Mapping[str, Any], found: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """The settings are those that were configured."""
-    number = math.prod(len(values) for values in grid.values())
+    """The settings are those that were configured, every combination of them in order."""
+    planned, training = files.plan["vote"], files.config["training"]
+    settings = [
+        list(map(float, values)) for values in product(*(grid.get(key, [training[key]]) for key in VOTED))
+    ]
+    number = len(settings)
     if planned["options"] != number:
         yield f"plan.json has a vote on {planned['options']} settings, the configuration {number}"
-    if found is not None and not len(found["settings"]) == len(found["votes"]) == number:
+    if found is None:
+        return
+    if not len(found["settings"]) == len(found["votes"]) == number:
         yield f"vote.json has {len(found['votes'])} votes on {len(found['settings'])} of {number} settings"
+    elif found["settings"] != settings:
+        yield f"vote.json has votes on {found['settings']}, the configuration settings {settings}"

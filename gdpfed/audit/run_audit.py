@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gdpfed.audit.card_checks import check_card
 from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
@@ -52,6 +53,7 @@ def audit_run(directory: Path) -> RunAudit:
             *check_figures(files),
             *check_once(files),
             *check_budgets(files, groups),
+            *check_card(files),
         ]
         return RunAudit(
             private=files.plan["private"],

@@ -16,7 +16,10 @@ from gdpfed.runs.file_formats import (
     COUNTS_FILE,
     HELD_OUT_FILE,
     LEDGER_FILE,
+    MODEL_CARD_FILE,
+    PARTS_FILE,
     PLAN_FILE,
+    REWARDS_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
     VOTE_FILE,
@@ -42,7 +45,11 @@ class RunFiles:
         held_out: counts over held-out records; None where none were released.
         declared_parties: at how many clients a person may be by the run's columns; 0 where none are declared.
         vote: votes over settings; None where there were none.
-        declares_columns: whether the run's tables are read by a declaration.
+        columns: by which the run's tables are read; None where they are none.
+        parties: what clients are called, in order; empty where they have no names.
+        parts: results by party; None where there are none.
+        rewards: what clients have earned that choose their budgets; None of other runs.
+        card: the model card; None where there is none yet.
     """
 
     config: dict[str, Any]
@@ -56,7 +63,11 @@ class RunFiles:
     held_out: dict[str, Any] | None = None
     declared_parties: int = 0
     vote: dict[str, Any] | None = None
-    declares_columns: bool = False
+    columns: dict[str, Any] | None = None
+    parties: tuple[str, ...] = ()
+    parts: dict[str, Any] | None = None
+    rewards: dict[str, Any] | None = None
+    card: str | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -87,7 +98,11 @@ class RunFiles:
             held_out=_if_there(directory / HELD_OUT_FILE),
             vote=_if_there(directory / VOTE_FILE),
             declared_parties=_parties(columns) if columns.exists() else 0,
-            declares_columns="columns" in assignment,
+            columns=_mapping(columns) if "columns" in assignment else None,
+            parties=tuple(map(str, assignment.get("parties", ()))),
+            parts=_if_there(directory / PARTS_FILE),
+            rewards=_if_there(directory / REWARDS_FILE),
+            card=_text(directory / MODEL_CARD_FILE) if (directory / MODEL_CARD_FILE).exists() else None,
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -116,11 +131,18 @@ def _if_there(path: Path) -> dict[str, Any] | None:
     return _versioned(path, _mapping(path)) if path.exists() else None
 
 
-def _mapping(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    text = _text(path)
+    try:
         data = read_yaml(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping")

@@ -46,7 +46,7 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
         if (directory / MODEL_FILE).exists() or not _goes_on(directory, files):
             yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
         return
-    declared = (COLUMNS_FILE,) if files.declares_columns else ()
+    declared = (COLUMNS_FILE,) if files.columns is not None else ()
     wanted = {*(ENDED if ended else PAUSED), *declared, *also}
     for name in sorted(wanted - set(files.seal)):
         yield f"{SEAL_FILE} names no {name}, which {'an ended' if ended else 'a paused'} run has"

@@ -23,6 +23,8 @@ import numpy.typing as npt
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian, Unit
 from gdpfed.privacy.sampling.weighted import Draws, WeightedDraws, weighted_draws
 from gdpfed.privacy.validation import require_count, require_delta
 
@@ -147,6 +149,17 @@ class ClientBudgets:
     def most_epsilon(self, rounds: int, delta: float) -> float:
         """Epsilon after so many rounds of the client that may have spent most."""
         return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
+
+    def most_charges(self, rounds: int, unit: Unit) -> tuple[Charge, ...]:
+        """Return what that client pays: one Gaussian of its zCDP rho, of mu = sqrt(2 rho)."""
+        rho = float(self.worst_totals(rounds).max()) if rounds else self.counts_rho
+        if not rho:
+            return ()
+        return (
+            Charge(
+                event=Gaussian(noise_stddev=1 / math.sqrt(2 * rho), clipping_norm=1.0), count=1, unit=unit
+            ),
+        )
 
     def most_expensive_epsilon(self, participations: int, delta: float) -> float:
         """The most that so many rounds can have cost a client, whichever they are."""

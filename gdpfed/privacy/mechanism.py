@@ -198,6 +198,11 @@ class Mechanism(ABC):
         It is the cost against those who are told nothing of the cohorts.
         """
 
+    def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
+        """Return what the client that pays most pays in so many rounds, where each has totals of its own."""
+        del rounds
+        return ()
+
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
         """Return the most that so many turns cost against those who know the cohorts."""

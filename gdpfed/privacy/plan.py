@@ -241,7 +241,8 @@ class PrivacyPlan:
         """
         if not self.private:
             return NO_BOUND
-        return inference_bound([*self.voted, *self.charges(group_index, rounds, record_group)])
+        paid = self.charges(group_index, rounds, record_group) or self.mechanism.totals_as_charges(rounds)
+        return inference_bound([*self.voted, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
         """Return the same of members of the sums of a client that took part K times, as for epsilon.

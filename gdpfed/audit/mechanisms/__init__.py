@@ -1,4 +1,4 @@
-"""The audit's classes by mechanism: a rule for runs, and an entry for runs in a node's ledger."""
+"""The audit's classes by mechanism: a rule for runs, one for their cards, and one for a node's ledger."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from gdpfed.errors import AuditError
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
+    from gdpfed.audit.mechanism_card import MechanismCard
     from gdpfed.audit.node_audit import NodeEntry
     from gdpfed.audit.rules import AuditRule
 
@@ -37,3 +38,18 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     error=AuditError,
 )
 """Entries in a node's ledger by the mechanism that their terms name."""
+
+AUDIT_CARDS: "Registry[type[MechanismCard]]" = Registry(
+    "audit of cards",
+    "gdpfed.audit_cards",
+    built_in={
+        "sampled_sums": "gdpfed.audit.mechanisms.cards:SampledCard",
+        "scheduled_sums": "gdpfed.audit.mechanisms.cards:TurnsCard",
+        "record_sums": "gdpfed.audit.mechanisms.cards:StepsCard",
+        "own_spending": "gdpfed.systems.fedpcs.audit.card:BudgetsCard",
+        "subnet_sums": "gdpfed.systems.h2fdp.audit:SubnetsCard",
+        "subnet_steps": "gdpfed.systems.h2fdp.audit:SubnetRecordsCard",
+    },
+    error=AuditError,
+)
+"""What is expected of model cards, by the mechanism that a plan names."""

@@ -78,6 +78,9 @@ class OwnSpending(Mechanism):
         """Return none: every client has totals of its own, in `spending`."""
         return ()
 
+    def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
+        return self.spending.most_charges(self.spending.num_rounds if rounds is None else rounds, self.unit)
+
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
         return ()
 

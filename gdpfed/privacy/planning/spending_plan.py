@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.client_budgets import ClientBudgets
-from gdpfed.privacy.events import Adjacency, Unit
+from gdpfed.privacy.events import Adjacency, DPSGDSteps, Unit
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
 from gdpfed.privacy.mechanisms.own_spending import OwnSpending
 from gdpfed.privacy.plan import PrivacyPlan
@@ -113,6 +114,15 @@ class StepBudgets(ClientBudgets):
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
         return self.most_expensive_epsilon(min(rounds, self.most_rounds), delta)
+
+    def most_charges(self, rounds: int, unit: Unit) -> tuple[Charge, ...]:
+        taken = min(rounds, self.most_rounds)
+        if not taken:
+            return ()
+        steps = DPSGDSteps(
+            batch_rate=self.rate, noise_multiplier=float(self.noise.min()), num_steps=self.steps
+        )
+        return (Charge(event=steps, count=taken, unit=unit),)
 
     def most_expensive_epsilon(self, participations: int, delta: float) -> float:
         return self._epsilon(float(self.noise.min()), participations, delta)

@@ -2,16 +2,30 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
+from gdpfed.audit.card_forms import Fields
+from gdpfed.audit.mechanism_card import MechanismCard
+from gdpfed.audit.mechanisms.cards import SampledCard, StepsCard
 from gdpfed.audit.mechanisms.record_sums import StepsRule
 from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule
 from gdpfed.audit.rules import ROUNDING, AuditRule
 from gdpfed.audit.run_files import RunFiles
 
 CONVEX_MODEL, USUAL_BIAS_INPUT = "softmax", 0.1
+AT_AN_EDGE = (
+    "the edge saw single contributions without noise and added it to their sum, so nothing at all is "
+    "promised against it; each device said that it trusts it"
+)
+WHO_ADDS_NOISE = {
+    "trusted": "**simulated trust**: an edge saw single contributions without noise and added it to their "
+    "sum, so nothing at all is promised against it; this run had no edges, which were simulated",
+    "secagg": "the noise was added by the devices together, under secure aggregation",
+    "untrusted": "every device added all of the noise to its own contribution",
+}
 # What long steps may have of delta.
 MOST_RESERVED = 0.01
 
@@ -57,6 +71,46 @@ class SubnetsOfRecords(Subnets, StepsRule):
     """Subnets of devices whose records are protected."""
 
     entries = frozenset({"records", "trust"})
+
+
+class TrustCard(MechanismCard):
+    """The card says of every subnet who added its noise."""
+
+    lines = (Path(__file__).with_name("audit_card_lines.txt"),)
+
+    def holds(self) -> frozenset[str]:
+        return super().holds() | {"subnets"}
+
+    def rows(self) -> Mapping[str, list[Fields]]:
+        trusts = [group["trust"] for group in self.plan["groups"]]
+        at_an_edge = self.files.config["run"]["mailbox"] is not None
+        words = {**WHO_ADDS_NOISE, **({"trusted": AT_AN_EDGE} if at_an_edge else {})}
+        found: list[Fields] = [
+            {
+                "subnets": _in_ranges([index for index, each in enumerate(trusts) if each == trust]),
+                "trust": trust,
+                "trust_words": words[trust],
+            }
+            for trust in dict.fromkeys(trusts)
+        ]
+        return {**super().rows(), "trust": found}
+
+
+class SubnetsCard(TrustCard, SampledCard):
+    """Of subnets of devices that are protected as a whole."""
+
+
+class SubnetRecordsCard(TrustCard, StepsCard):
+    """Of subnets of devices whose records are protected."""
+
+
+def _in_ranges(numbers: list[int]) -> str:
+    """Rising numbers as "0 to 2, 4"."""
+    starts = [each for each in numbers if each - 1 not in numbers]
+    ends = [each for each in numbers if each + 1 not in numbers]
+    return ", ".join(
+        str(low) if low == high else f"{low} to {high}" for low, high in zip(starts, ends, strict=True)
+    )
 
 
 def _trust(files: RunFiles) -> list[str]:

@@ -47,12 +47,12 @@ class OwnBudgets(AuditRule):
         return NOT_COPIED[self.plan["unit"]]
 
     def check_plan(self) -> Iterator[str]:
-        own = _spending(self.files)
+        own = spending_of(self.files)
         yield from check_spending(self.files, own)
         yield from check_draws(self.files, own)
 
     def groups(self) -> Iterator[GroupAudit]:
-        files, group, own = self.files, self.plan["groups"][0], _spending(self.files)
+        files, group, own = self.files, self.plan["groups"][0], spending_of(self.files)
         spent = largest_spent(files, own)
         yield GroupAudit(
             group=0,
@@ -67,7 +67,7 @@ class OwnBudgets(AuditRule):
         )
 
 
-def _spending(files: RunFiles) -> Mapping[str, Any]:
+def spending_of(files: RunFiles) -> Mapping[str, Any]:
     """The plan's budgets by client."""
     found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
     return found
@@ -85,8 +85,13 @@ def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
     if STEPS in own:
         least = min(own[STEPS]["noise_multipliers"])
         return _of_steps(files, own, least, min(rounds, own["most_rounds"]))
+    return epsilon_of(float(worst_totals(own, rounds).max()), files.plan["delta"])
+
+
+def worst_totals(own: Mapping[str, Any], rounds: int) -> npt.NDArray[np.float64]:
+    """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,)."""
     most_expensive = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
-    return epsilon_of(float(most_expensive.sum(axis=0).max()) + _before(own), files.plan["delta"])
+    return np.asarray(most_expensive.sum(axis=0) + _before(own))
 
 
 def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
@@ -109,15 +114,19 @@ def _before(own: Mapping[str, Any]) -> float:
 
 def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:
     """Epsilon of the steps of so many rounds at one noise."""
+    charges = charges_of([{"event": steps_event(own, noise), "count": rounds}])
+    return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
+
+
+def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
+    """The steps of one round at one noise, as a charge states them."""
     steps = own[STEPS]
-    event = {
+    return {
         "kind": "dp_sgd_steps",
         "batch_rate": steps["batch_rate"],
         "noise_multiplier": noise,
         "num_steps": steps["num_steps"],
     }
-    charges = charges_of([{"event": event, "count": rounds}])
-    return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:

@@ -1,0 +1,218 @@
+"""Check the model card: every line is one that a card of this run has, and every figure follows from files.
+
+The lines are in card_lines.txt, those of a system beside its rule. A line that is in none of them is found,
+so whoever adds one to the card says here what it must be. What no file of a run has is not checked: the most
+frequent class of the test examples, the date, and the versions.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gdpfed.audit.card_forms import Expected, Fields, anything, compare, near, read_forms
+from gdpfed.audit.card_results import result_fields, result_rows, result_sections
+from gdpfed.audit.inference import Inference
+from gdpfed.audit.mechanism_card import MechanismCard, spent_text
+from gdpfed.audit.mechanisms import AUDIT_CARDS
+from gdpfed.audit.run_files import RunFiles
+
+LINES = Path(__file__).with_name("card_lines.txt")
+MOST_NAMED = 20
+ONE = {"client": "participant", "record": "case", "person": "person"}
+# How far an accuracy may be off before it is rounded up to whole per cents.
+ROUNDED_WITHIN = 0.001
+PROOFS = {
+    "nothing was told",
+    "exactly, of Gaussians",
+    "by privacy loss distributions",
+    "by Renyi divergences, which fixed_size sampling is bounded by, which is looser",
+}
+
+
+def check_card(files: RunFiles) -> Iterator[str]:
+    """Yield one line for everything in the card that does not follow; nothing of a run without a seal.
+
+    A run that goes on has no card, or that of an earlier pause.
+    """
+    if files.seal is None or files.card is None:
+        return
+    promise = AUDIT_CARDS.get(files.plan["mechanism"])(files)
+    forms = [form for path in (LINES, *promise.lines) for form in read_forms(path)]
+    fields, rows = result_fields(files), result_rows(files)
+    if files.plan["private"]:
+        bounds = promise.inferences()
+        fields = {**fields, **_fields(files, bounds), **promise.fields()}
+        rows = {**rows, **_rows(files), **promise.rows(), "inference_row": _inference_rows(promise, bounds)}
+        holds = _conditions(files) | {"private", *promise.holds()}
+    else:
+        fields, rows = {**fields, **_fields(files, {})}, {**rows, **_rows(files)}
+        holds = _conditions(files) | {"open"}
+    yield from compare(files.card, forms, holds, fields, rows)
+
+
+def _conditions(files: RunFiles) -> set[str]:
+    """The conditions that hold for a run of any mechanism, by the words of card_lines.txt."""
+    config, plan, holds = files.config, files.plan, set[str]()
+    holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
+    holds |= {"tested"} if config["run"]["evaluation"] != "nodes" else set()
+    holds |= {"hidden" if plan["sums_hidden"] else "in-clear", config["secagg"]["mode"]}
+    holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
+    holds |= {"columns", "who"} if files.columns is not None else set()
+    holds |= {"named", "who"} if _names(files) else set()
+    return holds | result_sections(files)
+
+
+def _names(files: RunFiles) -> Sequence[str]:
+    """What parties are called, where the card lists them one by one."""
+    return files.parties if len(files.parties) <= MOST_NAMED else ()
+
+
+def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Fields:
+    config, plan = files.config, files.plan
+    data = config["dataset"]
+    done, planned = len(files.rounds), plan["num_rounds"]
+    ended = f"{done} of {planned}, ended early"
+    if config["run"]["stop_after_round"] is not None and done >= config["run"]["stop_after_round"]:
+        ended = f"{done} of {planned}, paused: it may go on"
+    factors = (
+        f"{math.exp(min(each['epsilon'] or 0.0, 700)):.3g} (group {number})"
+        for number, each in enumerate(plan["groups"])
+    )
+    names = _names(files)
+    named = _listed(names) if names else f"{data['num_clients']} participants"
+    return {
+        "model": str(data["model"]),
+        "dataset": str(data["name"]),
+        "method": str(config["method"]["name"]),
+        "clients": str(data["num_clients"]),
+        "partition": str(data["partition"]),
+        "steps": _steps(files),
+        "mode": str(config["secagg"]["mode"]),
+        "rounds": f"{planned}, complete" if done >= planned else ended,
+        "date": anything,
+        "versions": anything,
+        "answer": anything,
+        "share": anything,
+        "characters": str(data.get("min_characters")),
+        "who": named,
+        "one": ONE[plan.get("record_is", plan["unit"])],
+        "rights": _rights(files, bounds),
+        "several": _several(files),
+        "unit": str(plan["unit"]),
+        "delta": f"{plan['delta']:.3g}",
+        "default": anything,
+        "adjacency": str(plan["adjacency"]),
+        "accountant": str(plan["accountant"]),
+        "sampling": str(plan["sampling"]),
+        "noise": str(plan["noise"]),
+        "factors": ", ".join(factors),
+        "proofs": lambda text: set(text.split(" and ")) <= PROOFS,
+        **_of_columns(files.columns or {}, bool(files.columns)),
+    }
+
+
+def _steps(files: RunFiles) -> str:
+    """The local steps of a round, of records as many as they pay for."""
+    groups, local = files.plan["groups"], files.config["training"]["local_steps"]
+    events = [charge["event"] for group in groups for charge in group["charges"]]
+    steps = sorted({event["num_steps"] for event in events if "num_steps" in event})
+    if any("spending" in group for group in groups):
+        steps = [group["spending"].get("steps", {"num_steps": 1})["num_steps"] for group in groups]
+    if not steps:
+        return f"{local} local steps"
+    paid = [sum(charge["count"] for charge in group["charges"]) for group in groups if group["charges"]]
+    least = 0 if min(paid, default=math.inf) < files.plan["num_rounds"] else steps[0]
+    return f"{steps[0]} steps" if least == steps[-1] else f"{least} to {steps[-1]} steps"
+
+
+def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
+    """What the declaration says of a run's tables."""
+    label = declared.get("label", {})
+    labels = list(label.get("columns", {})) or [label.get("column", "")]
+    inputs = [*declared.get("numeric", {}), *declared.get("categorical", {})]
+    if "columns" in label:
+        outcomes = ": none, one or several of them"
+    elif "range" in label:
+        outcomes = f", a number from {label['range'][0]:g} to {label['range'][1]:g}"
+    else:
+        outcomes = f", {' or '.join(map(str, label.get('classes', ())))}"
+    told = ", ".join(map(str, labels))
+    return {
+        "purpose": str(declared.get("purpose") or "not declared"),
+        "period": str(declared.get("period") or "not declared"),
+        "predicted": told + outcomes,
+        "inputs": ", ".join(map(str, inputs)),
+        "what": f" It tells '{told}' from {len(inputs)} facts about a case." if there else "",
+    }
+
+
+def _several(files: RunFiles) -> str:
+    plan = files.plan
+    of_case = ONE[plan.get("record_is", plan["unit"])] == "case"
+    several = " A person with several cases is protected less than one case." if of_case else ""
+    if plan["works"] != ["dp_sgd"] and not plan["sums_hidden"]:
+        several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
+    return several
+
+
+def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
+    """In how many of 100 tries somebody is right at most, by whom it is about."""
+    texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
+    return lambda text: text in texts
+
+
+def _rights_text(files: RunFiles, bounds: Mapping[int, Sequence[Inference]], shift: float) -> str:
+    groups: dict[int, list[int]] = {}
+    for index, own in bounds.items():
+        most = max(each.accuracy for each in own)
+        right = math.ceil(100 * min(1.0, max(0.5, most + (shift if most < 1 else 0.0))))
+        groups.setdefault(right, []).append(index)
+    names, parts = _names(files), []
+    for right in sorted(groups):
+        clients = sorted(int(client) for index in groups[right] for client in files.members(index))
+        whom = _listed([names[each] for each in clients]) if names else f"{len(clients)} of the participants"
+        parts.append(f"in {right} of 100 tries" + (f" for {whom}" if len(groups) > 1 else ""))
+    return ", and ".join(parts)
+
+
+def _rows(files: RunFiles) -> Mapping[str, list[Fields]]:
+    plan, offered = files.plan, files.config["privacy"]["client_budgets"]
+    group_of = {int(client): m for m in range(len(plan["groups"])) for client in files.members(m)}
+    parties = []
+    for client, name in enumerate(_names(files)):
+        group = group_of[client]
+        own = f"{plan['groups'][group]['epsilon']:g}" if plan["private"] else "none"
+        parties.append(
+            {
+                "party": name,
+                "budget": own,
+                "offered": f"{offered[client]:g}" if offered else own,
+                "spent": spent_text(files, group) if plan["private"] else "",
+            }
+        )
+    return {"party": parties}
+
+
+def _inference_rows(promise: MechanismCard, bounds: Mapping[int, Sequence[Inference]]) -> list[Fields]:
+    rows = []
+    for index, own in bounds.items():
+        of_members = promise.of_members(index)
+        for number, each in enumerate(own):
+            row = {"group": str(index), **_percent(each), **promise.inference_row(index, number)}
+            if of_members is not None:
+                row |= {f"member_{name}": value for name, value in _percent(of_members).items()}
+            rows.append(row)
+    return rows
+
+
+def _percent(bound: Inference) -> dict[str, Expected]:
+    within = 100 * bound.within
+    return {
+        "positives": near(100 * bound.positives, 5 * within),
+        "accuracy": near(100 * bound.accuracy, within),
+    }
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -1,0 +1,158 @@
+"""The lines that a model card may have, read from text files, and how a card is compared with them."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdpfed.errors import AuditError
+
+Expected = str | Callable[[str], bool]
+"""The text of a field, or whether a text will do."""
+Fields = Mapping[str, Expected]
+LONGEST = 200
+FIELD = re.compile(r"\{(\w+)\}")
+# Of cells that are several at once.
+SEVERAL = frozenset({"rules", "counted_names", "counted_values", "part_metrics", "part_values"})
+
+
+@dataclass(frozen=True)
+class Form:
+    """One line that a card may have.
+
+    Attributes:
+        name: of the line; forms of one name stand for each other, under different conditions.
+        text: with the names of fields in braces.
+        conditions: of which all must hold.
+        optional: whether it may be missing.
+        repeated: whether it is a row, of which there are as many as the files have.
+    """
+
+    name: str
+    text: str
+    conditions: frozenset[str]
+    optional: bool = False
+    repeated: bool = False
+
+    def fields_in(self, line: str) -> dict[str, str] | None:
+        """Read the fields of a line of this form; None of another line."""
+        found = self._pattern().fullmatch(line)
+        return None if found is None else found.groupdict()
+
+    def _pattern(self) -> re.Pattern[str]:
+        parts, seen = [], set[str]()
+        for number, part in enumerate(FIELD.split(self.text)):
+            if number % 2 == 0:
+                parts.append(re.escape(part))
+            elif part in seen:
+                parts.append(f"(?P={part})")
+            else:
+                seen.add(part)
+                cell = self.text.startswith("|") and part not in SEVERAL
+                parts.append(f"(?P<{part}>{'[^|]*?' if cell else '.*?'})")
+        return re.compile("".join(parts))
+
+
+def read_forms(path: Path) -> list[Form]:
+    """Read the forms of a file: ``name: line`` under ``[conditions]``.
+
+    Raises AuditError: a line that is none of these.
+    """
+    forms, conditions = [], frozenset[str]()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith("# "):
+            continue
+        if line.startswith("["):
+            conditions = frozenset(line.strip("[]").split())
+            continue
+        head, separator, text = line.partition(": ")
+        if not separator:
+            raise AuditError(f"{path} has a line without a name: {line}")
+        mark = head[-1] if head[-1] in "?*" else ""
+        forms.append(Form(head.rstrip("?*"), text.strip(), conditions, mark == "?", mark == "*"))
+    return forms
+
+
+def compare(
+    card: str, forms: Sequence[Form], holds: Collection[str], fields: Fields, rows: Mapping[str, list[Fields]]
+) -> Iterator[str]:
+    """Compare every line of a card with the forms whose conditions hold; yield a line for what differs.
+
+    Args:
+        card: the text.
+        forms: all that a card may have.
+        holds: the conditions that hold.
+        fields: what is expected of fields, by name.
+        rows: what is expected of repeated lines, by the name of the form: the fields of each, in order.
+
+    Raises AuditError: a form with a field that nothing is expected of.
+    """
+    applying = [form for form in forms if holds >= form.conditions]
+    seen, tried = dict[str, int](), set[str]()
+    for line in filter(None, map(str.strip, card.splitlines())):
+        wrong = None
+        for form in applying:
+            found = form.fields_in(line)
+            if found is None:
+                continue
+            tried.add(form.name)
+            expected = _expected(form, fields, rows, seen.get(form.name, 0))
+            difference = _difference(found, expected, line)
+            wrong = wrong or difference
+            if difference is None:
+                seen[form.name] = seen.get(form.name, 0) + 1
+                break
+        else:
+            yield wrong or f"model_card.md has a line that this audit does not know: {_short(line)}"
+    for form in applying:
+        times, count = len(rows.get(form.name, ())) if form.repeated else 1, seen.get(form.name, 0)
+        if count > times or (count < times and not form.optional and form.name not in tried - set(seen)):
+            yield f"model_card.md has {count} of {times} lines of this kind: {_short(form.text)}"
+
+
+def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
+    """What is expected of the fields of a line; None where there is no such row."""
+    if not form.repeated:
+        return fields
+    own = rows.get(form.name, ())
+    return {**fields, **own[number]} if number < len(own) else None
+
+
+def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:
+    """What is wrong with a line; None where nothing is."""
+    if expected is None:
+        return f"model_card.md has a line more than follows: {_short(line)}"
+    for name, text in found.items():
+        if name not in expected:
+            raise AuditError(f"this audit has lines of a card with a field that it has no figure for: {name}")
+        wanted = expected[name]
+        if callable(wanted):
+            if not wanted(text):
+                return f"model_card.md says {name} {_short(text)}, which does not follow: {_short(line)}"
+        elif text != wanted:
+            return f"model_card.md says {name} {_short(text)}, where {_short(wanted)} follows: {_short(line)}"
+    return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def anything(text: str) -> bool:
+    """Expect nothing: no file of a run says it."""
+    del text
+    return True
+
+
+def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
+    """Expect a number that is this one, as far as it was rounded, and within so much of it."""
+
+    def agrees(text: str) -> bool:
+        number = text.removesuffix(unit)
+        try:
+            places = len(number.partition(".")[2])
+            return abs(float(number) - value) <= within + 0.5001 * 10**-places
+        except ValueError:
+            return False
+
+    return agrees

@@ -1,0 +1,79 @@
+"""The base of what an audit expects of a model card's promise, by the mechanism that a plan names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gdpfed.audit.accounting import Charges, charges_of
+from gdpfed.audit.card_forms import Expected, Fields
+from gdpfed.audit.inference import Inference
+from gdpfed.audit.run_files import RunFiles
+
+
+class MechanismCard(ABC):
+    """What a card of a run of one mechanism says, and what of it follows from the run's files.
+
+    Attributes:
+        lines: files with lines besides those of card_lines.txt, for mechanisms of their own words.
+        sections: the conditions of those lines that hold for it, for a private run.
+        files: of the run.
+    """
+
+    lines: ClassVar[tuple[Path, ...]] = ()
+    sections: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, files: RunFiles) -> None:
+        self.files = files
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The run's plan."""
+        return self.files.plan
+
+    @property
+    def voted(self) -> Charges:
+        """What a vote costs everybody before the first round, or nothing."""
+        return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
+
+    def holds(self) -> frozenset[str]:
+        """The conditions that hold for this run of the mechanism."""
+        return self.sections
+
+    @abstractmethod
+    def inferences(self) -> Mapping[int, Sequence[Inference]]:
+        """Membership inference bounds of the charged rounds, by group: of its clients, or of each budget."""
+
+    def of_members(self, index: int) -> Inference | None:
+        """The bounds of members of a client's sums; None where the card has none."""
+        del index
+        return None
+
+    def inference_row(self, index: int, number: int) -> Fields:
+        """What is expected of a row of bounds besides them."""
+        del index, number
+        return {}
+
+    def fields(self) -> Fields:
+        """What is expected of fields that only cards of this mechanism have."""
+        return {}
+
+    def rows(self) -> Mapping[str, list[Fields]]:
+        """What is expected of rows that only cards of this mechanism have, by the name of the form."""
+        return {}
+
+
+def spent_text(files: RunFiles, group: int) -> str:
+    """What a group has spent as of the last round, as a card has it."""
+    return f"{files.rounds[-1]['spent_epsilon'][group]:.2f}" if files.rounds else "0.00"
+
+
+def of_group(files: RunFiles, index: int) -> dict[str, Expected]:
+    """What the first columns of a row about a group say."""
+    group = files.plan["groups"][index]
+    return {
+        "group": str(index),
+        "group_clients": str(group["clients"]),
+        "budget": f"{group['epsilon']:g}",
+        "spent": spent_text(files, index),
+    }

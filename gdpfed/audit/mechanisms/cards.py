@@ -1,0 +1,180 @@
+"""What the audit expects of the promise in a card: of sampled sums, of turns, and of steps on records."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gdpfed.audit.accounting import charges_of, first_rounds, parties_in
+from gdpfed.audit.card_forms import Expected, Fields
+from gdpfed.audit.inference import Inference, inference_of
+from gdpfed.audit.mechanism_card import MechanismCard, of_group
+from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
+
+OTHERWISE = {
+    "zero_out": "had sent nothing but noise in every round",
+    "replace_one": "had had any other data",
+}
+TOLD = {
+    "active": "who else is in it, by lasting numbers",
+    "curious": "how many are in it, though not who",
+    "off": "how many are in it, though not who",
+}
+AGAINST_EVERYONE = (
+    "Epsilon holds against everyone: the public, members of the same sums, and the server, whether they know "
+    "who takes part when or not."
+)
+AGAINST_ALL_BUT_SERVER = (
+    "Epsilon holds against everyone but the server, whether they know who takes part when or not. The server "
+    "is trusted: secure aggregation is off, so it sees single updates and adds the noise."
+)
+NO_BOUND = "no bound"
+CLIENTS = frozenset({"clients-protected"})
+
+
+def _figure(value: float | None) -> str:
+    return NO_BOUND if value is None else f"{value:.2f}"
+
+
+class SampledCard(MechanismCard):
+    """Clients that are sampled in secret."""
+
+    sections = CLIENTS | {"sampled", "tabled"}
+
+    def inferences(self) -> Mapping[int, Sequence[Inference]]:
+        charged = self.files.ledger["charged_rounds"]
+        return {
+            index: [inference_of([*self.voted, *first_rounds(group["charges"], charged)])]
+            for index, group in enumerate(self.plan["groups"])
+        }
+
+    def of_members(self, index: int) -> Inference | None:
+        """Members know that a client is part of a sum: nothing is sampled."""
+        group = self.plan["groups"][index]
+        least = min(
+            (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
+        )
+        known = replace(least, sampling="poisson", sampling_rate=1.0, group_size=1)
+        return inference_of([*self.voted, (known, group["participations_p99"])])
+
+    def fields(self) -> Fields:
+        hidden = self.plan["sums_hidden"]
+        return {
+            "otherwise": OTHERWISE[self.plan["adjacency"]],
+            "told": TOLD[self.files.config["secagg"]["mode"]],
+            "others": "the server and members of its sums" if hidden else "members of its sums",
+        }
+
+    def rows(self) -> Mapping[str, list[Fields]]:
+        return {
+            "group": [
+                {
+                    **of_group(self.files, index),
+                    "most": str(group["participations_p99"]),
+                    "against_server": _figure(group["epsilon_against_server"]),
+                    "against_members": _figure(group["epsilon_against_members"]),
+                }
+                for index, group in enumerate(self.plan["groups"])
+            ]
+        }
+
+
+class TurnsCard(MechanismCard):
+    """Clients that have turns."""
+
+    sections = CLIENTS | {"turns"}
+
+    def inferences(self) -> Mapping[int, Sequence[Inference]]:
+        """The densest turns, which are the most that a client may have had."""
+        charged = self.files.ledger["charged_rounds"]
+        found = {}
+        for index, group in enumerate(self.plan["groups"]):
+            limits = group["turns"]
+            turns = [number * limits["separation"] for number in range(limits["most_turns"])]
+            cost = as_one_sum(
+                limits["taps"],
+                group["noise_multiplier"],
+                self.plan["adjacency"],
+                [turn for turn in turns if turn < charged],
+                charged,
+            )
+            found[index] = [inference_of([*self.voted, *cost])]
+        return found
+
+    def fields(self) -> Fields:
+        return {
+            "otherwise": OTHERWISE[self.plan["adjacency"]],
+            "against_whom": AGAINST_EVERYONE if self.plan["sums_hidden"] else AGAINST_ALL_BUT_SERVER,
+        }
+
+    def rows(self) -> Mapping[str, list[Fields]]:
+        return {
+            "group": [
+                {
+                    **of_group(self.files, index),
+                    "turns": str(group["turns"]["most_turns"]),
+                    "apart": str(group["turns"]["separation"]),
+                }
+                for index, group in enumerate(self.plan["groups"])
+            ]
+        }
+
+
+class StepsCard(MechanismCard):
+    """Clients whose records pay for steps."""
+
+    sections = frozenset({"records", "tabled"})
+
+    def holds(self) -> frozenset[str]:
+        parties, persons = self._parties(), self.plan.get("record_is") == "person"
+        noiseless = self.plan["works"] != ["dp_sgd"]
+        return (
+            self.sections
+            | {"persons" if persons else "rows"}
+            | ({"several-parties"} if parties > 1 else set())
+            | ({"sums-without-noise"} if noiseless else set())
+        )
+
+    def _parties(self) -> int:
+        events = (each["event"] for group in self.plan["groups"] for each in group["charges"])
+        return max(map(parties_in, events), default=1)
+
+    def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
+        """Group, number, and entry of the plan of all records of one budget."""
+        return [
+            (index, number, own)
+            for index, group in enumerate(self.plan["groups"])
+            for number, own in enumerate(group["records"]["groups"])
+        ]
+
+    def inferences(self) -> Mapping[int, Sequence[Inference]]:
+        charged, found = self.files.ledger["charged_rounds"], dict[int, list[Inference]]()
+        for index, _, own in self._budgets():
+            paid = [*self.voted, *first_rounds(own["charges"], charged)]
+            found.setdefault(index, []).append(inference_of(paid))
+        return found
+
+    def inference_row(self, index: int, number: int) -> Fields:
+        return {"budget": f"{self.plan['groups'][index]['records']['groups'][number]['epsilon']:g}"}
+
+    def fields(self) -> Fields:
+        record, parties = self.plan.get("record_is", "record"), self._parties()
+        clients = "one client" if parties == 1 else f"up to {parties} clients"
+        return {
+            "record": record,
+            "whole": "" if record == "record" else f", with all its rows at {clients},",
+            "parties": str(parties),
+            "elsewhere": "several clients" if parties == 1 else f"more than {parties} clients",
+        }
+
+    def rows(self) -> Mapping[str, list[Fields]]:
+        return {"group": [self._row(*each) for each in self._budgets()]}
+
+    def _row(self, index: int, number: int, own: Mapping[str, Any]) -> Fields:
+        row: dict[str, Expected] = {
+            **of_group(self.files, index),
+            "share": f"{100 * own['share']:g}",
+            "budget": f"{own['epsilon']:g}",
+            "factor": f"{math.exp(min(own['epsilon'], 700)):.3g}",
+        }
+        return row if number == 0 else row | {"spent": "as group 0"}
