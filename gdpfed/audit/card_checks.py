@@ -21,7 +21,7 @@ LINES = Path(__file__).with_name("card_lines.txt")
 MOST_NAMED = 20
 ONE = {"client": "participant", "record": "case", "person": "person"}
 # How far an accuracy may be off before it is rounded up to whole per cents.
-ROUNDED_WITHIN = 0.001
+ROUNDED_WITHIN = 0.002
 PROOFS = {
     "nothing was told",
     "exactly, of Gaussians",

@@ -22,7 +22,7 @@ from gdpfed.audit.accounting import (
 
 FPR = 0.01
 # Losses beyond ln(1 / FPR) bound nothing below 1.
-EPSILONS = np.linspace(0.0, -math.log(FPR), 2001)
+EPSILONS = np.linspace(0.0, -math.log(FPR), 201)
 FALSE_POSITIVE_RATES = np.linspace(0.0, 1.0, 501)
 HALVINGS = 40
 
@@ -57,9 +57,9 @@ def inference_of(releases: Charges) -> Inference:
     if all(sums.sampling_rate == 1.0 and not sums.bound for sums, _ in taken):
         moved = math.fsum(count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in taken)
         return inference_of_gaussian(math.sqrt(moved), slack)
-    deltas = np.asarray(losses_of(taken, GRIDS[1]).get_delta_for_epsilon(EPSILONS)) + slack
+    deltas = np.asarray(losses_of(taken, GRIDS[0]).get_delta_for_epsilon(EPSILONS)) + slack
     positives = np.minimum(np.exp(EPSILONS) * FPR + deltas, 1 - np.exp(-EPSILONS) * (1 - deltas - FPR))
-    return _within_one(float(positives.min()), (1 + float(deltas[0])) / 2, 0.001)
+    return _within_one(float(positives.min()), (1 + float(deltas[0])) / 2, 0.002)
 
 
 def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
