@@ -10,12 +10,13 @@ DEFAULT_PULL = 3.0
 EXAMPLES = """\
 gdpfed compare runs/mine                        beside each party alone
 gdpfed compare runs/seed* --output worth        mean of several seeds
+gdpfed compare runs/sweep                       a row for every setting, the mean of its seeds
 gdpfed compare runs/mine --path /data/tables    where the data are now"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", type=user_path, metavar="RUN", help="finished runs; several differ in their seed"
+        "runs", nargs="+", type=user_path, metavar="RUN", help="finished runs, or a directory of runs"
     )
     parser.add_argument(
         "--path", type=user_path, metavar="PATH", help="where their data are now (dataset.path)"
@@ -36,14 +37,16 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
-    from gdpfed.report.rivals import mean_worth, worth_of
+    from gdpfed.report.finished_run import read_run, run_paths
+    from gdpfed.report.worth_of_lines import worth_of_runs
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
-    for run in options.runs:
-        require_sealed(run)
+    runs = [read_run(path) for path in run_paths(options.runs)]
+    for run in runs:
+        require_sealed(run.path)
     overrides = [] if options.path is None else [f"dataset.path={options.path}"]
-    worth = mean_worth([worth_of(run, overrides, options.pull) for run in options.runs])
+    worth = worth_of_runs(runs, overrides, options.pull)
     values = json.dumps(worth.to_values(), indent=1, allow_nan=False)
     tables = worth.tables()
     markdown = "\n".join(table.to_markdown() for table in tables)
@@ -67,7 +70,8 @@ COMMAND = Command(
         "Compare a finished run's model with the most frequent class, a model of each party alone, one of "
         "all rows in one place, fedavg without privacy, and one that each party fits to its own rows near "
         "the run's: in all and by party, with 95 % intervals. It needs the data of all parties, as a "
-        "simulation does. What is trained here is not accounted, and the figures carry no noise."
+        "simulation does. Runs that differ in run.seed alone are averaged; others are rows of their own, "
+        "named by what differs. What is trained here is not accounted, and the figures carry no noise."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

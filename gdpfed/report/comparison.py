@@ -30,6 +30,17 @@ CHANGE_NOTHING: Sequence[tuple[str, object]] = (
 """Settings that came later, with which a run is what it was without: it keeps its directory."""
 
 
+MOST_NAMED = 3
+"""Settings that a line is named by, if more of them differ."""
+VARIED_FIRST = (
+    *("privacy.unit", "privacy.against", "privacy.budgets", "privacy.clipping_norm", "privacy.noise_taps"),
+    *("dataset.num_clients", "dataset.partition", "run.num_rounds", "dataset.model", "secagg.mode"),
+    *("privacy.sampling_rate", "privacy.batch_rate", "privacy.accountant", "privacy.adjacency"),
+    *("dataset.learning_rate", "dataset.local_steps", "method.average"),
+)
+"""What people vary by hand, first of all; of settings that go with each other it is named."""
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One configuration with a run for every seed, and the name it goes by in a comparison."""
@@ -99,12 +110,38 @@ def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) ->
     if len({each["dataset.name"] for each in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
     alike = [each for each in all_settings if _kind(each) == _kind(own)]
-    differing = [key for key in own if any(each.get(key) != own[key] for each in alike)]
-    return ", ".join([*names, *(f"{_short(key)} {_text(own[key])}" for key in _causes(differing))])
+    shown, more = _varied(own, alike)
+    rest = [f"and {more} settings more"] if more > 1 else []
+    return ", ".join([*names, *(f"{_short(key)} {_text(own[key])}" for key in shown), *rest])
 
 
 def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
     return settings["dataset.name"], settings["method.name"]
+
+
+def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
+    """The settings that a line is named by, and how many more differ.
+
+    Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
+    of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
+    """
+    keys = list(dict.fromkeys(key for each in alike for key in each))
+    differing = _causes([key for key in keys if any(each.get(key) != own.get(key) for each in alike)])
+    if len(differing) <= MOST_NAMED:
+        return [key for key in differing if key in own], 0
+    kinds: dict[str, str] = {}
+    for key in sorted(differing, key=_order):
+        apart = json.dumps([[each.get(key) == other.get(key) for each in alike] for other in alike])
+        if key in own:
+            kinds.setdefault(apart, key)
+    named = [key for key in differing if key in kinds.values()][:MOST_NAMED]
+    return named, len(differing) - len(named)
+
+
+def _order(key: str) -> int:
+    """How soon a setting is named; those of data sets, which others take as defaults, come last."""
+    place = len(VARIED_FIRST) + key.startswith("dataset.")
+    return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
 
 def _causes(differing: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -252,27 +252,6 @@ class Worth:
                 for model, each in self.figures.items()
             },
         }
-
-
-def mean_worth(found: Sequence[Worth]) -> Worth:
-    """The mean over runs that differ in their seed.
-
-    Raises ReportError: runs of different models or parties.
-    """
-    first = found[0]
-    if any(
-        (each.title, [*each.figures], each.rows) != (first.title, [*first.figures], first.rows)
-        for each in found
-    ):
-        raise ReportError("the runs have not the same method, data and parties: compare those of one setting")
-    figures = {
-        model: {
-            party: {name: Figure.mean([each.figures[model][party][name] for each in found]) for name in own}
-            for party, own in by_party.items()
-        }
-        for model, by_party in first.figures.items()
-    }
-    return replace(first, title=f"{first.title}, mean of {len(found)} runs", figures=figures)
 
 
 def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:

@@ -92,6 +92,20 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
     ]
 
 
+def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
+    """Five settings tell the same two lines apart: the one of most weight is named, and how many more."""
+    steps = ["training.local_steps=7", "training.batch_size=3", "training.momentum=0.5"]
+    for name, overrides in {
+        "a": ["privacy.budgets=[1]"],
+        "b": ["privacy.budgets=[8]", "training.learning_rate=0.1", *steps],
+    }.items():
+        write_run(tmp_path / name, [RDP, *overrides])
+    assert [line.label for line in lines_of([read_run(path) for path in sorted(tmp_path.iterdir())])] == [
+        "gdpfed_plus, budgets (1), and 4 settings more",
+        "gdpfed_plus, budgets (8), and 4 settings more",
+    ]
+
+
 def test_the_same_training_is_one_line_by_whatever_group_it_was_chosen(tmp_path):
     for seed, steps in enumerate(
         ("dataset.local_steps=9", "training.local_steps=9", "training.local_steps=5")

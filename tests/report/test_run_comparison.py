@@ -17,9 +17,11 @@ from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.report.class_figures import figures_of
-from gdpfed.report.rivals import Parties
+from gdpfed.report.class_figures import Figure, figures_of
+from gdpfed.report.rivals import EVERYWHERE, Parties, Worth
+from gdpfed.report.worth_of_lines import mean_worth, side_by_side
 from gdpfed.simulation import simulate
+from testing.written_runs import write_run
 
 RUN = (
     "dataset=breast_cancer",
@@ -165,3 +167,52 @@ def test_a_party_adapts_a_model_to_its_rows(path, tmp_path, capsys):
     # At the middle of all ranges the inputs are 0: the bias alone says three to one.
     assert after["linear.bias"][0] - after["linear.bias"][1] == pytest.approx(np.log(3), abs=1e-3)
     assert main(words) == 2
+
+
+def worth(value, privacy="epsilon 1, by record", model="DP-Sum", rows=20):
+    figures = {EVERYWHERE: {"accuracy": Figure(value, value - 0.1, value + 0.1)}}
+    base = {EVERYWHERE: {"accuracy": Figure(0.5, 0.4, 0.6)}}
+    return Worth(
+        "dp_sum on breast_cancer",
+        "benign",
+        {EVERYWHERE: rows},
+        {EVERYWHERE: 0.5},
+        {"most frequent class": base, model: figures},
+        {"most frequent class": "not accounted", model: privacy},
+    )
+
+
+def test_runs_of_other_budgets_are_rows_of_their_own():
+    """Averaged is what differs in the seed alone: an epsilon of 1 and one of 8 are never one row."""
+    one = mean_worth([worth(0.6), worth(0.8)])
+    assert one.title.endswith("mean of 2 runs")
+    found = side_by_side({"budgets (1)": one, "budgets (8)": worth(0.9, "epsilon 8, by record")})
+    assert [*found.figures] == ["most frequent class", "DP-Sum (budgets (1))", "DP-Sum (budgets (8))"]
+    assert found.privacy["DP-Sum (budgets (8))"] == "epsilon 8, by record"
+    assert found.figures["DP-Sum (budgets (1))"][EVERYWHERE]["accuracy"].value == pytest.approx(0.7)
+    assert found.figures["DP-Sum (budgets (8))"][EVERYWHERE]["accuracy"].value == 0.9
+    with pytest.raises(ReportError, match="not the same parties and test rows"):
+        side_by_side({"a": one, "b": worth(0.9, rows=21)})
+    with pytest.raises(ReportError, match="not the same models"):
+        mean_worth([worth(0.9), worth(0.9, model="other")])
+
+
+def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
+    """Two budgets, one of them with two seeds, by the command; each run is looked at once."""
+    asked = []
+
+    def looked_at(run, overrides, pull):
+        asked.append(run.name)
+        config = json.loads((run / "told.json").read_text())
+        return worth(config["value"], f"epsilon {config['budget']}, by record")
+
+    monkeypatch.setattr("gdpfed.report.worth_of_lines.worth_of", looked_at)
+    for name, budget, seed, value in (("a", 1, 0, 0.6), ("b", 1, 1, 0.8), ("c", 8, 0, 0.9)):
+        write_run(tmp_path / name, ["method=dp_fedavg", f"privacy.budgets=[{budget}]", f"run.seed={seed}"])
+        (tmp_path / name / "told.json").write_text(json.dumps({"budget": budget, "value": value}))
+    assert main(["compare", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert asked == ["a", "b", "c"]
+    labels = ["dp_fedavg, budgets (1)", "dp_fedavg, budgets (8)"]
+    assert [*found["privacy"]] == ["most frequent class", *(f"DP-Sum ({label})" for label in labels)]
+    assert found["figures"][f"DP-Sum ({labels[0]})"]["all"]["accuracy"][0] == pytest.approx(0.7)

@@ -1,0 +1,90 @@
+"""Comparisons of several runs: those that differ in their seed alone are averaged, all others stand apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gdpfed.errors import ReportError
+from gdpfed.report.class_figures import Figure
+from gdpfed.report.comparison import lines_of
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.rivals import Worth, worth_of
+
+OfModel = Mapping[str, Mapping[str, Figure]]
+
+
+def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float) -> Worth:
+    """Compare finished runs' models with what their parties could have without them, all in one table.
+
+    Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
+    lines has one row; others have one a line, named by what differs.
+
+    Raises:
+        LearningError, ReportError: as :func:`gdpfed.report.rivals.worth_of`.
+        ReportError: runs of other parties or test rows, or the same run twice.
+    """
+    lines = lines_of(runs)
+    found = [mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]) for line in lines]
+    return side_by_side({line.label: each for line, each in zip(lines, found, strict=True)})
+
+
+def mean_worth(found: Sequence[Worth]) -> Worth:
+    """Return the mean over runs that differ in their seed alone.
+
+    Raises ReportError: runs of different models or parties.
+    """
+    first = found[0]
+    for each in found:
+        if [*each.figures] != [*first.figures]:
+            raise ReportError("the runs have not the same models: compare those of one setting")
+        _refuse_others(each, first)
+    figures = {
+        model: {
+            party: {name: Figure.mean([each.figures[model][party][name] for each in found]) for name in own}
+            for party, own in by_party.items()
+        }
+        for model, by_party in first.figures.items()
+    }
+    title = f"{first.title}, mean of {len(found)} runs" if len(found) > 1 else first.title
+    return replace(first, title=title, figures=figures)
+
+
+def side_by_side(lines: Mapping[str, Worth]) -> Worth:
+    """Return all lines as one, by what each is called; a row that is the same in all of them comes once.
+
+    Raises ReportError: lines of other parties or test rows.
+    """
+    first = next(iter(lines.values()))
+    if len(lines) == 1:
+        return first
+    figures, privacy = dict[str, OfModel](), dict[str, str]()
+    models = list(dict.fromkeys(model for each in lines.values() for model in each.figures))
+    for model in models:
+        having = {label: each for label, each in lines.items() if model in each.figures}
+        own = next(iter(having.values()))
+        alike = len(having) == len(lines) and all(
+            _same(each.figures[model], own.figures[model]) and each.privacy[model] == own.privacy[model]
+            for each in having.values()
+        )
+        for label, each in ({"": own} if alike else having).items():
+            _refuse_others(each, first)
+            name = f"{model} ({label})" if label else model
+            figures[name], privacy[name] = each.figures[model], each.privacy[model]
+    titles = list(dict.fromkeys(each.title for each in lines.values()))
+    return replace(first, title="; ".join(titles), figures=figures, privacy=privacy)
+
+
+def _same(one: OfModel, other: OfModel) -> bool:
+    ends = [
+        [(each.value, each.low, each.high) for own in figures.values() for each in own.values()]
+        for figures in (one, other)
+    ]
+    return np.shape(ends[0]) == np.shape(ends[1]) and np.allclose(*ends, equal_nan=True)
+
+
+def _refuse_others(each: Worth, first: Worth) -> None:
+    if each.rows != first.rows:
+        raise ReportError(
+            "the runs have not the same parties and test rows: compare those of one data set, party by party"
+        )
