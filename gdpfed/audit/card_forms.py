@@ -87,7 +87,7 @@ def compare(
 
     Raises AuditError: a form with a field that nothing is expected of.
     """
-    applying = [form for form in forms if holds >= form.conditions]
+    applying = [form for form in forms if form.conditions <= set(holds)]
     seen, tried = dict[str, int](), set[str]()
     for line in filter(None, map(str.strip, card.splitlines())):
         wrong = None

@@ -1,5 +1,6 @@
 """Check that the plan follows from the configuration and keeps every client's budget."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
+AGREES_WITHIN = 1e-6
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
 
@@ -23,6 +25,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
         yield from _check_settings(files, rule)
     yield from _check_charges(files, rule)
     yield from rule.check_plan()
+    yield from _check_weighting(files, rule)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
@@ -56,6 +59,30 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
         yield from rule.check_ledger(index)
         yield from rule.check_charges(index)
+
+
+def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
+    """Check Lambda, the step and its noise, which plans are compared by, against weights, norms and noise.
+
+    Lambda is the mean over groups of k_m / d v_m s_m^2, v_m = 1 or r_m^2 / sum_j r_j^2. It is checked where
+    the plan says one norm a group.
+    """
+    plan, said = files.plan, files.plan["weighting"]
+    groups = plan["groups"]
+    sizes = np.asarray([each["expected_cohort_size"] for each in groups])
+    weights = np.asarray(said["group_weights"])
+    expected = {"effective_step": float(weights @ sizes)}
+    norms = [each.get("clipping_norm", plan["clipping_norm"]) for each in groups]
+    if plan["private"] and None not in norms and plan.get("adaptive_clipping") is None:
+        noise = np.asarray([each["noise_multiplier"] for each in groups]) * np.asarray(norms)
+        shares = sizes**2 / (sizes**2).sum() if said["reweighting"] != "uniform" else np.ones(len(groups))
+        expected["noise_magnitude"] = float(np.mean(said["keep_fractions"] * shares * noise**2))
+        kept = [rule.kept_noise(index) for index in range(len(groups))]
+        heard = (weights * noise * kept)[: 1 if plan["one_sum"] else None]
+        expected["noise_per_step"] = math.hypot(*heard) / float(weights @ (sizes * norms))
+    for key, value in expected.items():
+        if not math.isclose(said[key], value, rel_tol=AGREES_WITHIN, abs_tol=AGREES_WITHIN):
+            yield f"plan.json has {key} {said[key]}, where {value:.6g} follows from its weights and noise"
 
 
 def _check_assignment(files: RunFiles) -> Iterator[str]:

@@ -196,6 +196,11 @@ class AuditRule(ABC):
         del index
         yield from ()
 
+    def kept_noise(self, index: int) -> float:
+        """The noise of all rounds together over that of rounds whose noise nobody takes back."""
+        del index
+        return 1.0
+
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         """The standard deviation that a sum over so many clients of a group owes in a round, from 1.
 

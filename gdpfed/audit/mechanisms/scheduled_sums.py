@@ -223,6 +223,12 @@ class ScheduledSumsRule(AuditRule):
         rate: float = group["sampling_rate"]
         return max(num_rounds, round(1 / rate))
 
+    def kept_noise(self, index: int) -> float:
+        """Of z_t it is left what later rounds do not take back: the column sums of I - N."""
+        rounds = self.plan["num_rounds"]
+        left = np.linalg.inv(_strategy(_taps(self.plan["groups"][index]), rounds)).sum(axis=0)
+        return float(np.linalg.norm(left)) / math.sqrt(rounds)
+
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         return float(self.plan["groups"][index]["charges"][0]["event"]["noise_stddev"])
 

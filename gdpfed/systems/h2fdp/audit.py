@@ -53,6 +53,9 @@ class Subnets(AuditRule):
         files, groups, method = self.files, self.plan["groups"], self.files.config["method"]
         if len(groups) != method["num_subnets"]:
             yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
+        sums = method.get("local_aggregations")
+        if sums is not None and self.plan["sums_per_round"] != sums:
+            yield f"plan.json has {self.plan['sums_per_round']} sums a round, the configuration {sums}"
         for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
             if group.get("trust") != word:
                 yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"

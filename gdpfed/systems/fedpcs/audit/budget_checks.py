@@ -47,9 +47,12 @@ class OwnBudgets(AuditRule):
         return NOT_COPIED[self.plan["unit"]]
 
     def check_plan(self) -> Iterator[str]:
+        from gdpfed.systems.fedpcs.audit.total_checks import check_totals
+
         own = spending_of(self.files)
         yield from check_spending(self.files, own)
         yield from check_draws(self.files, own)
+        yield from check_totals(self.files)
 
     def groups(self) -> Iterator[GroupAudit]:
         files, group, own = self.files, self.plan["groups"][0], spending_of(self.files)

@@ -1,0 +1,197 @@
+"""Whoever edits a run's file and makes every hash anew is found: figures are computed again, not believed."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from gdpfed.audit.card_forms import Form, compare, read_forms
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.errors import AuditError
+from gdpfed.report.run_observers import default_observers
+from gdpfed.runs.file_formats import PLAN_FILE
+from gdpfed.simulation import simulate
+from testing.forged import edit_json, renew, reseal
+from testing.small_runs import nothing_drawn, small_config
+
+FEW = ("dataset.num_clients=6", "privacy.accountant=pld", "privacy.delta=1e-5", "simulation.workers=1")
+# All of them pay for Gaussians alone, whose figures take no time.
+RUNS = {
+    "turns": [
+        *("method=gdpfed_star", "privacy.against=everyone", "privacy.budgets=[1,3]", "run.num_rounds=4"),
+        *("privacy.sampling_rate=0.5", "method.average=polynomial"),
+    ],
+    "sampled": ["method=dp_fedavg", "privacy.budgets=[2]", "privacy.sampling_rate=1", "run.num_rounds=2"],
+    "records": [
+        *("dataset=breast_cancer", "method=dp_sum", "privacy=record_level", "privacy.budgets=[6]"),
+        *("run.num_rounds=2", "privacy.batch_rate=1", "run.evaluation=nodes", "privacy.sampling_rate=1"),
+        *("training.vote={learning_rate:[0.1,1]}", "privacy.adjacency=zero_out"),
+    ],
+    "chosen": ["method=fedpcs", "privacy=record_level", "run.num_rounds=2", "method.budget_scale=0.001"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("renewed")
+    for name, overrides in RUNS.items():
+        with nothing_drawn():
+            simulate(small_config(folder / name, [*overrides, *FEW]), make_observers=default_observers)
+        assert audit_run(folder / name).findings == ()
+    return folder
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    return lambda name: shutil.copytree(runs / name, tmp_path / name)
+
+
+def at(*path, factor=None, to=None):
+    """A change of one entry."""
+
+    def change(data):
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = to if factor is None else data[path[-1]] * factor
+
+    return change
+
+
+IN_CARD = [
+    ("turns", "| 1 | 1.00 |", "| 1 | 0.10 |", "spent 0.10, where 1.00 follows"),
+    ("turns", "delta = 1e-05", "delta = 1e-09", "delta 1e-09, where 1e-05 follows"),
+    ("turns", "client-level", "record-level", "a line that this audit does not know"),
+    ("turns", "at most 2.72", "at most 1.05", "factors 1.05"),
+    ("turns", "aggregation curious", "aggregation active", "mode active, where curious follows"),
+    ("turns", "of 100 tries for", "of 1000 tries for", "does not follow"),
+    ("turns", "* released: an average of the models of all rounds\n", "", "0 of 1 lines of this kind"),
+    ("turns", "beyond `secagg.corrupt_tolerance`", "", "does not know: * members of a cohort who collude"),
+    ("turns", "## What is not covered", "## Nothing is left open\n\nTrust us.", "does not know: Trust us."),
+    ("turns", " % of it", " % of it\n* epsilon in all: 0.01", "does not know: * epsilon in all: 0.01"),
+    ("turns", "* model: linear, 5 local", "* model: linear, 50 local", "steps 50 local steps, where 5 local"),
+    ("sampled", "| 2 | 2.00 |", "| 2 | 0.20 |", "spent 0.20"),
+    ("sampled", " of 100 tries. The", "0 of 100 tries. The", "which does not follow"),
+    ("sampled", "true positives | accuracy", "true negatives | accuracy", "does not know"),
+    ("records", "factor exp(epsilon) |", "factor |", "does not know"),
+    ("records", "unknown to everybody else", "known to nobody", "does not know"),
+    ("records", "votes\n* training", "votes\n\n* training.momentum=3: 9.9 votes\n* training", "vote"),
+    ("records", "* accuracy: ", "* accuracy: 9", "counted_value 9"),
+    ("records", "| party 1 |", "| party 7 |", "party party 7, where party 1 follows"),
+    ("chosen", "| most | 0.0", "| most | 0.00", "total 0.00"),
+]
+IN_FILES = [
+    ("turns", "plan.json", at("weighting", "noise_magnitude", factor=0.5), "noise_magnitude"),
+    ("turns", "plan.json", at("weighting", "noise_per_step", factor=0.5), "noise_per_step"),
+    ("turns", "plan.json", at("weighting", "effective_step", factor=0.5), "effective_step"),
+    ("turns", "rounds.jsonl", at(-1, "accuracy", to=0.987), "says result"),
+    ("records", "held_out.json", at("metrics", "accuracy", "value", to=0.99), "accuracy 0.99 (value), where"),
+    ("records", "held_out.json", at("metrics", "AUC", "low", to=0.01), "AUC 0.01 (low), where"),
+    ("records", "held_out.json", at("noise_stddev", factor=1.2), "above the plan's"),
+    ("records", "held_out.json", at("counts", 0, factor=3.0), "follows from its counts"),
+    ("records", "held_out.json", at("clients", to=7), "of 7 clients, and there are 6"),
+    ("records", "vote.json", at("noise_stddev", factor=1.2), "above the plan's"),
+    ("records", "vote.json", at("settings", 1, 0, to=0.5), "the configuration settings"),
+    ("records", "vote.json", at("votes", 0, factor=-9.0), "says"),
+    ("chosen", "rewards.json", at("clients", "0", factor=2), "of client 0, which has earned"),
+    ("chosen", "plan.json", at("totals", "most_epsilon", 0, factor=2), "totals most_epsilon"),
+    ("chosen", "plan.json", at("totals", "expected_zcdp", 0, factor=2), "totals expected_zcdp"),
+    ("chosen", "plan.json", at("totals", "expected_payments", 0, factor=2), "expected payments"),
+    ("chosen", "plan.json", at("game", "paths", 0, 0, factor=2), "not the paths of its game"),
+]
+IN_CONFIG = [
+    ("turns", ("secagg", "mode"), "active", "mode curious, where active follows"),
+    ("turns", ("training", "local_steps"), 10, "where 10 local steps follows"),
+    ("turns", ("method", "average"), "none", "does not know: * released"),
+    ("turns", ("dataset", "name"), "svhn", "where svhn follows"),
+    ("turns", ("dataset", "model"), "mlp", "where mlp follows"),
+    ("records", ("run", "evaluation"), "server", "counts on held-out records"),
+    ("records", ("training", "vote", "learning_rate"), [0.1, 2], "the configuration settings"),
+]
+
+
+def assert_found(directory, said):
+    findings = audit_run(directory).findings
+    assert any(said in each for each in findings), findings
+
+
+@pytest.mark.parametrize(("name", "before", "after", "said"), IN_CARD)
+def test_every_line_of_the_card_is_computed_again(copy, name, before, after, said):
+    directory = copy(name)
+    card = (directory / "model_card.md").read_text()
+    assert before in card
+    (directory / "model_card.md").write_text(card.replace(before, after, 1))
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize(("name", "file", "change", "said"), IN_FILES)
+def test_what_a_file_says_follows_from_others(copy, name, file, change, said):
+    directory = copy(name)
+    edit_json(directory / file, change)
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize(("name", "path", "value", "said"), IN_CONFIG)
+def test_settings_are_compared_with_what_was_made_of_them(copy, name, path, value, said):
+    directory = copy(name)
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    at(*path, to=value)(config)
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize("file", ["model_card.md", "model/weights.safetensors", "ledger.json", "config.yaml"])
+def test_a_line_taken_out_of_the_seal_is_found(copy, file):
+    directory = copy("turns")
+    edit_json(directory / "seal.json", lambda seal: seal["sha256"].pop(file))
+    assert_found(directory, f"seal.json names no {file}, which an ended run has")
+
+
+def test_what_is_there_and_in_no_seal_is_found(copy):
+    directory = copy("turns")
+    (directory / "held_out.json").write_text(json.dumps({"version": 2}))
+    edit_json(directory / "seal.json", lambda seal: seal["sha256"].pop("budget.png"))
+    edit_json(directory / "seal.json", lambda seal: seal["sha256"].update({"other.txt": "0"}))
+    (directory / "other.txt").write_text("")
+    (directory / "held_out.json").unlink()
+    (directory / "parts.json").write_text(json.dumps({"version": 2, "parties": [], "budgets": []}))
+    for said in ("budget.png is there, and", "parts.json is there, and", "other.txt, which is no file of"):
+        assert_found(directory, said)
+    for each in (directory / "tensorboard").iterdir():
+        each.write_bytes(b"")
+    assert_found(directory, "is not the file that the run wrote")
+
+
+def test_a_card_of_another_time_is_not_that_of_a_run_that_goes_on(copy):
+    """A run without a seal is not compared with the card of an earlier pause."""
+    directory = copy("turns")
+    for name in ("seal.json", "model/weights.safetensors"):
+        (directory / name).unlink()
+    (directory / "checkpoint.safetensors").write_bytes(b"")
+    (directory / "model_card.md").write_text("# of an earlier pause\n")
+    assert audit_run(directory).passed
+
+
+def test_a_field_without_a_figure_is_refused(tmp_path):
+    """Whoever adds a line with a figure to the list must say what the figure is."""
+    with pytest.raises(AuditError, match="a field that it has no figure for: more"):
+        list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
+    (tmp_path / "lines.txt").write_text("[]\nno name here\n")
+    with pytest.raises(AuditError, match="a line without a name: no name here"):
+        read_forms(tmp_path / "lines.txt")
+
+
+def test_an_audit_cannot_know_what_no_file_says(copy):
+    """A learning rate that was edited passes, as docs/privacy.md says; the hash of the seal tells."""
+    directory = copy("turns")
+    before = audit_run(directory).seal
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    config["training"]["learning_rate"] *= 2
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    reseal(directory)
+    assert (directory / PLAN_FILE).exists()
+    assert audit_run(directory).passed
+    assert audit_run(directory).seal != before
