@@ -51,6 +51,26 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "seal-lacks-a-file",
+        "audit/test_renewed_seals.py::test_a_line_taken_out_of_the_seal_is_found",
+        (("gdpfed/audit/seal_checks.py", "sorted(wanted - set(files.seal))", "()"),),
+    ),
+    Defence(
+        "card-edited",
+        "audit/test_renewed_seals.py::test_every_line_of_the_card_is_computed_again",
+        (("gdpfed/audit/run_audit.py", "            *check_card(files),\n", ""),),
+    ),
+    Defence(
+        "model-classes-exchanged",
+        "learning/test_prediction.py::test_names_of_outputs_are_bound_to_the_weights",
+        (("gdpfed/learning/model_folder.py", "if hashes[name] != sha256(data).hexdigest()", "if False"),),
+    ),
+    Defence(
+        "report-of-edited-files",
+        "report/test_run_page.py::test_no_table_shows_figures_of_files_that_were_changed",
+        (("gdpfed/cli/report_command.py", "            require_sealed(path)\n", "            pass\n"),),
+    ),
+    Defence(
         "node-vanishes",
         "deploy/test_faults.py::test_a_node_killed_at_any_stage[share-4]",
         (ERRORS_TOLERATED,),
