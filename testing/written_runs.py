@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -94,8 +95,11 @@ def finish_run(config: Config) -> Path:
     (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
     save_file(tensors, directory / MODEL_FILE)
     (directory / ASSIGNMENT_FILE).write_text(json.dumps(versioned({"clients": []})), encoding="utf-8")
-    for name in (LEDGER_FILE, DESCRIPTION_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
+    for name in (LEDGER_FILE, DESCRIPTION_FILE, MODEL_CARD_FILE):
         (directory / name).write_text(json.dumps(versioned({})), encoding="utf-8")
+    model = (DESCRIPTION_FILE, MODEL_FILE)
+    hashes = {Path(name).name: sha256((directory / name).read_bytes()).hexdigest() for name in model}
+    (directory / MANIFEST_FILE).write_text(json.dumps({"sha256": hashes}), encoding="utf-8")
     (directory / CHECKPOINT_FILE).unlink(missing_ok=True)
     RunDirectory(directory).seal()
     return directory

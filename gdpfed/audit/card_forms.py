@@ -151,7 +151,7 @@ def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
         number = text.removesuffix(unit)
         try:
             places = len(number.partition(".")[2])
-            return abs(float(number) - value) <= within + 0.5001 * 10**-places
+            return abs(float(number) - value) <= within + 0.5001 * 10.0**-places
         except ValueError:
             return False
 

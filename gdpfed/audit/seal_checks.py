@@ -14,7 +14,9 @@ from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import (
     CHECKPOINT_FILE,
     COLUMNS_FILE,
+    DESCRIPTION_FILE,
     EVENTS_FOLDER,
+    MANIFEST_FILE,
     MODEL_FILE,
     PAGE_FILE,
     PAGE_SEAL_FILE,
@@ -55,6 +57,8 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
     for name in _there(directory):
         if name not in files.seal:
             yield f"{name} is there, and {SEAL_FILE} does not name it"
+    if ended:
+        yield from _check_manifest(directory)
     yield from _check_page(directory)
 
 
@@ -78,6 +82,20 @@ def _there(directory: Path) -> list[str]:
     """The files whose hashes a seal has wherever they are."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
+
+
+def _check_manifest(directory: Path) -> Iterator[str]:
+    """Check that weights and what their outputs are called belong together."""
+    manifest = directory / MANIFEST_FILE
+    try:
+        said: Any = json.loads(manifest.read_text(encoding="utf-8"))
+        hashes = {name: str(said["sha256"][Path(name).name]) for name in (MODEL_FILE, DESCRIPTION_FILE)}
+    except (OSError, ValueError, TypeError, KeyError):
+        yield f"{MANIFEST_FILE} does not say which weights and description belong together"
+        return
+    for name, digest in hashes.items():
+        if (directory / name).is_file() and _sha256(directory / name) != digest:
+            yield f"{name} is not the file that was saved with this model: {MANIFEST_FILE} has another hash of it"
 
 
 def _check_page(directory: Path) -> Iterator[str]:

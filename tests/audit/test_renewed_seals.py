@@ -150,6 +150,13 @@ def test_a_line_taken_out_of_the_seal_is_found(copy, file):
     assert_found(directory, f"seal.json names no {file}, which an ended run has")
 
 
+def test_names_of_outputs_are_compared_with_the_manifest(copy):
+    directory = copy("turns")
+    edit_json(directory / "model/model.json", lambda model: model["classes"].reverse())
+    reseal(directory)
+    assert_found(directory, "model.json is not the file that was saved with this model")
+
+
 def test_what_is_there_and_in_no_seal_is_found(copy):
     directory = copy("turns")
     (directory / "held_out.json").write_text(json.dumps({"version": 2}))

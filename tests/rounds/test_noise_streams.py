@@ -194,6 +194,8 @@ def honest(tmp_path_factory):
     run(directory, EVERYONE)
     for name in ("seal.json", MODEL_FILE):
         (directory / name).unlink()
+    # As it was before it ended.
+    (directory / CHECKPOINT_FILE).write_bytes(b"")
     assert audit_run(directory).passed
     return directory
 

@@ -22,6 +22,7 @@ from gdpfed.methods.fedavg import DPFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.report.run_observers import ModelCard
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import INTERRUPTED
 from gdpfed.rounds.state import new_ledger
@@ -117,7 +118,7 @@ class Workplace:
         if self.kind == "flower":
             train(as_grid(self.grid), config, "test run")
         else:
-            simulate(config, make_observers=lambda *each: [])
+            simulate(config, make_observers=lambda run, announce: [ModelCard(run)])
         return read_rounds(directory)
 
     def refused(self, method, directory, *overrides):

@@ -229,6 +229,11 @@ class RecordSumsRule(StepsRule):
             asked /= self.parties(index)
         if records["clipping_norm"] != asked:
             yield f"group {index} clips gradients to {records['clipping_norm']}, and {asked} was configured"
+        if self.plan["works"] == ["dp_sgd"]:
+            local = self.files.config["training"]["local_steps"]
+            first = self.plan["groups"][index]["charges"][0]["event"]["num_steps"]
+            if first != min(local, records["steps_allowed"]):
+                yield f"group {index} takes {first} steps in its first round, and {local} were configured"
         # Another accountant's bound may end earlier than the losses that are accounted here.
         allowed = records["steps_allowed"]
         if self.plan["accountant"] != "pld" or allowed >= MOST_STEPS:

@@ -20,6 +20,7 @@ from gdpfed.privacy.events import LocalWindows
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.report.run_observers import ModelCard
 from gdpfed.rounds.plain import sum_noise_steps
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
@@ -206,6 +207,10 @@ def test_the_plan_shows_the_choice_and_a_picture_of_it():
         assert any(weight in line and f"x {factor} " in line and "▇" in line for line in lines)
 
 
+def card_alone(run, announce):
+    return [ModelCard(run)]
+
+
 @pytest.mark.parametrize("mechanism", ["step_sum", "step_local"])
 def test_every_mechanism_for_records_runs_under_control(tmp_path, mechanism):
     own = ["method.trust=untrusted"] if mechanism == "step_local" else []
@@ -214,9 +219,9 @@ def test_every_mechanism_for_records_runs_under_control(tmp_path, mechanism):
     run = tmp_path / "run"
     simulate(
         load([*overrides, f"run.directory={run}", "run.stop_after_round=1"]),
-        make_observers=lambda *each: [],
+        make_observers=card_alone,
     )
-    simulate(load_run([f"run.resume={run}", "run.stop_after_round=null"]), make_observers=lambda *each: [])
+    simulate(load_run([f"run.resume={run}", "run.stop_after_round=null"]), make_observers=card_alone)
     config, records = load_run([f"run.resume={run}"]), read_rounds(run)
     assert len(records) == config.run.num_rounds
     assert {size for record in records for size in record.survivors} <= set(config.method.participants)
