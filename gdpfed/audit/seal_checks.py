@@ -95,7 +95,8 @@ def _check_manifest(directory: Path) -> Iterator[str]:
         return
     for name, digest in hashes.items():
         if (directory / name).is_file() and _sha256(directory / name) != digest:
-            yield f"{name} is not the file that was saved with this model: {MANIFEST_FILE} has another hash of it"
+            other = f"{MANIFEST_FILE} has another hash of it"
+            yield f"{name} is not the file that was saved with this model: {other}"
 
 
 def _check_page(directory: Path) -> Iterator[str]:
