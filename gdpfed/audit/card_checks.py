@@ -117,8 +117,9 @@ def _steps(files: RunFiles) -> str:
     groups, local = files.plan["groups"], files.config["training"]["local_steps"]
     events = [charge["event"] for group in groups for charge in group["charges"]]
     steps = sorted({event["num_steps"] for event in events if "num_steps" in event})
-    if any("spending" in group for group in groups):
-        steps = [group["spending"].get("steps", {"num_steps": 1})["num_steps"] for group in groups]
+    if files.plan["unit"] == "record":
+        chosen = [group["spending"] for group in groups if "spending" in group]
+        steps += [own.get("steps", {"num_steps": 1})["num_steps"] for own in chosen]
     if not steps:
         return f"{local} local steps"
     paid = [sum(charge["count"] for charge in group["charges"]) for group in groups if group["charges"]]

@@ -76,11 +76,11 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
 
 
 def _same(one: OfModel, other: OfModel) -> bool:
-    ends = [
-        [(each.value, each.low, each.high) for own in figures.values() for each in own.values()]
+    first, second = (
+        np.array([(each.value, each.low, each.high) for own in figures.values() for each in own.values()])
         for figures in (one, other)
-    ]
-    return np.shape(ends[0]) == np.shape(ends[1]) and np.allclose(*ends, equal_nan=True)
+    )
+    return first.shape == second.shape and bool(np.allclose(first, second, equal_nan=True))
 
 
 def _refuse_others(each: Worth, first: Worth) -> None:
