@@ -2,7 +2,7 @@
 
 The lines are in card_lines.txt, those of a system beside its rule. A line that is in none of them is found,
 so whoever adds one to the card says here what it must be. What no file of a run has is not checked: the most
-frequent class of the test examples, the date, and the versions.
+frequent class of the test examples, how many of their labels are beyond a range, the date, and the versions.
 """
 
 import math
@@ -94,6 +94,9 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "versions": anything,
         "answer": anything,
         "share": anything,
+        "beyond": anything,
+        "labels": anything,
+        "beyond_share": anything,
         "characters": str(data.get("min_characters")),
         "who": named,
         "one": ONE[plan.get("record_is", plan["unit"])],
@@ -180,7 +183,7 @@ def _rights_text(files: RunFiles, bounds: Mapping[int, Sequence[Inference]], shi
 def _rows(files: RunFiles) -> Mapping[str, list[Fields]]:
     plan, offered = files.plan, files.config["privacy"]["client_budgets"]
     group_of = {int(client): m for m in range(len(plan["groups"])) for client in files.members(m)}
-    parties = []
+    parties: list[Fields] = []
     for client, name in enumerate(_names(files)):
         group = group_of[client]
         own = f"{plan['groups'][group]['epsilon']:g}" if plan["private"] else "none"
@@ -196,11 +199,15 @@ def _rows(files: RunFiles) -> Mapping[str, list[Fields]]:
 
 
 def _inference_rows(promise: MechanismCard, bounds: Mapping[int, Sequence[Inference]]) -> list[Fields]:
-    rows = []
+    rows: list[Fields] = []
     for index, own in bounds.items():
         of_members = promise.of_members(index)
         for number, each in enumerate(own):
-            row = {"group": str(index), **_percent(each), **promise.inference_row(index, number)}
+            row: dict[str, Expected] = {
+                "group": str(index),
+                **_percent(each),
+                **promise.inference_row(index, number),
+            }
             if of_members is not None:
                 row |= {f"member_{name}": value for name, value in _percent(of_members).items()}
             rows.append(row)

@@ -13,8 +13,7 @@ from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
 from gdpfed.learning.task import Task
-from gdpfed.runs.file_formats import CHECKPOINT_FILE
-from gdpfed.runs.file_formats import VERSION_KEY, check_version, versioned
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, VERSION_KEY, check_version, versioned
 
 DATA_FILE = "data.json"
 PATH, TEST_PATH, PARTITION = "dataset.path", "dataset.test_path", "dataset.partition_options"
