@@ -23,7 +23,7 @@ from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, ConfigError, InputError
 from gdpfed.federation.node.node_settings import DEFAULT_DELTA
-from gdpfed.learning.data.own import READERS
+from gdpfed.learning.data.own_files import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.report.plan_table import plan_table

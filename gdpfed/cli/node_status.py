@@ -16,7 +16,16 @@ from typing import Any
 from gdpfed.audit.node_audit import NodeAudit, NodeRunAudit, NodeStanding, audit_node_ledger, node_standing
 from gdpfed.cli.audit_tables import figure
 from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER
-from gdpfed.federation.node.journal import ACCEPTED, BEGUN, DATA, OTHER, JournalEntry, heard_at, read_journal
+from gdpfed.federation.node.journal import (
+    ACCEPTED,
+    BEGUN,
+    DATA,
+    OTHER,
+    ZEROS,
+    JournalEntry,
+    heard_at,
+    read_journal,
+)
 from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
@@ -78,7 +87,7 @@ class NodeStatus:
 
     @property
     def refusals(self) -> list[JournalEntry]:
-        """What was refused, oldest first."""
+        """What was refused, or answered with zeros, oldest first."""
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
@@ -225,7 +234,8 @@ class NodeStatus:
             for key in newest
         ]
         since = _minute(refused[0].time)
-        title = f"refused, {len(refused)} in all since {since}; the last reasons"
+        zeros = " or answered with zeros" * any(each.cause == ZEROS for each in refused)
+        title = f"refused{zeros}, {len(refused)} in all since {since}; the last reasons"
         return Table(title, ("last (UTC)", "times", "cause", "asked", "reason"), rows, CAUSES_NOTE)
 
 
@@ -267,7 +277,7 @@ class NodeFigures:
         refused = Counter(
             each.cause
             for each in status.refusals
-            if each.cause not in (DATA, OTHER) and (each.asked in QUERIES or each.run in public)
+            if each.cause not in (DATA, OTHER, ZEROS) and (each.asked in QUERIES or each.run in public)
         )
         for cause in sorted(refused):
             yield Figure("gdpfed_node_refusals_total", refused[cause], own | {"cause": cause})

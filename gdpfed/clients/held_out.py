@@ -9,7 +9,7 @@ from torch import nn
 
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
-from gdpfed.learning.training.evaluate import model_outputs
+from gdpfed.learning.training.evaluate import BATCH_SIZE, model_outputs
 from gdpfed.learning.training.held_out_counts import (
     counts_dimension,
     held_out_counts,
@@ -34,14 +34,16 @@ def held_out_update(
 
     ``held_out_counts``: the counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that,
     clipping them brings no two further apart, and rounding moves two sums by grid sqrt(d) at most: together
-    sqrt(2), as in `record_bound` of `gdpfed.clients.record_work`. In a sum by party they are the client's
-    block, and all others are zero, which moves a record's two cells and no distance.
+    sqrt(2), as in `record_bound` of `gdpfed.clients.record_work`. What the model says of a record is computed
+    of it alone: in a batch, the last digits depend on how many others there are, and a hostile model makes
+    answers of them. In a sum by party counts are the client's block, and all others are zero, which moves a
+    record's two cells and no distance.
 
     ``held_out_rates``: the shares of right and wrong answers, of norm 1 at most, in units of the least bound
     in the sum, so that all clients count alike.
 
     Raises:
-        OrderError: an order without the number of classes, a grid too coarse for counts, or no block.
+        OrderError: an order without the number of classes, or a grid too coarse for counts.
         LearningError: labels that are no classes.
     """
     if order.task.form is None:
@@ -49,14 +51,11 @@ def held_out_update(
     rates = order.work == "held_out_rates"
     counts = np.zeros(counts_dimension(order.task.classes_counted, rates=rates))
     if len(data):
-        outputs, _ = model_outputs(model, theta, data, order.task.make_loss(), device)
+        loss, together = order.task.make_loss(), BATCH_SIZE if rates else 1
+        outputs, _ = model_outputs(model, theta, data, loss, device, batch_size=together)
         labels = data.y.astype(np.int64)
         counts = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
     if order.counts_by_party(encoding.dimension):
-        if not 0 <= client_id < order.task.num_clients:
-            raise OrderError(
-                f"the order has counts of {order.task.num_clients} clients, and this is {client_id}"
-            )
         blocks = np.zeros((order.task.num_clients, len(counts)))
         blocks[client_id] = counts
         counts = blocks.reshape(-1)

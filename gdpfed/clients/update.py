@@ -3,25 +3,28 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
-from math import inf, isinf
+from functools import partial
+from math import isinf, sqrt
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.held_out import held_out_update, shrunk
+from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import (
-    BitsOf,
-    gradients_of,
-    holder_of,
-    record_updates,
-    secret_bits,
+from gdpfed.clients.order_checks import (
+    NO_FORM,
+    ROWS_OF_PERSONS,
+    built_gradients,
+    built_model,
+    check_block,
+    check_numbers,
+    check_own_noise,
 )
-from gdpfed.clients.vote import Trial, one_vote, vote_update
+from gdpfed.clients.record_work import BitsOf, holder_of, record_updates, secret_bits
+from gdpfed.clients.vote import Trial, vote_update
 from gdpfed.errors import PrivacyError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
@@ -36,13 +39,6 @@ def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator
     """Return the generator that chooses one client's batches in one window of a round."""
     window = [order.window] if order.window else []
     return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])
-
-
-"""What clients compute for a sum, by the name that an order gives it."""
-
-# Where a process outlives a message, as in simulation, the architecture is built once.
-_model = lru_cache(maxsize=1)(Task.build_model)
-_gradients = lru_cache(maxsize=1)(gradients_of)
 
 
 def update_steps(
@@ -78,17 +74,18 @@ def update_steps(
         LearningError: a model that couples records in a work on records.
     """
     kind = order.kind
-    if not 0.0 < order.weight < inf:
-        raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
-    _check_adaptive(order)
+    check_numbers(order)
     device = choose_device(order.device)
     if kind.held_out:
+        check_block(order, encoding, client_id)
         held_out = _held_out(order.task, client_id, own_data)
-        update = held_out_update(order, theta, encoding, held_out, client_id, _model(order.task), device)
+        update = held_out_update(order, theta, encoding, held_out, client_id, built_model(order.task), device)
         return contribution_steps(order, update, encoding)
     data = _examples(order.task, client_id, own_data)
     if kind.vote:
-        trial = Trial(_model(order.task), partial(_gradients, order.task, device), bits(client_id), device)
+        trial = Trial(
+            built_model(order.task), partial(built_gradients, order.task, device), bits(client_id), device
+        )
         return contribution_steps(order, vote_update(order, theta, encoding, data, trial), encoding)
     if kind.on_records:
         update = _on_records(order, theta, encoding, client_id, data, device, bits)
@@ -99,13 +96,25 @@ def update_steps(
     return contribution_steps(order, update, encoding)
 
 
-def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Refuse counts or votes that rounding would take too much of, with OrderError.
+def steps_without_examples(
+    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
+) -> npt.NDArray[np.int64]:
+    """What a client sends whose examples cannot be used, in integer steps, shape (d,): zeros.
 
-    A client finds the same when it is asked, which is after the sum was charged.
+    It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
+    or its own. Of m steps on records its own has standard deviation eta C sigma sqrt(m) / q in each
+    coordinate, as of one record at rate q, since how many there are is not known. `order`, `encoding`,
+    `client_id`, `bits`: as in :func:`update_steps`.
     """
-    if order.kind.once:
-        {"held_out_counts": shrunk, "vote": one_vote}[order.kind.once](encoding)
+    update = torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
+    told, random_bytes = order.records, bits(client_id)
+    if order.kind.own_noise and order.kind.on_records and told is not None:
+        stddev = told.clipping_norm * told.noise_multiplier * sqrt(told.num_steps) / min(told.batch_rates)
+        stddev *= order.training.learning_rate
+        update += gaussian_noise(len(update), stddev, random_bytes, device=update.device)
+    elif order.kind.own_noise:
+        update = with_own_noise(order, update, random_bytes)
+    return contribution_steps(order, update, encoding)
 
 
 def trained_update(
@@ -118,7 +127,7 @@ def trained_update(
 ) -> torch.Tensor:
     """Delta_i, what local training changes, before it is weighed and clipped: shape (d,), float64."""
     return local_update(
-        _model(order.task),
+        built_model(order.task),
         theta,
         data,
         order.training,
@@ -127,16 +136,6 @@ def trained_update(
         loss=order.task.make_loss(),
         added=None if added is None else torch.from_numpy(added).to(device),
     )
-
-
-def _check_adaptive(order: TrainingOrder) -> None:
-    """Refuse numbers of adaptive clipping that are none."""
-    if not 0.0 < order.norm_factor < inf:
-        raise OrderError(f"the order's norm_factor is {order.norm_factor}; it must be positive and finite")
-    if not 0.0 <= order.indicator_share < 1.0:
-        raise OrderError(f"the order's indicator_share is {order.indicator_share}; it must be in [0, 1)")
-    if (order.norm_factor, order.indicator_share) != (1.0, 0.0) and order.work != "update":
-        raise OrderError(f"adaptive clipping goes with the work update, and the order's is {order.work}")
 
 
 def _on_records(
@@ -150,10 +149,7 @@ def _on_records(
 ) -> torch.Tensor:
     """What the client computes from its records, before it is weighed, shape (d,), float64."""
     if data.persons is not None:
-        raise OrderError(
-            "the columns declare persons, and the order is about rows: several of one person would not be "
-            "clipped as one"
-        )
+        raise OrderError(ROWS_OF_PERSONS)
     holder = holder_of(order, client_id, np.arange(len(data)), lambda: data, bits)
 
     def take(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,7 +157,7 @@ def _on_records(
         x, y = (torch.from_numpy(each).to(device) for each in (batch.x, batch.y))
         return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
 
-    gradients = _gradients(order.task, device)
+    gradients = built_gradients(order.task, device)
     return record_updates([order], theta, gradients, [holder], take, encoding.grid)[0]
 
 
@@ -203,7 +199,7 @@ def _held_out(task: Task, client_id: int, own_data: OwnData | Split | None) -> S
     if own_data is None:
         return task.held_out(client_id)
     if task.form is None:
-        raise OrderError("the order does not say what examples look like, so own data cannot be used")
+        raise OrderError(NO_FORM)
     return own_held_out(own_data, task.form)
 
 
@@ -213,7 +209,7 @@ def _examples(task: Task, client_id: int, own_data: OwnData | Split | None) -> S
     if own_data is None:
         return task.client_data(client_id)
     if task.form is None:
-        raise OrderError("the order does not say what examples look like, so own data cannot be used")
+        raise OrderError(NO_FORM)
     own = own_split(own_data.path, task.form, own_data.held_out_share)
     own = following(own) if task.at_every_position else own
     last = max(1, len(task.record_shares)) - 1
@@ -292,12 +288,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
     float64. `random_bytes`: the client's secret source of bits. Raises OrderError: an order without noise, or
     with several steps.
     """
-    told = order.records
-    if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
-        raise OrderError(
-            f"the order's work is {order.work} and it does not say one positive noise_multiplier for the "
-            "whole update: without privacy use the work update"
-        )
+    told = check_own_noise(order)
     noise = gaussian_noise(
         len(update), told.clipping_norm * told.noise_multiplier, random_bytes, device=update.device
     )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from conf.schema import SecAggConfig
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.update import check_grid
+from gdpfed.clients.order_checks import check_grid
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum, SumRequest

@@ -9,8 +9,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 import gdpfed.clients.update as client_update
-from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.update import encoded_anyway
+from gdpfed.federation.node.journal import read_journal
 from secagg import Encoding, EncodingError
 from testing.local_grid import IN_CLEAR, LocalGrid, ask, make_context, refusals
 from testing.small_runs import run
@@ -81,19 +82,23 @@ def test_an_update_that_cannot_be_encoded_at_all_is_zero(monkeypatch):
     assert not steps.any()
 
 
-@pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError])
-def test_no_text_of_an_error_in_data_leaves_a_node(monkeypatch, error, caplog):
-    """Wherever it comes from: its kind leaves, and the text is in the node's own log."""
+@pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError, MemoryError])
+def test_no_error_in_data_leaves_a_node(monkeypatch, tmp_path, error, caplog):
+    """Wherever it comes from: zeros leave, the text is in the node's own log, and its kind in its journal."""
 
     def fail(order, client_id):
         raise error(f"coordinate 5 is {SECRET}")
 
     monkeypatch.setattr("gdpfed.clients.update.batch_generator", fail)
-    numbers = parameters()
+    numbers, node = parameters(), {**IN_CLEAR, "session-file": str(tmp_path / "kept")}
     record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
     order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
     content = RecordDict({PLAIN: record, ORDER_RECORD: order, THETA_RECORD: theta})
     with caplog.at_level(logging.ERROR):
-        answered = ask(f"train.{PLAIN}", content, make_context(3, IN_CLEAR))[PLAIN]
-    assert dict(answered) == {REFUSAL: f"{error.__name__}, see the log of the client"}
+        answered = ask(f"train.{PLAIN}", content, make_context(3, node))[PLAIN]
+    assert answered.keys() == {DATA}
+    assert not np.frombuffer(answered[DATA], "<u4").any()
     assert str(SECRET) in caplog.text
+    (line,) = read_journal(tmp_path / "kept")
+    said = f"{error.__name__}: zeros were sent, under the noise of any other"
+    assert (line.asked, line.run, line.cause, line.reason) == (PLAIN, "run", "zeros", said)

@@ -8,7 +8,7 @@ import pytest
 from deploy.federation import EXAMPLES_FILE, Federation
 from deploy.init import provide_demo_data
 from deploy.topology import DATA
-from gdpfed.learning.data.own import read_own
+from gdpfed.learning.data.own_files import read_own
 
 FEDERATION = Federation.of(6)
 

@@ -18,7 +18,8 @@ from gdpfed.errors import LearningError
 from gdpfed.learning import weights_file
 from gdpfed.learning.data import encoded
 from gdpfed.learning.data.encoded import NORM, Encoder
-from gdpfed.learning.data.own import OwnData, held_out_rows, own_arrays, own_held_out, own_split
+from gdpfed.learning.data.own import OwnData, held_out_rows, own_held_out, own_split
+from gdpfed.learning.data.own_files import own_examples
 from gdpfed.learning.models.transformer import PADDING, mean_states
 from gdpfed.learning.prediction import load_model
 from gdpfed.learning.task import Task
@@ -245,7 +246,7 @@ def test_the_same_examples_are_held_out_whatever_they_are_turned_into(tmp_path):
     x, y = texts(tmp_path)
     form = form_of(tmp_path, of_texts(tmp_path)[1])
     own = OwnData(tmp_path / "texts.npz", None, 0.4)
-    held = held_out_rows(own_arrays(own.path, (LENGTH,), "int64"), 0.4)
+    held = held_out_rows(own_examples(own.path), 0.4)
     numbers = form.encoder.of(x)
     np.testing.assert_allclose(own_held_out(own, form).x, numbers[held], atol=1e-5)
     trained = own_split(own.path, form, 0.4)

@@ -16,7 +16,7 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, csv_records, load_dataset
-from gdpfed.learning.data.own import read_own
+from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_file import TableForm, open_table
 from gdpfed.learning.task import data_warnings
 from gdpfed.learning.training.evaluate import central_evaluation

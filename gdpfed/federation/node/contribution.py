@@ -4,7 +4,7 @@ Torch is imported here and only where a message orders a training: each message 
 fresh process, and loading torch takes longer than what the other messages ask for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import ERROR
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.keyed_noise import KeyedNoise
-from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD
-from gdpfed.errors import LearningError
+from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD, one_line
 from gdpfed.federation import log
 from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
@@ -73,39 +72,60 @@ class Contributor:
         own_data: where its own examples lie; None for its part of the data set.
         stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
             they moved the model.
+        unusable: is told why its examples could not be used, for the operator of this node alone.
     """
 
     client_id: int
     run: str
     own_data: "OwnData | None" = None
     stand_in: StandIn | None = None
+    unusable: Callable[[Exception], None] = lambda error: None
 
-    def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """Its contribution in integer steps, shape (d,).
+    def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
+        """Refuse an order that cannot be carried out, before anything is charged or an example is read.
 
         Raises:
-            StandInError: what stands in for it has not done its part.
+            InputError: as in `check_order` and `check_source`, and for a work that is not for an edge.
         """
-        from gdpfed.clients.update import contribution_steps, update_steps
+        from gdpfed.clients.order_checks import check_order, check_source
 
         if self.stand_in is None:
-            try:
-                return update_steps(order, theta, encoding, self.client_id, self.own_data)
-            except LearningError as error:
-                if self.own_data is None or order.task.form is None:
-                    raise
-                blank = order.task.form.blank()
-                # It is charged as it would be, and its answer carries the noise of any other.
-                log(ERROR, "%s: this round goes without this client's examples", error)
-                return update_steps(order, theta, encoding, self.client_id, blank)
-        import torch
-
-        if order.work != "update":
+            check_source(order, self.own_data)
+        elif order.work != "update":
             raise StandInError(
                 f"{order.work} is asked of an edge, which answers with its model's change alone"
             )
-        change = self.stand_in.change(self.run, order, theta)
-        return contribution_steps(order, torch.from_numpy(change).double(), encoding)
+        check_order(order, theta, encoding, self.client_id)
+
+    def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
+        """Its contribution in integer steps, shape (d,), of an order that `check` has let through.
+
+        It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
+        model ends in an error: zeros are sent then, under the noise of any other.
+
+        Raises:
+            StandInError: what stands in for it has not done its part, which tells of no data: it says so
+                where devices are away.
+        """
+        from gdpfed.clients.update import contribution_steps, steps_without_examples, update_steps
+
+        try:
+            if self.stand_in is None:
+                return update_steps(order, theta, encoding, self.client_id, self.own_data)
+            import torch
+
+            change = self.stand_in.change(self.run, order, theta)
+            return contribution_steps(order, torch.from_numpy(change).double(), encoding)
+        except StandInError:
+            raise
+        except Exception as error:
+            log(
+                ERROR,
+                "%s: zeros are sent in place of what comes of this client's examples",
+                one_line(str(error)),
+            )
+            self.unusable(error)
+            return steps_without_examples(order, encoding, self.client_id)
 
 
 def masked_update(

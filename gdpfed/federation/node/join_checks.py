@@ -1,7 +1,6 @@
 """What a node compares with its own limits and data before it joins a run."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from logging import ERROR
 from typing import Any
 
@@ -23,10 +22,8 @@ from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.dataset import Split
-from gdpfed.learning.data.own import INPUT_DTYPES, LABEL_DTYPES, OwnData, held_out_rows, own_arrays, read_own
-from gdpfed.learning.data.persons import refuse_shared
-from gdpfed.learning.data.table_file import is_table
-from gdpfed.learning.data.tabular import own_columns
+from gdpfed.learning.data.own import OwnData, check_own
+from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
 from gdpfed.privacy.events import Unit
 
 
@@ -63,8 +60,8 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
     The server says the shapes and the kinds of an input and of a label, and what names the declaration of its
-    table, which this node's own is compared with. It cannot ask which labels there are: by asking with
-    one number of classes after another it would learn of the data.
+    table, which this node's own is compared with. Nothing that it says is compared with what an example
+    holds: by asking with one number of classes after another it would learn of the data.
 
     Raises:
         DataRefusedError: without anything that might tell of the data, or that there is none for a run that
@@ -73,27 +70,16 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     own = settings.data
     if own is None:
         return None
-    path, about_records = own.path, unit_in(question) == "record"
-    shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
-    label_shape = question.get(LABEL_SHAPE) or []
+    parts = usable_data(own)
     try:
-        if isinstance(shape, list) and isinstance(label_shape, list) and dtype in INPUT_DTYPES:
-            label_dtype, columns = question.get(LABEL_DTYPE), question.get(COLUMNS)
-            if label_dtype not in LABEL_DTYPES:
-                label_dtype = LABEL_DTYPES[0]
-            kinds: dict[str, Any] = {"input_dtype": str(dtype), "label_dtype": str(label_dtype)}
-            kinds["columns"] = str(columns or "") or None
-            of_input, of_label = ([int(each) for each in sizes] for sizes in (shape, label_shape))
-            arrays = partial(own_arrays, input_shape=of_input, label_shape=of_label, **kinds)
-            records = _num_trained(own, arrays, by_person=about_records)
-        else:
-            labels = read_own(path)[1]
-            records = 0 if labels is None else len(labels)
-    except LearningError as error:
-        log(ERROR, "%s", error)
-        raise DataRefusedError(f"{DATA_KEY} cannot be used, see the log of this client") from None
-    if not about_records:
+        for part in parts:
+            _check_form(part, own, question)
+    except (LearningError, ValueError, TypeError) as error:
+        raise _refused(error) from None
+    train = parts[0]
+    if unit_in(question) != "record":
         return None
+    records = len(train) if train.persons is None else len(np.unique(train.persons))
     if not records:
         raise DataRefusedError(
             f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
@@ -101,18 +87,36 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     return records
 
 
-def _num_trained(own: OwnData, arrays: Callable[..., Split], *, by_person: bool) -> int:
-    """How many examples are trained on, or `by_person` how many persons, where rows name theirs.
+def usable_data(own: OwnData) -> tuple[Split, ...]:
+    """Return what `check_own` does; the same for every run, whatever a message says.
 
     Raises:
-        LearningError: as in `own_arrays`, and for persons of whom some rows are held out and others not.
+        DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
     """
-    every = arrays(own.path)
-    trained = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
-    elsewhere = own.held_out_path
-    if elsewhere is None and is_table(own.path) and own_columns(own.path).test is not None:
-        elsewhere = own.path
-    if elsewhere is not None:
-        tested = arrays(elsewhere, for_testing=True)
-        refuse_shared(trained, tested, f"{DATA_KEY}={own.path}")
-    return len(trained if trained.persons is None or not by_person else np.unique(trained.persons))
+    try:
+        return check_own(own)
+    except Exception as error:
+        raise _refused(error) from None
+
+
+def _refused(error: Exception) -> DataRefusedError:
+    log(ERROR, "%s", error)
+    return DataRefusedError(f"{DATA_KEY} cannot be used, see the log of this client")
+
+
+def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
+    """Refuse examples of another form than the run's, where the server says one.
+
+    Raises:
+        LearningError: as in `taken_as`.
+        ValueError, TypeError: a form that is none.
+    """
+    shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
+    label_shape, label_dtype = question.get(LABEL_SHAPE) or [], question.get(LABEL_DTYPE)
+    if not isinstance(shape, list) or not isinstance(label_shape, list) or dtype not in INPUT_DTYPES:
+        return
+    if label_dtype not in LABEL_DTYPES:
+        label_dtype = LABEL_DTYPES[0]
+    of_input, of_label = ([int(each) for each in sizes] for sizes in (shape, label_shape))
+    columns = str(question.get(COLUMNS) or "") or None
+    taken_as(part, own.path, of_input, str(dtype), str(label_dtype), columns, of_label)

@@ -1,7 +1,9 @@
 """What a node has begun and refused, and when: lines in a file beside its ledger, for its operator alone.
 
 A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
-runs. The file is bounded: at :data:`MOST_BYTES` it becomes the older of two, and the one before that is gone.
+runs. Where a node has answered with zeros, since its examples could not be used, its server was told nothing,
+and the line has the kind of the error. The file is bounded: at :data:`MOST_BYTES` it becomes the older of
+two, and the one before that is gone.
 """
 
 import json
@@ -26,6 +28,7 @@ JOURNAL_SUFFIX, HEARD_SUFFIX = ".journal", ".heard"
 MOST_BYTES = 1 << 18
 BEGUN, ACCEPTED = "begun", "accepted"
 DATA, OTHER = "data", "other"
+ZEROS = "zeros"
 CAUSES: tuple[tuple[type[Exception], str], ...] = (
     (DataRefusedError, DATA),
     (EncodingError, DATA),
@@ -47,9 +50,9 @@ class JournalEntry:
         asked: the query or the stage.
         run: as the message names it, the name that the ledger knows; empty where it names none.
         flower_run: by which ``flwr list`` knows it.
-        cause: one of :data:`CAUSES`, or of what else failed; ``begun`` or ``accepted`` where nothing was
-            refused.
-        reason: what the server was told; empty where nothing was refused.
+        cause: one of :data:`CAUSES`, or of what else failed; ``zeros`` where examples could not be used and
+            the node answered all the same; ``begun`` or ``accepted`` where nothing was refused.
+        reason: what the server was told, or of zeros was not; empty where nothing was refused.
     """
 
     time: float

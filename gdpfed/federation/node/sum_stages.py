@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
-from gdpfed.federation.node import budget
+from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.contribution import (
     Contributor,
     checked_order,
@@ -16,6 +16,7 @@ from gdpfed.federation.node.contribution import (
     masked_update,
     update_in_clear,
 )
+from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.noise_shares import (
@@ -98,12 +99,13 @@ def mask(request: StageRequest, node: Node) -> bytes:
             return masked_correction(session, correction.context, parts)
         order, theta = _order_and_model(request, node, parameters)
         order.check_part(parameters)
+        who = _contributor(request, node, MASK)
+        who.check(order, theta, session.encoding())
         if own:
             budget.charge(own, request.round_of_run, parameters, order)
             take_back(own, request.round_of_run, parameters, turns)
         parts = taken_back(node, request.round_of_run, turns, parameters)
         share = new_share(node, request.round_of_run, parameters, num_contributors, order.taps)
-        who = _contributor(request, node)
         return masked_update(order, theta, session, num_contributors, who, share, parts)
 
 
@@ -132,9 +134,11 @@ def plain(request: StageRequest, node: Node) -> bytes:
     parameters = SumParameters.from_bytes(request.data)
     node.settings.policy.check(parameters)
     order, theta = _order_and_model(request, node, parameters)
+    who = _contributor(request, node, PLAIN)
+    who.check(order, theta, parameters.encoding(parameters.num_clients))
     if own:
         budget.charge(own, request.round_of_run, parameters, order)
-    return update_in_clear(order, theta, parameters, _contributor(request, node)).tobytes()
+    return update_in_clear(order, theta, parameters, who).tobytes()
 
 
 def _order_and_model(
@@ -159,9 +163,14 @@ def _order_and_model(
     return order, theta
 
 
-def _contributor(request: StageRequest, node: Node) -> Contributor:
-    own = node.settings
-    return Contributor(own.client_id, request.round_of_run.run, own.data, own.stand_in)
+def _contributor(request: StageRequest, node: Node, stage: str) -> Contributor:
+    own, run = node.settings, request.round_of_run.run
+
+    def unusable(error: Exception) -> None:
+        said = f"{type(error).__name__}: zeros were sent, under the noise of any other"
+        journal.note(own, JournalEntry(journal.now(), stage, one_line(run), node.run, journal.ZEROS, said))
+
+    return Contributor(own.client_id, run, own.data, own.stand_in, unusable)
 
 
 Handler = Callable[[StageRequest, Node], bytes]

@@ -57,9 +57,11 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
 
 
 def as_numbers(
-    values: Array, dtype: npt.DTypeLike, name: str
+    values: Array, dtype: npt.DTypeLike, name: str, *, finite: bool = True
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
     """The same array as float32 or int64.
+
+    `name`: what errors call it. `finite`: whether all must be finite.
 
     Raises LearningError: text, complex or other values that are no real numbers, or some that are not finite.
     """
@@ -67,7 +69,7 @@ def as_numbers(
         raise LearningError(f"{name} holds values of type {values.dtype}; it must hold real numbers")
     with np.errstate(over="ignore", invalid="ignore"):
         numbers: npt.NDArray[np.float32] | npt.NDArray[np.int64] = values.astype(dtype)
-    if not np.isfinite(numbers).all():
+    if finite and not np.isfinite(numbers).all():
         raise LearningError(f"{name} holds values that are not finite as {np.dtype(dtype)}")
     return numbers
 

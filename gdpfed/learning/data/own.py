@@ -1,7 +1,7 @@
 """A client's own examples, in the form that the model of a data set takes."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -10,30 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
-from gdpfed.learning.data.arrays import as_numbers, read_npz
+from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
-from gdpfed.learning.data.persons import grouped
+from gdpfed.learning.data.own_files import own_examples, taken_as
+from gdpfed.learning.data.persons import grouped, refuse_shared
 from gdpfed.learning.data.table_file import is_table
-from gdpfed.learning.data.tabular import own_columns, own_table
-from gdpfed.learning.labels import LabelKind, Labels, labels_of
-from gdpfed.registry import Registry
+from gdpfed.learning.data.tabular import own_columns
+from gdpfed.learning.labels import LabelKind, labels_of
 
 logger = logging.getLogger(__name__)
-
-OWN_KEYS = ("x_train", "y_train")
-INPUT_DTYPES = ("float32", "int64")
-LABEL_DTYPES = ("int64", "float32")
-
-Arrays = tuple[npt.NDArray[np.generic] | None, ...]
-Reader = Callable[[Path], Arrays]
-"""From a path to inputs of shape (N, ...), scaled as the model takes them, labels of shape (N, ...) and,
-where records have budgets of their own, the number of each one's group, shape (N,), or None; then, where rows
-are about persons, what stands for each one's."""
-
-READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=LearningError)
 
 Chooser = Callable[[Split], npt.NDArray[np.bool_]]
 MOST_KEPT = 4
@@ -64,7 +51,7 @@ class OwnData:
         Raises LearningError: a table without a declaration.
         """
         columns = own_columns(self.path) if is_table(self.path) else None
-        chosen = ("by the examples as they lie in the file",) * bool(self.held_out_share)
+        chosen = ("by the bytes of the examples as they lie in the file",) * bool(self.held_out_share)
         if columns is not None and (columns.test is not None or self.held_out_share):
             # Before, names were compared as numbers, so other rows could be held out.
             chosen = (*chosen, "names are texts")
@@ -175,76 +162,33 @@ class ExampleForm:
         )
 
 
-def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
-    """Inputs, labels and perhaps groups as they lie in the client's file.
+def check_own(own: OwnData) -> tuple[Split, ...]:
+    """Return the examples that a client trains on, as they lie in its file, if it can take part with them.
 
-    `path`: of the file. `for_testing`: of a table, whether those records are read that its declaration says
-    are for testing, or all where it says nothing.
+    What is checked is the same whatever a run asks for: it is for the client's operator to mend, and no
+    message has a say in it. After them come those that are held out, where these are in another file or by a
+    table's declaration.
 
-    Raises LearningError: no such file, of a kind without a reader, or one that cannot be read.
+    Raises LearningError: as in `own_examples`, for numbers that are not finite, and for persons of whom some
+    rows are held out and others not.
     """
-    if not path.exists():
-        raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
-    if for_testing and is_table(path):
-        return own_table(path, for_testing=True)
-    return READERS.get(path.suffix.removeprefix(".").lower() or "folder")(path)
-
-
-def own_arrays(
-    path: Path,
-    input_shape: Sequence[int],
-    input_dtype: str,
-    label_dtype: str = "int64",
-    columns: str | None = None,
-    *,
-    label_shape: Sequence[int] = (),
-    for_testing: bool = False,
-) -> Split:
-    """The client's own examples, if inputs and labels are of the kind that the model takes.
-
-    Args:
-        path: of the client's file.
-        input_shape: of one example.
-        input_dtype, columns, label_shape: as in `ExampleForm`.
-        label_dtype: int64, or float32 where labels are numbers.
-        for_testing: as in `read_own`.
-
-    Returns:
-        The examples, whose labels may still be of no class.
-
-    Raises LearningError: as in `read_own`, and for arrays of another kind or shape.
-    """
-    if columns is not None and is_table(path) and own_columns(path).digest != columns:
-        raise LearningError(
-            f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
-        )
-    x, y, groups, persons = (*read_own(path, for_testing=for_testing), None, None)[:4]
-    if x is None or y is None:
-        raise LearningError(f"data={path} holds no inputs and labels")
-    if x.shape[1:] != tuple(input_shape) or y.shape != (len(x), *label_shape):
-        raise LearningError(
-            f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; this training takes "
-            f"(N, {', '.join(map(str, input_shape))}) and (N,{' ' * bool(label_shape)}"
-            f"{', '.join(map(str, label_shape))})"
-        )
-    if label_dtype == "float32":
-        labels: Labels = as_numbers(y, np.float32, f"data={path}: y_train").astype(np.float32)
-    elif y.dtype.kind in "biu":
-        labels = y.astype(np.int64)
-    else:
-        raise LearningError(f"data={path}: y_train is {y.dtype}; it must hold class numbers, from 0")
-    wanted = np.dtype(input_dtype)
-    if x.dtype.kind not in ("iu" if wanted.kind == "i" else "biuf"):
-        raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
-    inputs = as_numbers(x, wanted, f"data={path}: x_train")
-    more = (None if each is None else each.astype(np.int64) for each in (groups, persons))
-    return Split(inputs, labels, *more)
+    every, elsewhere = own_examples(own.path), own.held_out_path
+    train = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
+    if elsewhere is None and is_table(own.path) and own_columns(own.path).test is not None:
+        elsewhere = own.path
+    held_out = () if elsewhere is None else (own_examples(elsewhere, for_testing=True),)
+    for test in held_out:
+        refuse_shared(train, test, f"data={own.path}")
+    for path, part in ((own.path, every), *((elsewhere, test) for test in held_out)):
+        for name, values in (("x_train", part.x), ("y_train", part.y)):
+            as_numbers(values, np.float32, f"data={path}: {name}")
+    return (train, *held_out)
 
 
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
     """The examples that a client holds out, as the model takes them; none where it holds out none.
 
-    Raises LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_examples` and `taken_as`.
     """
     if own.held_out_path is not None:
         return _as_taken(own.held_out_path, form, for_testing=True)
@@ -260,7 +204,8 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 
     Every example decides for itself, or its person does. So it is held out in every run, wherever it stands
     in the file and whatever the others are, and examples that are alike stay together. It decides as it lies
-    in the file: a run says by what it is transformed, and in what number of classes a label is none.
+    in the file: a run says of which type its numbers are, by what it is transformed, and in what number of
+    classes a label is none.
     """
     rows = zip(np.ascontiguousarray(split.x), split.y, strict=True)
     told = [x.tobytes() + y.tobytes() for x, y in rows]
@@ -274,7 +219,7 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
     """The client's own examples to train on, as the model takes them: all but the share that it holds out.
 
-    Raises LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_examples` and `taken_as`.
     """
     trained = (lambda every: ~held_out_rows(every, held_out_share)) if held_out_share else None
     every = _as_taken(path, form, trained)
@@ -289,16 +234,17 @@ def _as_taken(
 ) -> Split:
     """Read examples as the model takes them: all, or those that are chosen.
 
-    An example with a label of no class, or with a token that is not in the vocabulary, counts as a blank
-    one, all zeros. The server says how many classes there are: an error, or one example less, would tell it
-    of a single label, whatever the noise.
+    An example with a label of no class, a token that is not in the vocabulary, or a number that is not
+    finite counts as a blank one, all zeros. The server says how many classes there are: an error, or one
+    example less, would tell it of a single label, whatever the noise.
 
-    Raises LearningError: as in `own_arrays`.
+    Raises LearningError: as in `own_examples` and `taken_as`.
     """
-    kinds, shape = (form.own_dtype, form.labels.dtype, form.columns), form.label_shape
-    own = own_arrays(path, form.own_shape, *kinds, label_shape=shape, for_testing=for_testing)
+    own = own_examples(path, for_testing=for_testing)
     if chosen is not None:
         own = own.take(np.flatnonzero(chosen(own)))
+    kinds = (form.own_dtype, form.labels.dtype, form.columns)
+    own = taken_as(own, path, form.own_shape, *kinds, form.label_shape)
     blank = _unusable(own, form)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
@@ -323,19 +269,10 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
-    """Which examples have a label of no class or a token that is not in the vocabulary, shape (N,)."""
+    """Which examples have a label of no class, a token of no vocabulary or no finite number, shape (N,)."""
     unusable = form.labels.unfit(own.y)
+    of_one = tuple(range(1, own.x.ndim))
+    unusable |= ~np.isfinite(own.x).all(axis=of_one)
     if np.dtype(form.own_dtype).kind == "i":
-        tokens = own.x.reshape(len(own), -1)
-        unusable |= ((tokens < 0) | (tokens >= form.num_tokens)).any(axis=1)
+        unusable |= ((own.x < 0) | (own.x >= form.num_tokens)).any(axis=of_one)
     return unusable
-
-
-def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    arrays = read_npz(path, OWN_KEYS, f"data={path}")
-    return arrays["x_train"], arrays["y_train"]
-
-
-READERS.register("csv", own_table)
-READERS.register("npz", _npz)
-READERS.register("parquet", own_table)

@@ -58,15 +58,25 @@ def evaluate(
 
 
 def model_outputs(
-    model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
+    model: nn.Module,
+    theta: Theta,
+    data: Examples,
+    loss: Loss,
+    device: torch.device,
+    *,
+    batch_size: int = BATCH_SIZE,
 ) -> tuple[Outputs, float]:
-    """Return what the model says of all examples, shape (N, ...), and the mean loss of it."""
+    """Return what the model says of all examples, shape (N, ...), and the mean loss of it.
+
+    `batch_size`: how many are computed together, which the last digits of what is said of each depend on; 1
+    where what is said of an example must depend on nothing but it.
+    """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
     with torch.no_grad():
-        for start in range(0, len(data), BATCH_SIZE):
-            batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
+        for start in range(0, len(data), batch_size):
+            batch = data.take(np.arange(start, min(start + batch_size, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
             answers = said(model, x)
             total += float(loss(answers, y).sum())

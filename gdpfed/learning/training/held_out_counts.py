@@ -48,13 +48,15 @@ def held_out_counts(
 ) -> Counts:
     """Count answers and scores, each record in two: outputs float[n, k], labels int[n] -> float64[d].
 
-    Of persons each counts as one: each of its rows as its share of them.
+    Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one
+    bin whatever a model says of it: numbers that are not all finite count as zeros.
     """
     weights = None
     if persons is not None:
         _, row_of, rows = np.unique(persons, return_inverse=True, return_counts=True)
         weights = 1 / rows[row_of]
     number = outputs.shape[1]
+    outputs = np.where(np.isfinite(outputs).all(axis=1, keepdims=True), outputs, 0.0)
     chances = special.softmax(outputs, axis=1)
     answers = outputs.argmax(axis=1)
     two = number == 2
