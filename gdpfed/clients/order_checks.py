@@ -9,12 +9,20 @@ from math import inf, isinf
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from gdpfed.clients.held_out import shrunk
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import checked_steps, gradients_of, record_bound
+from gdpfed.clients.record_work import (
+    check_convex,
+    check_rounding,
+    checked_steps,
+    gradients_of,
+    record_bound,
+)
 from gdpfed.clients.vote import one_vote, settings_in
 from gdpfed.learning.data.own import OwnData
+from gdpfed.learning.models.networks import convex_bounds
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.optimizers import check_training
 from gdpfed.record_steps import RecordSteps
@@ -54,20 +62,32 @@ def check_order(
         check_block(order, encoding, client_id)
     else:
         check_training(order.training)
+    built_model(order.task)
+    order.task.make_loss()
     if kind.vote:
         settings_in(order)
         if order.records is None:
             raise OrderError("the order's work is vote and it does not say which steps a trial has")
-    if kind.on_records:
-        checked_steps(order)
-        if not kind.own_noise:
-            record_bound(order, len(theta), encoding.grid)
-    elif kind.own_noise:
+    if kind.own_noise and not kind.on_records:
         check_own_noise(order)
-    built_model(order.task)
-    order.task.make_loss()
     if kind.on_records or order.work == "vote":
-        built_gradients(order.task, device)
+        gradients = built_gradients(order.task, device)
+        if kind.on_records:
+            _check_steps(order, theta, encoding, gradients.model)
+
+
+def _check_steps(
+    order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, model: nn.Module
+) -> None:
+    """Refuse steps on records that no number of records would make right."""
+    steps = checked_steps(order)
+    if not order.kind.own_noise:
+        record_bound(order, len(theta), encoding.grid)
+    if order.kind.window == "convex":
+        check_convex(order, convex_bounds(model))
+    if order.kind.window:
+        # As of one record: how many there are is known once they are read, and is public.
+        check_rounding(order, theta, min(steps.batch_rates))
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:

@@ -141,12 +141,26 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
-    """Refuse steps that could bring two models further apart, or gradients above C.
+    """Refuse steps that are too long for so many records, and what `check_convex` refuses, by OrderError.
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
-    most; the plan has it in its delta. Raises OrderError: a model whose loss is not known to be convex, a
-    bound that is not its own, or a step that is too long.
+    most; the plan has it in its delta.
+    """
+    known = check_convex(order, bounds)
+    for rate in checked_steps(order).batch_rates:
+        chance = known.chance_of_long_step(order.training.learning_rate, rate, num_records)
+        if chance > RARE_BATCH:
+            raise OrderError(
+                f"a step of {order.training.learning_rate:g} at batch rate {rate:g} of {num_records} records "
+                f"expands distances with a chance of {chance:.2g}: use a smaller learning rate"
+            )
+
+
+def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
+    """Return the bounds of a loss that is convex, of gradients within C, whatever the records are.
+
+    Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
     """
     steps = checked_steps(order)
     if bounds is None or order.task.loss != "cross_entropy" or order.task.class_weights:
@@ -159,13 +173,7 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
             f"the order bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
             f"{bounds.gradient_norm:.6g}"
         )
-    for rate in steps.batch_rates:
-        chance = bounds.chance_of_long_step(order.training.learning_rate, rate, num_records)
-        if chance > RARE_BATCH:
-            raise OrderError(
-                f"a step of {order.training.learning_rate:g} at batch rate {rate:g} of {num_records} records "
-                f"expands distances with a chance of {chance:.2g}: use a smaller learning rate"
-            )
+    return bounds
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:

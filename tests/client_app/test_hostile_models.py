@@ -1,0 +1,188 @@
+"""Whatever a server's model does with a node's examples, the node answers as it would with any others.
+
+Every work is ordered with models at the ends of float32, and of nodes whose examples differ in what might
+break a computation. Whether a node answers, and with how many bytes, must not tell them apart.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.held_out import held_out_update
+from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.update import contribution_steps
+from gdpfed.errors import InputError
+from gdpfed.federation.node.contribution import Contributor
+from gdpfed.learning.data import Split
+from gdpfed.learning.data.own import OwnData
+from gdpfed.learning.data.own_files import READERS
+from gdpfed.learning.models import flatten
+from gdpfed.learning.training.held_out_counts import counts_dimension
+from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.record_steps import KINDS, RecordSteps
+from secagg import SumParameters
+from testing.local_grid import IN_CLEAR, ask, make_context
+
+CONFIG = load(["dataset=breast_cancer"])
+TASK = task_of(CONFIG).described()
+SOFTMAX = replace(TASK, model="softmax")
+ORDER = replace(order_of(CONFIG, TASK), device="cpu", training=LocalTraining(2, 4, 0.05, 0.0))
+MODEL = TASK.build_model()
+THETA = flatten(MODEL)
+FEATURES, BIG, NUM_RECORDS = 30, float(np.finfo(np.float32).max), 8
+STEPS = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=2.0, noise_multiplier=0.5)
+VOTED = (0.1, 0.0, 1.0, 0.2, 0.0, 1.0)
+
+
+def at_threshold(*outputs):
+    """A model that overflows in these outputs for a record whose feature 7 is above 0.3, and for no other."""
+    weights = np.zeros_like(THETA)
+    for output in outputs:
+        weights[FEATURES * output + 7] = 1.5e38
+        weights[2 * FEATURES + output] = np.float32(BIG - 1.5e38 * 0.3)
+    return weights
+
+
+MODELS = {
+    "honest": THETA,
+    **{name: np.full_like(THETA, value) for name, value in (("NaN", np.nan), ("inf", np.inf), ("most", BIG))},
+    "squares overflow": np.full_like(THETA, 1e30),
+    "one output overflows": at_threshold(1),
+    "both overflow": at_threshold(0, 1),
+    "its answers are rounding": np.append(np.tile(1e6 * np.arange(30) - 14e6, 2), [0, 0]).astype(np.float32),
+}
+
+
+def examples():
+    """Examples by what is odd about them; below the threshold of the models unless it is said."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-0.5, 0.25, (NUM_RECORDS, FEATURES)).astype(np.float32)
+    y = generator.integers(0, 2, NUM_RECORDS)
+    every = {"nothing": (x, y), "one class": (x, 0 * y), "one record": (x[:1], y[:1]), "none": (x[:0], y[:0])}
+    for name, values in (("above", [0.9]), ("not finite", [np.nan, np.inf]), ("huge", [3e38])):
+        every[name] = (x.copy(), y)
+        every[name][0][5, 7 : 7 + len(values)] = values
+    every["no such class"] = (x, np.concatenate([[7, -1, 2**40], y[3:]]))
+    return every
+
+
+BROKEN: dict[str, tuple[Any, Any]] = {
+    "another shape": (np.zeros((4, 3), np.float32), np.zeros(4, np.int64)),
+    "text": (np.full((4, FEATURES), "x"), np.zeros(4, np.int64)),
+    "no classes": (np.zeros((4, FEATURES), np.float32), np.full(4, 0.5)),
+}
+
+
+def order_for(work):
+    """An order of a work, and the sum that it is for."""
+    kind, task = KINDS[work], SOFTMAX if work == "convex_steps" else TASK
+    dimension = {"held_out_counts": 24, "held_out_rates": 2}.get(work, 2 if kind.vote else task.dimension)
+    steps = replace(STEPS, num_steps=1) if work in ("noised_update", "gradient_sum") else STEPS
+    if kind.on_records and not kind.own_noise:
+        steps = replace(steps, noise_multiplier=0.0)
+    records = steps if kind.on_records or kind.vote or kind.own_noise else None
+    settings = VOTED if kind.vote else ()
+    order = replace(ORDER, task=task, work=work, records=records, settings=settings)
+    parameters = SumParameters(
+        label="test",
+        num_clients=4,
+        threshold=3,
+        dropout_tolerance=0,
+        dimension=dimension,
+        clipping_norm=100.0 if kind.held_out else 1.0,
+        noise_multiplier=0.03 if kind.held_out else 3.0,
+    )
+    return order, parameters
+
+
+def said(order, theta, encoding, read):
+    """What a node answers whose file holds what is read, and what it has failed at without saying so."""
+    failed = []
+    own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
+    with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
+        node = Contributor(0, "run", own, unusable=failed.append)
+        try:
+            node.check(order, theta, encoding)
+        except InputError as error:
+            return str(error), []
+        return node.steps(order, theta, encoding).shape, failed
+
+
+@pytest.mark.parametrize("work", KINDS)
+def test_no_model_asks_a_node_a_question_by_whether_it_answers(work, caplog):
+    caplog.set_level(logging.CRITICAL)
+    order, parameters = order_for(work)
+    encoding, most = parameters.encoding(4), replace(order.training, learning_rate=1e30)
+    for name, weights in MODELS.items():
+        theta = weights[: order.task.dimension]
+        for each in (order, replace(order, training=most))[: 1 if order.kind.once else 2]:
+            answers = {odd: said(each, theta, encoding, lambda path, r=r: r) for odd, r in examples().items()}
+            assert set(map(repr, answers.values())) == {repr(answers["nothing"])}, name
+            # Nothing of that has failed: no node had to make up for it with zeros.
+            assert answers["nothing"][1] == []
+    assert said(order, THETA[: order.task.dimension], encoding, lambda path: examples()["nothing"])[0] == (
+        parameters.dimension,
+    )
+
+
+def fail(path):
+    raise MemoryError("12345")
+
+
+@pytest.mark.parametrize("work", KINDS)
+def test_a_file_that_cannot_be_used_is_not_seen_in_a_round(work, caplog):
+    caplog.set_level(logging.CRITICAL)
+    order, parameters = order_for(work)
+    theta, encoding = THETA[: order.task.dimension], parameters.encoding(4)
+    for read in (*((lambda path, r=r: r) for r in BROKEN.values()), fail):
+        shape, failed = said(order, theta, encoding, read)
+        assert (shape, len(failed)) == ((parameters.dimension,), 1)
+
+
+def test_a_node_answers_a_message_with_counts_whatever_the_model_makes_of_its_records(tmp_path):
+    order, parameters = order_for("held_out_counts")
+    lengths = set()
+    for name in ("nothing", "above", "no archive"):
+        path = tmp_path / f"{name}.npz"
+        if name in examples():
+            np.savez(path, **dict(zip(("x_train", "y_train"), examples()[name], strict=True)))
+        node = IN_CLEAR | {"data": str(path), "held-out-share": 0.99}
+        content = RecordDict(
+            {
+                PLAIN: ConfigRecord({DATA: parameters.to_bytes(), RUN: "run", ROUND: 0}),
+                ORDER_RECORD: ConfigRecord(dict(order.to_scalars())),
+                THETA_RECORD: ArrayRecord({THETA_RECORD: Array(MODELS["one output overflows"])}),
+            }
+        )
+        (answer,) = ask(f"train.{PLAIN}", content, make_context(0, node))[PLAIN].values()
+        lengths.add(len(answer))
+    assert lengths == {4 * parameters.dimension}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_record_moves_counts_by_the_square_root_of_two_under_any_model(name):
+    """Among others: of two records the other one is computed alone once the first is gone."""
+    order, parameters = order_for("held_out_counts")
+    encoding, cpu = parameters.encoding(4), torch.device("cpu")
+    x, y = examples()["above"]
+    assert parameters.dimension == counts_dimension(2)
+
+    def sent(places):
+        records = Split(x[places], y[places])
+        update = held_out_update(order, MODELS[name].astype(np.float32), encoding, records, 0, MODEL, cpu)
+        return contribution_steps(order, update, encoding)
+
+    for places in (np.arange(NUM_RECORDS), np.array([5, 0]), np.array([0, 5]), np.array([1])):
+        whole = sent(places)
+        for left_out in range(len(places)):
+            moved = encoding.grid * np.linalg.norm(whole - sent(np.delete(places, left_out)))
+            assert 0 < moved <= np.sqrt(2)
