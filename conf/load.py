@@ -199,11 +199,25 @@ def _go_on(
             name = f"{group}.{key}"
             if name in given or name in forgotten or key in replaced:
                 continue
+            if _refers(value):
+                raise ConfigError(
+                    f"the run's {name} is {value}: what refers to another value, or to a variable of whoever "
+                    "resumes it, is not read from a run's files; restore them from a copy"
+                )
             if key not in composed.get(group, {}):
                 raise ConfigError(
                     f"there is no setting '{name}', which the run has: resume it with its own gdpfed"
                 )
             OmegaConf.update(composed, name, value, merge=False)
+
+
+def _refers(value: Any) -> bool:
+    """Whether a value refers to another one, as OmegaConf reads it, anywhere in it."""
+    if isinstance(value, Mapping):
+        return any(_refers(each) for pair in value.items() for each in pair)
+    if isinstance(value, list):
+        return any(map(_refers, value))
+    return isinstance(value, str) and "${" in value
 
 
 def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:

@@ -106,7 +106,7 @@ def _questions(config: Config, run_label: str) -> Questions:
         task_of(config),
         cast("Unit", config.privacy.unit),
         told_at_join(config),
-        bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records),
+        bounds=Bounds(config.privacy.budget_floor, config.privacy.most_records, config.privacy.delta_floor),
         by_party=config.run.evaluation_by_party,
     )
 

@@ -48,6 +48,7 @@ class PrivacyConfig:
     group_shares: list[float] | None = None
     client_budgets: Any = None
     budget_floor: float = 0.1
+    delta_floor: float = 1e-8
     most_records: int = 1_000_000
     num_groups: int | None = None
     group_edges: list[float] | None = None
@@ -143,6 +144,10 @@ class PrivacyConfig:
         require(
             1e-3 <= self.budget_floor <= 1e6,
             f"privacy.budget_floor={self.budget_floor} must be from 0.001 to 1e+06",
+        )
+        require(
+            1e-12 <= self.delta_floor < 1,
+            f"privacy.delta_floor={self.delta_floor} must be from 1e-12 to below 1",
         )
         require(self.most_records >= 1, f"privacy.most_records={self.most_records} must be at least 1")
         require(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from conf.load import load, to_yaml
 from gdpfed.errors import ConfigError, RunError
@@ -73,6 +74,20 @@ def test_a_path_is_the_same_by_whatever_way_it_is_named(tmp_path, monkeypatch):
 def test_a_contradiction_is_one_line_with_both_values(begun, override, words):
     with pytest.raises(RunError, match=f"^run.resume={begun[0]} has {words}[^\n]*$"):
         resumed(begun[0], override)
+
+
+@pytest.mark.parametrize("value", ["'${oc.env:SECRET}'", "['x', {a: '${oc.env:SECRET}'}]"])
+@pytest.mark.parametrize("key", ["name", "path"])
+def test_no_variable_of_whoever_resumes_a_run_is_read_by_its_files(begun, monkeypatch, key, value):
+    monkeypatch.setenv("SECRET", "of the shell")
+    directory, _ = begun
+    saved = yaml.safe_load((directory / "config.yaml").read_text())
+    saved["dataset"][key] = yaml.safe_load(value)
+    (directory / "config.yaml").write_text(yaml.safe_dump(saved))
+    with pytest.raises(ConfigError, match=rf"the run's dataset.{key} is .*oc.env:SECRET.*restore") as raised:
+        resumed(directory)
+    assert "of the shell" not in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_what_is_no_whole_run_is_one_line(begun):

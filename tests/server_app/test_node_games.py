@@ -195,7 +195,10 @@ def spoilt(answer):
     ],
 )
 def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, words, caplog):
-    with pytest.raises(RunError, match=words):
+    remedy = (
+        f"{NODES - 1} nodes are left and {NODES} are needed: run.minimum_nodes={NODES - 1} goes on without it"
+    )
+    with pytest.raises(RunError, match=f"{words}.*; {remedy}$"):
         run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", spoil=spoilt(answer)))
     assert not (tmp_path / "run").exists()
     grid = players(tmp_path / "more", spoil=spoilt(answer))

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from conf.load import load
 from gdpfed.clients.messages import JOIN, MOST_CHARACTERS, WIRE_VERSION, one_line
 from gdpfed.clients.versions import differences, versions_here
 from gdpfed.errors import RunError
@@ -113,12 +114,22 @@ def test_a_node_refuses_messages_of_another_version():
 @pytest.mark.parametrize(("epsilon", "joins"), [(0.5, True), (0.4999, False), (1e6, True), (1.0001e6, False)])
 def test_a_budget_is_from_the_runs_floor_to_a_million(epsilon, joins, caplog):
     """One that is next to none, or endless, would keep everybody's plan from being made."""
-    questions = Questions("curious", "test run", None, bounds=Bounds(0.5, 10))
+    questions = Questions("curious", "test run", None, bounds=Bounds(0.5, 10, 1e-8))
     reply = NodeReply({"client": {"client_id": LIAR, "epsilon": epsilon, "delta": 1e-3}})
     joined = Joined()
     joined.take({7: reply}, NUM_CLIENTS, questions)
     assert joined.budgets == ({LIAR: OwnBudget(epsilon, 1e-3)} if joins else {})
     assert ("from privacy.budget_floor=0.5 to 1e+06" in caplog.text) != joins
+
+
+@pytest.mark.parametrize(("delta", "joins"), [(1e-8, True), (0.99e-8, False), (1e-12, False)])
+def test_one_nodes_delta_does_not_raise_everybodys_noise(delta, joins, caplog):
+    floor = load(["privacy.budgets=clients"]).privacy.delta_floor
+    reply = NodeReply({"client": {"client_id": LIAR, "epsilon": 1.0, "delta": delta}})
+    joined, bounds = Joined(), Bounds(0.1, 10, floor)
+    joined.take({7: reply}, NUM_CLIENTS, Questions("curious", "test run", None, bounds=bounds))
+    assert joined.budgets == ({LIAR: OwnBudget(1.0, delta)} if joins else {})
+    assert ("is left out: it must be from privacy.delta_floor=1e-08 to below 1" in caplog.text) != joins
 
 
 def test_the_floor_of_a_nodes_budget_is_the_configurations(tmp_path):

@@ -95,6 +95,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
             delta=budget.delta,
             edge_trusted=budget.edge_trusted and not terms.sums_hidden,
         )
+        file.ledger.forget_free()
         file.save()
 
 

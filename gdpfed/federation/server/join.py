@@ -15,6 +15,7 @@ from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.questions import (
     PATIENCE_SECONDS,
+    Bounds,
     NodeRefusedError,
     NodeReply,
     Questions,
@@ -23,9 +24,8 @@ from gdpfed.federation.server.questions import (
 
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
-# Beyond these no plan can be made, and one such budget would keep everybody's run from beginning.
+# Beyond it no plan can be made, and one such budget would keep everybody's run from beginning.
 MOST_EPSILON = 1e6
-LEAST_DELTA = 1e-12
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class NodeAnswer:
         identity = questions.proven_key(node_id, client_id, record)
         bounds = questions.bounds
         records = _records(client_id, record, bounds.most_records) if questions.unit == "record" else None
-        budget = _budget(client_id, record, bounds.least_epsilon)
+        budget = _budget(client_id, record, bounds)
         versions = one_line(record[VERSIONS]) if VERSIONS in record else ""
         return cls(node_id, client_id, identity, budget, records, versions)
 
@@ -136,8 +136,11 @@ class Joined:
         """
         for client_id, reason in refusals.items():
             self._remove(client_id, reason)
-            if len(self.nodes) < enough:
-                raise RunError(reason)
+            if (left := len(self.nodes)) < enough:
+                raise RunError(
+                    f"{reason}; {left} nodes are left and {enough} are needed: "
+                    f"run.minimum_nodes={left} goes on without it"
+                )
             log(WARNING, "%s", reason)
 
     def _remove(self, client_id: int, reason: str) -> None:
@@ -214,7 +217,8 @@ def ask_which_clients(
     return {node_id: reply for node_id, reply in replies.items() if reply.reached}
 
 
-def _budget(client_id: int, record: Mapping[str, Any], least: float) -> OwnBudget | None:
+def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
+    least = bounds.least_epsilon
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None and delta is None:
         return None
@@ -223,10 +227,10 @@ def _budget(client_id: int, record: Mapping[str, Any], least: float) -> OwnBudge
             f"client {client_id} says a budget of epsilon {one_line(epsilon)}, and is left out: it must be "
             f"from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
         )
-    if type(delta) is not float or not LEAST_DELTA <= delta < 1:
+    if type(delta) is not float or not bounds.least_delta <= delta < 1:
         raise NodeRefusedError(
-            f"client {client_id} says a budget of delta {one_line(delta)}: it must be from "
-            f"{LEAST_DELTA:g} to below 1"
+            f"client {client_id} says a budget of delta {one_line(delta)}, and is left out: it must be from "
+            f"privacy.delta_floor={bounds.least_delta:g} to below 1"
         )
     return OwnBudget(epsilon, delta)
 

@@ -108,15 +108,16 @@ class NodeRefusedError(RunError):
 class Bounds:
     """On what a node may say of itself, since everybody's noise follows from it.
 
-    `least_epsilon`: of its budget. `most_records`: that it brings.
+    `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
 
     least_epsilon: float
     most_records: int
+    least_delta: float
 
 
 # Beyond these no plan can be made.
-WIDEST = Bounds(1e-3, 2**40)
+WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:

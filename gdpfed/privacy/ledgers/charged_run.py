@@ -48,6 +48,13 @@ class ChargedRun:
             **({TAKEN_BACK: [list(each) for each in self.taken_back]} if self.taken_back else {}),
         }
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it has cost nothing, as where turns are paid one by one and there was none."""
+        return self.terms.pays_by_turn and not (
+            self.rounds or self.sent or self.terms.vote or self.terms.held_out
+        )
+
     def turns_to_take_back(self, round_index: int) -> list[int]:
         """The turns of whose noise a part is due in a round, and has not been taken back.
 

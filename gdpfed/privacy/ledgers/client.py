@@ -35,6 +35,8 @@ from gdpfed.record_steps import Once
 special = late_import("scipy.special")
 
 FORMAT_VERSION = 1
+MOST_FREE = 100
+"""Runs that are open and have cost nothing."""
 
 
 class ClientLedger:
@@ -189,6 +191,16 @@ class ClientLedger:
             self._runs[terms.run] = ChargedRun(
                 terms, budgets, require_delta(delta), edge_trusted=edge_trusted
             )
+
+    def forget_free(self, most: int = MOST_FREE) -> None:
+        """Forget the oldest runs that have cost nothing, as long as there are more than so many.
+
+        Else whoever begins runs without a turn fills the disk, and every message reads all of it. A run that
+        is forgotten has to begin again before it has a turn.
+        """
+        free = [name for name, run in self._runs.items() if run.is_free]
+        for name in free[: max(0, len(free) - most)]:
+            del self._runs[name]
 
     def check_round(self, run: str, round_index: int) -> Terms:
         """The terms under which this client may send an update in a round.

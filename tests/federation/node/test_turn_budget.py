@@ -14,6 +14,7 @@ from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
+from gdpfed.privacy.ledgers.client import MOST_FREE
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
@@ -120,3 +121,25 @@ def test_a_node_refuses_by_itself_what_its_turns_do_not_pay_for(tmp_path):
     with pytest.raises(PrivacyError, match="are 4 apart at least .min-separation., and it has had one 2"):
         send(more, "a", 2)
     assert spent(own) == pytest.approx(epsilon(mu2(0)))
+
+
+def test_runs_that_cost_nothing_do_not_fill_the_disk(tmp_path):
+    """Under turns beginning is free, so a server begins as many as it likes; each message reads them all."""
+    ledger = tmp_path / "ledger.json"
+    own: Budgets = {"client": Budget((9.0,), DELTA, ledger)}
+    budget.begin(own, terms("paid"))
+    send(own, "paid", 0)
+    with locked_ledger(ledger) as file:
+        for number in range(MOST_FREE):
+            file.ledger.begin(terms(f"free {number}"), epsilons=(9.0,), delta=DELTA)
+        file.save()
+    budget.begin(own, terms("one more"))
+    with locked_ledger(ledger) as file:
+        names = [run.terms.run for run in file.ledger.runs]
+        spent = file.ledger.epsilon(DELTA)
+    assert names == ["paid", *(f"free {number}" for number in range(1, MOST_FREE)), "one more"]
+    assert spent == pytest.approx(epsilon(mu2(0)))
+    with pytest.raises(PrivacyError, match="run free 0 was never begun with this client"):
+        send(own, "free 0", 0)
+    budget.begin(own, terms("free 0"))
+    send(own, "free 0", 0)

@@ -1,0 +1,98 @@
+"""What a node's examples decide before a charge is one bit, the same whatever a message says."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+from gdpfed.clients.messages import (
+    BEGIN,
+    CLIENT_RECORD,
+    COLUMNS,
+    INPUT_DTYPE,
+    INPUT_SHAPE,
+    JOIN,
+    LABEL_DTYPE,
+    LABEL_SHAPE,
+    RECORDS,
+    REFUSAL_RECORD,
+    TERMS_RECORD,
+    UNIT,
+)
+from gdpfed.clients.versions import said_here
+from gdpfed.learning.data.own import ExampleForm, OwnData, own_held_out, own_split
+from testing.local_grid import ask, make_context
+from tests.federation.node.test_record_budget import DP_SUM
+
+X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
+FORM = {INPUT_SHAPE: [2], INPUT_DTYPE: "float32", LABEL_DTYPE: "int64", LABEL_SHAPE: []}
+QUESTIONS = (
+    {},
+    FORM,
+    FORM | {LABEL_DTYPE: "float32"},
+    FORM | {INPUT_DTYPE: "int64"},
+    FORM | {INPUT_SHAPE: [3]},
+    FORM | {INPUT_SHAPE: ["x"]},
+    FORM | {COLUMNS: "0" * 64},
+)
+REFUSED = "data cannot be used, see the log of this client"
+
+
+def answer(path, question, query=JOIN, **settings):
+    """What a node with these examples says, in a run that protects records."""
+    content = RecordDict({CLIENT_RECORD: ConfigRecord({**said_here(), UNIT: "record", **question})})
+    return ask(f"query.{query}", content, make_context(3, {"data": str(path), **settings}))
+
+
+@pytest.mark.parametrize("fault", ["NaN", "label", "lengths", "text", "no archive", "not there"])
+def test_examples_that_no_run_could_use_are_refused_whatever_is_asked(tmp_path, fault):
+    path, x, y = tmp_path / "own.npz", X.copy(), Y.astype(np.float64)
+    if fault == "no archive":
+        path.write_text("no archive")
+    elif fault != "not there":
+        x[3, 1], y[4] = np.nan if fault == "NaN" else 1, np.inf if fault == "label" else 0
+        wrong = np.full(X.shape, "x") if fault == "text" else x
+        np.savez(path, x_train=wrong, y_train=y[: 11 if fault == "lengths" else 12])
+    said = {str(answer(path, question)[REFUSAL_RECORD]["reason"]) for question in QUESTIONS}
+    assert said == {REFUSED}
+
+
+def test_what_examples_hold_is_no_answer_to_what_a_server_asks(tmp_path):
+    """Of two files of one form each question has the same answer, whatever they hold."""
+    odd = np.where(np.arange(12) == 5, 2**40, -Y)
+    for name, x, y in (("one", X, Y), ("other", X * -1e30, odd)):
+        np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y)
+    for question in QUESTIONS:
+        one, other = (dict(answer(tmp_path / f"{name}.npz", question)) for name in ("one", "other"))
+        assert {key: dict(each) for key, each in one.items()} == {
+            key: dict(each) for key, each in other.items()
+        }
+    assert answer(tmp_path / "one.npz", FORM)[CLIENT_RECORD][RECORDS] == 12
+
+
+def test_a_run_that_nobody_joined_begins_with_no_node_whose_examples_cannot_be_used(tmp_path):
+    settings = {"epsilon-record": 5.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
+    path, terms = tmp_path / "own.npz", replace(DP_SUM, delta=1e-3)
+    content = RecordDict({TERMS_RECORD: ConfigRecord(terms.to_scalars())})
+    for value in (np.nan, 1.0):
+        np.savez(path, x_train=np.where(X == 3, value, X), y_train=Y)
+        said = ask(f"query.{BEGIN}", content, make_context(3, {"data": str(path), **settings}))
+        assert (said[REFUSAL_RECORD]["reason"] == REFUSED) if np.isnan(value) else not said
+    assert len(json.loads((tmp_path / "ledger.json").read_text())["ledger"]["runs"]) == 1
+
+
+@pytest.mark.parametrize("label_dtype", ["int64", "float32"])
+def test_a_run_does_not_choose_by_its_types_which_examples_are_held_out(tmp_path, label_dtype):
+    """Else a record is trained on in one run and counted in another, and pays for one of both."""
+    x = np.arange(400).reshape(200, 2)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=x[:, 0] % 2)
+    own, rows = OwnData(tmp_path / "own.npz", None, 0.3), set()
+    for dtype in ("float32", "int64"):
+        form = ExampleForm((2,), dtype, 1 if label_dtype == "float32" else 2, vocabulary=400)
+        held, trained = own_held_out(own, form), own_split(own.path, form, 0.3)
+        assert len(held) + len(trained) == 200
+        rows.add(tuple(held.x[held.x[:, 1] > 1, 1].astype(int).tolist()))
+    assert len(rows) == 1
+    assert 30 < len(rows.pop()) < 90
