@@ -31,6 +31,8 @@ class ClientPolicy:
         corrupt_fraction: the share of corrupt members that this client fears. With own c = the larger of
             ceil(this n) and the sum's corrupt_tolerance: t > own c on the complete graph, 2 t > n + own c
             against a server that may lie, and on a sparse graph k and t must withstand own c but for 2**-40.
+        sparse_corrupt_fraction: the same on a sparse graph, where it is larger: few neighbours who collude
+            part a client from all others there.
         maximum_clients, maximum_neighbours, maximum_dimension: largest n, k and d.
         maximum_clipping_norm: largest C.
 
@@ -45,6 +47,7 @@ class ClientPolicy:
     minimum_own_noise: float = 0.0
     mode: str = CURIOUS
     corrupt_fraction: float = 0.0
+    sparse_corrupt_fraction: float = 0.0
     maximum_clients: int = MAX_CLIENTS
     maximum_neighbours: int = 4096
     maximum_dimension: int = 2**29
@@ -62,7 +65,7 @@ class ClientPolicy:
                 f"maximum_dimension {self.maximum_dimension}, maximum_clipping_norm "
                 f"{self.maximum_clipping_norm}: use positive numbers"
             )
-        for name in ("maximum_dropout_fraction", "corrupt_fraction"):
+        for name in ("maximum_dropout_fraction", "corrupt_fraction", "sparse_corrupt_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 0 to below 1")
         for name in ("minimum_noise_multiplier", "minimum_own_noise"):
@@ -73,7 +76,10 @@ class ClientPolicy:
 
     def own_corrupt(self, parameters: SumParameters) -> int:
         """How many of the members this client takes for corrupt, at least as many as the sum does."""
-        feared = math.ceil(self.corrupt_fraction * parameters.num_clients)
+        fraction = self.corrupt_fraction
+        if parameters.is_sparse:
+            fraction = max(fraction, self.sparse_corrupt_fraction)
+        feared = math.ceil(fraction * parameters.num_clients)
         return max(parameters.corrupt_members, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:

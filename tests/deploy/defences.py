@@ -274,6 +274,58 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "counts-of-no-numbers",
+        "client_app/test_hostile_models.py"
+        "::test_no_model_asks_a_node_a_question_by_whether_it_answers[held_out_counts]",
+        (
+            (
+                "gdpfed/learning/training/held_out_counts.py",
+                "    outputs = np.where(np.isfinite(outputs).all(axis=1, keepdims=True), outputs, 0.0)\n",
+                "",
+            ),
+        ),
+    ),
+    Defence(
+        "counts-in-batches",
+        "client_app/test_hostile_models.py"
+        "::test_one_record_moves_counts_by_the_square_root_of_two_under_any_model[its answers are rounding]",
+        (("gdpfed/clients/held_out.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
+    ),
+    Defence(
+        "errors-after-the-charge",
+        "client_app/test_hostile_models.py::test_a_file_that_cannot_be_used_is_not_seen_in_a_round[update]",
+        (
+            (
+                "gdpfed/federation/node/contribution.py",
+                "        except StandInError:\n",
+                "        except (StandInError, Exception):\n",
+            ),
+        ),
+    ),
+    Defence(
+        "refused-after-the-charge",
+        "server_app/test_uncharged_orders.py::test_an_order_that_cannot_be_carried_out_is_not_charged",
+        (
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "        who.check(order, theta, session.encoding())\n",
+                "",
+            ),
+        ),
+    ),
+    Defence(
+        "held-out-by-type",
+        "federation/node/test_join_checks.py"
+        "::test_a_run_does_not_choose_by_its_types_which_examples_are_held_out[float32]",
+        (
+            (
+                "gdpfed/learning/data/own.py",
+                "chosen(own)))",
+                "chosen(replace(own, x=own.x.astype(form.own_dtype), y=own.y.astype(form.labels.dtype)))))",
+            ),
+        ),
+    ),
+    Defence(
         "noise-used-again",
         "rounds/test_noise_streams.py::test_a_run_goes_on_and_takes_back_what_the_process_before_has_added",
         (("gdpfed/rounds/noise_streams.py", "os.urandom(KEY_BYTES)", "bytes(KEY_BYTES)"),),

@@ -130,6 +130,7 @@ LIMITS: Mapping[str, Kind] = {
     "minimum-own-noise": amount(),
     "maximum-dropout-fraction": share(),
     "corrupt-fraction": share(),
+    "sparse-corrupt-fraction": share(),
     "maximum-clients": whole(2, MOST_CLIENTS),
     "maximum-neighbours": whole(2, MOST_CLIENTS),
     "maximum-dimension": whole(1, MOST_COORDINATES),

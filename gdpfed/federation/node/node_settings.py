@@ -47,7 +47,14 @@ from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
 
 DEFAULT_DELTA = 1e-5
-DEFAULT_LIMITS: dict[str, Any] = {"minimum_cohort": 2, "maximum_dropout_fraction": 0.5}
+# Of two members each would know the other's update, but for the noise.
+DEFAULT_LIMITS: dict[str, Any] = {
+    "minimum_cohort": 3,
+    "minimum_bare_survivors": 3,
+    "maximum_dropout_fraction": 0.5,
+    # As servers have it (secagg.sparse_corrupt_fraction): a ring of two neighbours withstands nobody.
+    "sparse_corrupt_fraction": 0.1,
+}
 # With three members, one of whom helps a lying server, the sum of the other two has no noise to hide them.
 LEAST_BARE = 4
 DEFAULT_SESSION_SECONDS = 86400.0

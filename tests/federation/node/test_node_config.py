@@ -1,5 +1,6 @@
 """The settings of a node: an unknown one or a wrong value is refused, before anything is charged."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from client_app.carried import settings_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
 from gdpfed.federation.node.journal import HEARD_SUFFIX, JOURNAL_SUFFIX
 from gdpfed.federation.node.node_config import LIMITS, NodeConfigError
+from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.stand_ins import check_settings
+from secagg import RemoteProtocolError, SumParameters
 from testing.local_grid import ask, make_context
 
 GOOD = {
@@ -36,6 +39,7 @@ GOOD = {
     "minimum-own-noise": 0,
     "maximum-dropout-fraction": 0.25,
     "corrupt-fraction": 0.1,
+    "sparse-corrupt-fraction": 0.2,
     "maximum-clients": 1000,
     "maximum-neighbours": 100,
     "maximum-dimension": 1_000_000,
@@ -135,6 +139,26 @@ def test_what_every_round_would_fail_of_is_found_when_the_node_joins(tmp_path, a
     assert words in str(refusal["reason"])
     noted = {f"{ledger.name}{suffix}" for suffix in (JOURNAL_SUFFIX, HEARD_SUFFIX)}
     assert {path.name for path in tmp_path.iterdir()} - noted == {data.name}
+
+
+@pytest.mark.parametrize(
+    ("sum_of", "refusal"),
+    [
+        ({"num_clients": 2, "threshold": 1}, "num_clients 2 is below 3"),
+        ({"num_clients": 3, "threshold": 2}, None),
+        (
+            {"num_clients": 1000, "threshold": 2, "num_neighbours": 2},
+            "num_neighbours 2 with threshold 2",
+        ),
+        ({"num_clients": 1000, "threshold": 40, "num_neighbours": 64, "graph_corrupt": 100}, None),
+    ],
+)
+def test_a_node_that_was_told_nothing_takes_no_sum_that_hides_nothing(sum_of, refusal):
+    base = {"label": "test", "dropout_tolerance": 0, "dimension": 10, "clipping_norm": 1.0}
+    parameters: Any = {**base, "noise_multiplier": 0.0, **sum_of}
+    policy = NodeSettings({"partition-id": 0}).policy
+    with pytest.raises(RemoteProtocolError, match=f"{refusal}.*own limit$") if refusal else nullcontext():
+        policy.check(SumParameters(**parameters))
 
 
 def test_the_limits_of_the_operator_are_those_of_every_sum():
