@@ -26,7 +26,6 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.learning.models import flatten
-from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.record_steps import KINDS, RecordSteps
 from secagg import SumParameters
@@ -58,7 +57,6 @@ MODELS = {
     "squares overflow": np.full_like(THETA, 1e30),
     "one output overflows": at_threshold(1),
     "both overflow": at_threshold(0, 1),
-    "its answers are rounding": np.append(np.tile(1e6 * np.arange(30) - 14e6, 2), [0, 0]).astype(np.float32),
 }
 
 
@@ -168,21 +166,31 @@ def test_a_node_answers_a_message_with_counts_whatever_the_model_makes_of_its_re
     assert lengths == {4 * parameters.dimension}
 
 
+def sent(theta, records):
+    """The counts of some records, as integer steps times the grid."""
+    order, parameters = order_for("held_out_counts")
+    encoding = parameters.encoding(4)
+    update = held_out_update(order, theta, encoding, records, 0, MODEL, torch.device("cpu"))
+    return encoding.grid * contribution_steps(order, update, encoding)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_one_record_moves_counts_by_the_square_root_of_two_under_any_model(name):
-    """Among others: of two records the other one is computed alone once the first is gone."""
-    order, parameters = order_for("held_out_counts")
-    encoding, cpu = parameters.encoding(4), torch.device("cpu")
-    x, y = examples()["above"]
-    assert parameters.dimension == counts_dimension(2)
+    records = Split(*examples()["above"])
+    whole = sent(MODELS[name], records)
+    for left_out in range(NUM_RECORDS):
+        rest = records.take(np.delete(np.arange(NUM_RECORDS), left_out))
+        assert 0 < np.linalg.norm(whole - sent(MODELS[name], rest)) <= np.sqrt(2)
 
-    def sent(places):
-        records = Split(x[places], y[places])
-        update = held_out_update(order, MODELS[name].astype(np.float32), encoding, records, 0, MODEL, cpu)
-        return contribution_steps(order, update, encoding)
 
-    for places in (np.arange(NUM_RECORDS), np.array([5, 0]), np.array([0, 5]), np.array([1])):
-        whole = sent(places)
-        for left_out in range(len(places)):
-            moved = encoding.grid * np.linalg.norm(whole - sent(np.delete(places, left_out)))
-            assert 0 < moved <= np.sqrt(2)
+def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are():
+    """Of two records one is alone once the other is gone, and answers here are nothing but rounding."""
+    generator = np.random.default_rng(1)
+    weights = 1e6 * generator.standard_normal(FEATURES)
+    beside = weights + 1e-2 * generator.standard_normal(FEATURES)
+    theta = np.concatenate([weights, beside, [0, 0]]).astype(np.float32)
+    x = generator.uniform(-0.5, 0.5, (40, FEATURES)).astype(np.float32)
+    records = Split(x, np.zeros(40, np.int64))
+    for kept in range(1, 40):
+        both, alone = (sent(theta, records.take(np.array(each))) for each in ([0, kept], [kept]))
+        assert np.linalg.norm(both - alone) <= np.sqrt(2)

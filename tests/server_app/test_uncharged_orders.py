@@ -6,9 +6,9 @@ from flwr.app import ConfigRecord
 from gdpfed.clients.messages import MASK, ORDER_RECORD
 from gdpfed.learning.task import Task
 from testing.local_grid import refusals
-from testing.small_runs import grid_of_owners, ledger_of, run
+from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
-NUM_CLIENTS, VICTIM = 8, 3
+VICTIM = 3
 WORDS = [
     "method=dp_fedavg",
     "privacy.sampling_rate=1",
