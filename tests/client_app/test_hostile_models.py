@@ -104,7 +104,7 @@ def order_for(work):
 
 def said(order, theta, encoding, read):
     """What a node answers whose file holds what is read, and what it has failed at without saying so."""
-    failed = []
+    failed: list[Exception] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
         node = Contributor(0, "run", own, unusable=failed.append)

@@ -114,7 +114,7 @@ def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_af
     tmp_path, where, value
 ):
     """The node joins no run with it, whatever a run asks. Were it there all the same, no other would move."""
-    arrays = {"x_train": X + 1.0, "y_train": np.array([0.5, 1.0, -1.0, 0.25])}
+    arrays: dict[str, Any] = {"x_train": X + 1.0, "y_train": np.array([0.5, 1.0, -1.0, 0.25])}
     arrays[where][2] = value
     np.savez(tmp_path / "own.npz", **arrays)
     with pytest.raises(LearningError, match=f"{where} holds values that are not finite as float32"):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from tests.federation.node.test_record_budget import DP_SUM
 
 X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
 FORM = {INPUT_SHAPE: [2], INPUT_DTYPE: "float32", LABEL_DTYPE: "int64", LABEL_SHAPE: []}
-QUESTIONS = (
+QUESTIONS: tuple[dict[str, Any], ...] = (
     {},
     FORM,
     FORM | {LABEL_DTYPE: "float32"},
@@ -75,7 +76,7 @@ def test_what_examples_hold_is_no_answer_to_what_a_server_asks(tmp_path):
 def test_a_run_that_nobody_joined_begins_with_no_node_whose_examples_cannot_be_used(tmp_path):
     settings = {"epsilon-record": 5.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
     path, terms = tmp_path / "own.npz", replace(DP_SUM, delta=1e-3)
-    content = RecordDict({TERMS_RECORD: ConfigRecord(terms.to_scalars())})
+    content = RecordDict({TERMS_RECORD: ConfigRecord(dict(terms.to_scalars()))})
     for value in (np.nan, 1.0):
         np.savez(path, x_train=np.where(X == 3, value, X), y_train=Y)
         said = ask(f"query.{BEGIN}", content, make_context(3, {"data": str(path), **settings}))
