@@ -99,7 +99,7 @@ def other_settings_beside_the_guard():
 def count_asked_of_an_edge():
     asked = SimpleNamespace(work="held_out_counts")
     edge = Contributor(0, "run", stand_in=SimpleNamespace())
-    edge.steps(asked, np.zeros(2), None)  # type: ignore[arg-type]
+    edge.check(asked, np.zeros(2), None)  # type: ignore[arg-type]
 
 
 def data_that_cannot_be_read():

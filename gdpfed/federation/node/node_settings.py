@@ -55,6 +55,8 @@ DEFAULT_LIMITS: dict[str, Any] = {
     # As servers have it (secagg.sparse_corrupt_fraction): a ring of two neighbours withstands nobody.
     "sparse_corrupt_fraction": 0.1,
 }
+# There may be two edges, or two devices of an edge that is trusted with single updates.
+OF_EDGES: dict[str, Any] = {"minimum_cohort": 2, "minimum_bare_survivors": 2}
 # With three members, one of whom helps a lying server, the sum of the other two has no noise to hide them.
 LEAST_BARE = 4
 DEFAULT_SESSION_SECONDS = 86400.0
@@ -135,6 +137,8 @@ class NodeSettings:
         """
         limits = fields_in(self.config, LIMITS)
         usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if self.signs else {})
+        if self.stand_in is not None or self.trusts_edge:
+            usual |= OF_EDGES
         try:
             return ClientPolicy(**(usual | limits), mode=self.mode)
         except ValueError as error:
