@@ -25,16 +25,18 @@ def sum_parameters(
     clipping_norm: float,
     noise_multiplier: float,
     corrections: Corrections = NO_CORRECTIONS,
+    most_members: int = 0,
 ) -> SumParameters:
     """The parameters of a sum over ``num_clients`` clients, and of others that only take noise back.
 
-    Fractions become counts of the n clients with an update: ceil(corrupt_tolerance n) corrupt ones, and
-    floor(dropout_tolerance n) dropouts, but never so many that too few would be left to unmask. On a sparse
-    graph the dropouts are those that its bounds were made for, ceil(dropout_tolerance n).
+    Fractions become counts. Of all members, or of ``most_members`` that a schedule has where these are more,
+    ceil(corrupt_tolerance n) are corrupt: they may all be among those with an update. Of the clients with an
+    update floor(dropout_tolerance n) may drop out, but never so many that too few would be left to unmask. On
+    a sparse graph the dropouts are those that its bounds were made for, ceil(dropout_tolerance n).
     """
     updates, n = num_clients, num_clients + corrections.members
-    corrupt = ceil(secagg.corrupt_tolerance * updates)
-    neighbours, threshold, graph_corrupt = _graph(secagg, updates, n)
+    corrupt = ceil(secagg.corrupt_tolerance * max(n, most_members))
+    neighbours, threshold, graph_corrupt = _graph(secagg, updates, n, corrupt)
     if neighbours:
         dropouts = ceil(secagg.dropout_tolerance * updates)
     else:
@@ -61,21 +63,21 @@ def sum_parameters(
     return replace(parameters, modulus_bits=_modulus_bits(secagg, parameters))
 
 
-def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int) -> tuple[int, int, int]:
+def _graph(
+    secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int
+) -> tuple[int, int, int]:
     """k, t, and how many corrupt members a sparse graph withstands; k = 0 is the complete graph.
 
-    Of all members as large a part may be corrupt, or vanish, as of those with an update, rounded up. A large
-    cohort that no sparse graph serves gets the complete one: it protects more and costs more.
+    Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
+    sparse graph serves gets the complete one: it protects more and costs more.
     """
     if num_clients == 1:
         # An update that is read alone: nothing is masked, and nothing shared.
         return 0, 1, 0
-    # Both are counts of the updates first, so their part of all members may be a little larger.
-    dropped, corrupt = secagg.dropout_tolerance, ceil(secagg.corrupt_tolerance * num_updates)
-    fraction = secagg.corrupt_tolerance
+    dropped, fraction = secagg.dropout_tolerance, corrupt / num_clients
     if num_clients > num_updates:
-        dropped, fraction = ceil(dropped * num_updates) / num_updates, corrupt / num_updates
-        corrupt = ceil(corrupt * num_clients / num_updates)
+        # A count of the updates first, so its part of all members may be a little larger.
+        dropped = ceil(dropped * num_updates) / num_updates
     if secagg.mode == "curious" and num_clients >= secagg.complete_below:
         fraction = max(fraction, secagg.sparse_corrupt_fraction)
         try:

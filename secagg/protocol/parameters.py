@@ -44,8 +44,8 @@ class SumParameters:
         threshold: t, how many of a client's k neighbours recover its secrets; k/2 < t <= k.
         dropout_tolerance: D, how many of those with an update who shared their keys may vanish before the
             sum; on a sparse graph, how many of those asked may vanish at any time.
-        corrupt_tolerance: c, how many of those with an update may collude; their noise counts for nothing. Of
-            all members as large a part may, which is below t on the complete graph.
+        corrupt_tolerance: c, how many of all members may collude, with an update or without; below t on the
+            complete graph. The noise of so many counts for nothing; see `known_shares`.
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
@@ -118,10 +118,10 @@ class SumParameters:
             )
         if self.num_correctors > n - 2:
             raise ValueError(f"num_correctors is {self.num_correctors} of {n}: leave 2 with an update")
-        if self.num_updates - self.dropout_tolerance - self.corrupt_tolerance < 1:
+        if self.num_updates - self.dropout_tolerance - self.known_shares < 1:
             raise ValueError(
-                f"{self.num_updates} clients less {self.dropout_tolerance} dropouts less "
-                f"{self.corrupt_tolerance} corrupt leave none to add noise: tolerate fewer"
+                f"{self.num_updates} clients with an update less {self.dropout_tolerance} dropouts less "
+                f"{self.known_shares} whose noise is known leave none to add noise: tolerate fewer"
             )
 
     def _check_graph(self) -> None:
@@ -130,7 +130,7 @@ class SumParameters:
             raise ValueError(
                 f"num_neighbours is {k}: use an even number below {n - 1}, or 0 for the complete graph"
             )
-        corrupt = self.corrupt_members
+        corrupt = self.corrupt_tolerance
         least, most = (corrupt, n) if self.is_sparse else (0, 0)
         if not least <= self.graph_corrupt <= most:
             raise ValueError(
@@ -192,13 +192,17 @@ class SumParameters:
         return self.num_clients - self.num_correctors
 
     @property
-    def corrupt_members(self) -> int:
-        """How many of all members may collude: as large a part as c is of those with an update."""
-        return -(-self.corrupt_tolerance * self.num_clients // self.num_updates)
+    def known_shares(self) -> int:
+        """max(1, c): of how many shares of the noise somebody may know, so that they count for nothing.
+
+        A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
+        them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
+        """
+        return self.corrupt_tolerance if self.mode == OFF else max(1, self.corrupt_tolerance)
 
     @property
     def lost_members(self) -> int:
-        """The same of D: how many of all members may vanish from a sparse graph."""
+        """How many of all members may vanish from a sparse graph: as large a part as D is of the updates."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
@@ -207,14 +211,14 @@ class SumParameters:
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
-        fewest = max(self.threshold, self.dropout_tolerance + self.corrupt_tolerance) + 1
+        fewest = max(self.threshold, self.dropout_tolerance + self.known_shares) + 1
         return max(fewest, self.num_clients - self.lost_members) if self.is_sparse else fewest
 
     @property
     def fewest_updates(self) -> int:
         """The least n2: some must add noise, and no sum is of fewer updates than half of those asked for."""
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
-        noisy = self.dropout_tolerance + self.corrupt_tolerance + 1
+        noisy = self.dropout_tolerance + self.known_shares + 1
         return max(noisy, self.num_updates - most_lost)
 
     @property
@@ -253,21 +257,22 @@ class SumParameters:
         return Contributors(
             number,
             self.dropout_tolerance,
-            self.corrupt_tolerance,
+            self.known_shares,
             self.noise_levels,
             Corrections(takes_back, self.correction_multiplier),
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """sigma / sqrt(n2 - D - c): the noise that each client adds, in clipping norms C.
+        """sigma / sqrt(n2 - D - max(1, c)): the noise that each client adds, in clipping norms C.
 
-        Whatever survivors are accepted (at least n2 - D, c of them corrupt), their sum carries noise of
-        standard deviation at least C sigma. Raises EncodingError: no honest contributor would be left.
+        Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
+        cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor
+        would be left.
         """
         return self.noise_multiplier / math.sqrt(self.contributors(num_contributors).noisy)
 
     def client_noise_stddev(self, num_contributors: int) -> float:
-        """C sigma / sqrt(n2 - D - c), in the update's unit; see `client_noise_multiplier`."""
+        """C sigma / sqrt(n2 - D - max(1, c)), in the update's unit; see `client_noise_multiplier`."""
         multiplier = self.client_noise_multiplier(num_contributors)
         return self.clipping_norm * multiplier if multiplier else 0.0
 

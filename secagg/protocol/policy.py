@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from secagg.protocol.graph import PRIVACY_BITS, is_private
-from secagg.protocol.parameters import ACTIVE, CURIOUS, MODES, SumParameters
+from secagg.protocol.parameters import ACTIVE, CURIOUS, MODES, OFF, SumParameters
 from secagg.protocol.wire import MAX_CLIENTS
 from secagg.sum_errors import Cause, RemoteProtocolError
 
@@ -23,14 +23,16 @@ class ClientPolicy:
             know what the other two add up to.
         maximum_dropout_fraction: largest dropout_tolerance / num_clients.
         minimum_noise_multiplier: least sigma, of the sum's noise.
-        minimum_own_noise: least sigma / sqrt(n - D - c): this client's own noise, in clipping norms. It
-            caps what is lost if the server has made up all other members.
+        minimum_own_noise: least sigma / sqrt(n - D - max(1, c)): this client's own noise, in clipping norms.
+            Where the server has made up all other members, that is all that is left, as long as no later sum
+            takes any of it back; then nothing is.
         mode: the least that is accepted, in the order off < curious < active. "active" refuses a sum
             in which keys and survivors are not signed; "off" accepts parameters of updates in clear, for
             which there are no sessions.
         corrupt_fraction: the share of corrupt members that this client fears. With own c = the larger of
             ceil(this n) and the sum's corrupt_tolerance: t > own c on the complete graph, 2 t > n + own c
             against a server that may lie, and on a sparse graph k and t must withstand own c but for 2**-40.
+            The noise of ceil(this n) members, with an update or without, must count for nothing.
         sparse_corrupt_fraction: the same on a sparse graph, where it is larger: few neighbours who collude
             part a client from all others there.
         maximum_clients, maximum_neighbours, maximum_dimension: largest n, k and d.
@@ -80,7 +82,7 @@ class ClientPolicy:
         if parameters.is_sparse:
             fraction = max(fraction, self.sparse_corrupt_fraction)
         feared = math.ceil(fraction * parameters.num_clients)
-        return max(parameters.corrupt_members, parameters.graph_corrupt, feared)
+        return max(parameters.corrupt_tolerance, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:
         """Raise RemoteProtocolError (stage "advertise", from the server) if a limit is broken."""
@@ -89,6 +91,7 @@ class ClientPolicy:
             or self._noise_broken(parameters)
             or self._mode_broken(parameters)
             or self._graph_broken(parameters)
+            or self._shares_broken(parameters)
         )
         if broken:
             raise RemoteProtocolError("advertise", None, f"{broken}, this client's own limit", Cause.POLICY)
@@ -127,6 +130,12 @@ class ClientPolicy:
         own = parameters.client_noise_multiplier(parameters.num_updates)
         if own < self.minimum_own_noise:
             return f"one client's noise, {own:g} clipping norms, is below {self.minimum_own_noise:g}"
+        return ""
+
+    def _shares_broken(self, parameters: SumParameters) -> str:
+        known, feared = parameters.known_shares, math.ceil(self.corrupt_fraction * parameters.num_clients)
+        if parameters.noise_multiplier and parameters.mode != OFF and known < feared:
+            return f"noise that counts without the shares of {known} members is for fewer than {feared}"
         return ""
 
     def _mode_broken(self, parameters: SumParameters) -> str:

@@ -16,7 +16,7 @@ from secagg.sum_errors import DecodeError
 Buffer = bytes | memoryview
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 CHECKSUM_BYTES = 16
 _HEADER_BYTES = 2
 _CHECKSUM_KEY = b"secagg/2/damage?"

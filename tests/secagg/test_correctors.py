@@ -30,7 +30,7 @@ CORRECTORS, UPDATERS = IDS[1:6], (IDS[0], *IDS[6:12])
 def joined(mode):
     numbers = {
         **{"num_correctors": 5, "correction_multiplier": 0.6, "dropout_tolerance": 2},
-        **{"corrupt_tolerance": 1, **mode},
+        **{"corrupt_tolerance": 2, **mode},
     }
     return Joined(make_parameters(12, **numbers), serialise=True)
 
@@ -54,15 +54,15 @@ def test_whoever_is_lost_in_whatever_stage_the_others_are_summed(mode, stage):
 def test_the_noise_counts_the_updates_alone_and_lost_corrections_nothing(mode):
     each = joined(mode)
     parameters = each.parameters
-    # 7 updates, of which 2 may be lost and 1 is not relied on; the threshold counts all 12.
-    assert parameters.client_noise_stddev(7) == pytest.approx(1 / math.sqrt(4))
-    assert (parameters.corrupt_members, parameters.fewest_updates) == (2, 4)
+    # 7 updates, of which 2 may be lost. A sixth of all 12 may collude, and be 2 of the 7.
+    assert parameters.client_noise_stddev(7) == pytest.approx(1 / math.sqrt(7 - 2 - 2))
+    assert parameters.fewest_updates == 5
     # More updates lost than tolerated: thrown away before anything is unmasked, with all corrections there.
     with pytest.raises(ThresholdNotMet) as refused:
         each.run({Stage.MASK: UPDATERS[:3]})
     assert (refused.value.stage, refused.value.have, refused.value.need) == (Stage.MASK, 4, 5)
     with pytest.raises(ThresholdNotMet):
-        joined(mode).run({Stage.SHARE: UPDATERS[:4]})
+        joined(mode).run({Stage.SHARE: UPDATERS[:3]})
     # As many corrections lost as the threshold allows: the sum stands.
     lost = CORRECTORS[: 12 - parameters.threshold - 1]
     result = joined(mode).run({Stage.MASK: lost})
@@ -81,7 +81,7 @@ def test_a_server_that_passes_a_correction_off_as_an_update_is_refused(mode):
     with pytest.raises(RemoteProtocolError, match="are not its own"):
         each.clients[CORRECTORS[0]].share(lie)
     # More members with an update than were agreed on would make each one's noise too small.
-    with pytest.raises(RemoteProtocolError, match="8 members with an update: from 4 to 7"):
+    with pytest.raises(RemoteProtocolError, match="8 members with an update: from 5 to 7"):
         each.clients[UPDATERS[0]].share(lie)
     # With as many as were agreed on: who signs is heard, and who does not sign cannot notice.
     gone = UPDATERS[1]
@@ -132,7 +132,7 @@ def test_a_corrector_adds_no_noise_and_an_answer_of_the_other_kind_is_refused():
         ({"mode": "off"}, "masked sums"),
         ({"correction_multiplier": math.inf}, "use 0 or more"),
         ({"corrupt_tolerance": 5}, "leave none to add noise"),
-        ({"corrupt_tolerance": 4, "threshold": 6}, "threshold 6 with 7 corrupt members"),
+        ({"dropout_tolerance": 0, "corrupt_tolerance": 6, "threshold": 6}, "threshold 6 with 6 corrupt members"),
     ],
 )
 def test_parameters_that_are_impossible(changes, match):

@@ -41,13 +41,14 @@ def refusal(policy: ClientPolicy, parameters: SumParameters) -> RemoteProtocolEr
         ({"minimum_survivors": 6}, "fewest_in_sum 4 is below 6"),
         ({"maximum_dropout_fraction": 0.1}, "dropout_tolerance 1 is above 0.6"),
         ({"minimum_noise_multiplier": 1.1}, "noise_multiplier 1 is below 1.1"),
-        ({"minimum_own_noise": 0.5}, "0.447214 clipping norms, is below 0.5"),
+        ({"minimum_own_noise": 0.51}, "0.5 clipping norms, is below 0.51"),
         ({"maximum_clients": 5}, "num_clients 6 is above 5"),
         ({"maximum_neighbours": 4}, "degree 5 is above 4"),
         ({"maximum_dimension": 49}, "dimension 50 is above 49"),
         ({"maximum_clipping_norm": 0.5}, "clipping_norm 1 is above 0.5"),
         ({"mode": "active"}, "mode curious is less than active"),
         ({"corrupt_fraction": 0.5}, "threshold 3 is not above 3 corrupt"),
+        ({"corrupt_fraction": 0.2}, "counts without the shares of 1 members is for fewer than 2"),
     ],
 )
 def test_each_limit(limits: dict[str, Any], match: str) -> None:
@@ -82,7 +83,7 @@ def test_colluders_that_the_client_fears(mode: str) -> None:
     expected = {"active": "two quorums", "curious": "threshold 7 is not above 7 corrupt"}[mode]
     assert expected in str(refusal(policy, lax))
     needed = threshold_for(12, 0.5, corrupt=policy.own_corrupt(lax), mode=mode)
-    policy.check(replace(lax, threshold=needed))
+    policy.check(replace(lax, threshold=needed, corrupt_tolerance=policy.own_corrupt(lax)))
 
 
 def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
@@ -92,7 +93,10 @@ def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
     assert [policy.own_corrupt(parameters) for policy in (one, two)] == [1, 2]
     one.check(parameters)
     assert "two quorums" in str(refusal(two, parameters))
-    two.check(replace(parameters, mode="curious"))
+    two.check(replace(parameters, mode="curious", corrupt_tolerance=2))
+    # Every member knows its own share: that of one counts for nothing in all sums, so nobody asks for it.
+    assert parameters.corrupt_tolerance == 0
+    assert "for fewer than 2" in str(refusal(two, replace(parameters, mode="curious")))
 
 
 def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
@@ -110,7 +114,13 @@ def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
 def test_a_client_counts_the_members_against_its_own_corrupt() -> None:
     """The server's graph is made for 30 corrupt of 300; the client fears 60 and wants 284 members."""
     parameters = make_parameters(
-        300, num_neighbours=74, threshold=41, dropout_tolerance=60, graph_corrupt=30, dimension=5
+        300,
+        num_neighbours=74,
+        threshold=41,
+        dropout_tolerance=60,
+        graph_corrupt=30,
+        dimension=5,
+        noise_multiplier=0.0,
     )
     wary = replace(BASE, corrupt_fraction=0.2)
     fewest = parameters.fewest_members_against(wary.own_corrupt(parameters))
