@@ -28,6 +28,7 @@ from gdpfed.record_steps import Work
 
 if TYPE_CHECKING:
     from gdpfed.privacy.ledgers.terms import Terms
+    from gdpfed.privacy.mechanisms.turn_schedule import TurnSchedule
 
 
 COUNTS_DISTANCE = math.sqrt(2)
@@ -174,6 +175,16 @@ class Mechanism(ABC):
         """
         del m, masked
         return group.expected_cohort_size
+
+    def schedule(self, m: int, groups: Sequence[GroupPlan]) -> "TurnSchedule | None":
+        """Return the turns of all clients that are summed with those of a group; None where nobody has any."""
+        del m, groups
+        return None
+
+    def scheduled_members(self, groups: Sequence[GroupPlan], request: Release, round_index: int) -> int:
+        """Return how many members a sum of a round can have by the schedule; 0 where there is none."""
+        del groups, request, round_index
+        return 0
 
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
         """Say why a client with these turns may not have one in a round; "" if it may."""

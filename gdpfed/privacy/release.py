@@ -52,6 +52,8 @@ class Release:
         taps: g_1, ..., g_p: so much of the noise of the last p rounds' sums of this name is taken back in
             this one; none where noise is not correlated.
         alone: whether it is one client's update, to be read in clear.
+        scheduled_members: how many members the plan's schedule has in it, those without an update included;
+            0 where nobody has a turn.
 
     Raises PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
     """
@@ -71,6 +73,7 @@ class Release:
     records: Sequence[RecordSteps] = ()
     taps: tuple[float, ...] = ()
     alone: bool = False
+    scheduled_members: int = 0
 
     def __post_init__(self) -> None:
         if self.records and len(self.records) != len(self.clients):

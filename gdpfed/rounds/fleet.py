@@ -175,7 +175,7 @@ class Fleet(ABC):
         if noise is not None:
             noise.round_ended(order.round_index, sums)
         return [
-            replace(sums.get(each.name) or self._too_few(each), noise_stddev=each.noise_stddev)
+            replace(sums.get(each.name) or self._too_few(order.round_index, each), noise_stddev=each.noise_stddev)
             for each in requests
         ]
 
@@ -224,9 +224,16 @@ class Fleet(ABC):
                 continue
             noise = drawn.get(request.name)
             corrections = self._corrections(noise)
-            others = len(corrections.keys() - set(request.clients.tolist()))
             largest = 0.0 if noise is None else noise.largest_correction / request.clipping_norm
-            parameters = self._parameters(order.round_index, request, Corrections(others, largest))
+            updates = set(request.clients.tolist())
+            parameters = self._parameters_or_why(order.round_index, request, corrections, largest)
+            if isinstance(parameters, str) and corrections.keys() - updates:
+                # So many take back that their colluders could be all who add new noise: only those do who
+                # bring an update themselves.
+                corrections = {client: corrections[client] for client in sorted(corrections.keys() & updates)}
+                parameters = self._parameters_or_why(order.round_index, request, corrections, largest)
+            if isinstance(parameters, str):
+                continue
             each = PreparedSum.of(request, parameters, order)
             prepared.append(replace(each, noise=noise, corrections=corrections))
         return prepared
@@ -258,11 +265,23 @@ class Fleet(ABC):
         """How many clients a sum is of, at least."""
         return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
 
-    def _too_few(self, request: SumRequest) -> ClientSum:
+    def _too_few(self, round_index: int, request: SumRequest) -> ClientSum:
         least = self.secagg.minimum_cohort
         reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
+        if len(request.clients) >= self._least(request):
+            reason = str(self._parameters_or_why(round_index, request, {}, 0.0))
         then = "it is charged, and not summed" if len(request.clients) else "nobody is asked"
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
+
+    def _parameters_or_why(
+        self, round_index: int, request: SumRequest, corrections: Collection[int], largest: float
+    ) -> SumParameters | str:
+        """The parameters of a sum; why there are none, as where its updates less D and c add no noise."""
+        others = len(set(corrections).difference(request.clients.tolist()))
+        try:
+            return self._parameters(round_index, request, Corrections(others, largest))
+        except ValueError as error:
+            return str(error)
 
     def _parameters(
         self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
@@ -280,6 +299,7 @@ class Fleet(ABC):
             clipping_norm=request.clipping_norm,
             noise_multiplier=request.noise_multiplier * (hypot(1.0, *request.taps) if in_clear else 1.0),
             corrections=NO_CORRECTIONS if in_clear else corrections,
+            most_members=request.scheduled_members if self.secagg.signs else 0,
         )
 
 

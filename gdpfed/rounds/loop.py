@@ -150,10 +150,11 @@ class RoundLoop:
                 return []
             draw = cache(partial(self._cohorts, index + 1, present))
             requests = norm_factor.asked(self.method.requests_ahead(start, index + 1, draw))
+            requests = self._scheduled(requests, index + 1)
             return ledger.expect(index + 1, draw(), requests) if requests else []
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
-            charged = ledger.charge(index, norm_factor.asked(requests))
+            charged = ledger.charge(index, self._scheduled(norm_factor.asked(requests), index))
             asked = self.fleet.sum_updates(order, charged, upcoming=upcoming, noise=noise, memory=memory)
             pairs = zip(norm_factor.taken(asked), charged, strict=True)
             summed = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
@@ -202,7 +203,7 @@ class RoundLoop:
         """Return the clients that are drawn for a round and can be reached.
 
         A client that cannot be reached is not charged, and a turn that it misses is moved as far as the plan
-        lets it. Under fixed_size sampling it counts all the same: the accounting of the others wants cohorts
+        lets it; where the server may lie it is lost, since members compare a sum with the schedule. Under fixed_size sampling it counts all the same: the accounting of the others wants cohorts
         of the full size, unless it is about records. Nobody can change what was drawn.
         """
         ledger = self.state.ledger
@@ -212,7 +213,8 @@ class RoundLoop:
         cohorts = ledger.with_steps_left(drawn, index)
         if present is not None and not (plan.mechanism.absent_clients_count):
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
-            cohorts = ledger.with_moved_turns(cohorts, index, present)
+            if not self.fleet.secagg.signs:
+                cohorts = ledger.with_moved_turns(cohorts, index, present)
         cohorts = without_small_sums(plan, self.fleet.secagg, cohorts)
         for cohort in cohorts:
             cohort.flags.writeable = False
@@ -220,6 +222,20 @@ class RoundLoop:
 
     def _present(self, index: int) -> frozenset[int] | None:
         return present_for_a_round(self.method.plan, self.fleet, index, self.files.path)
+
+    def _scheduled(self, requests: Sequence[SumRequest], index: int) -> list[SumRequest]:
+        """Return the requests of a round with the number of members that the plan's schedule has in each.
+
+        What is no request is left as it is, for the ledger to refuse.
+        """
+        plan = self.method.plan
+        members = plan.mechanism.scheduled_members
+        return [
+            replace(each, scheduled_members=members(plan.groups, each, index))
+            if type(each) is SumRequest
+            else each
+            for each in requests
+        ]
 
     def _reachable(self, present: frozenset[int] | None) -> list[int]:
         """How many clients of every group are present."""

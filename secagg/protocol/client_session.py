@@ -118,6 +118,11 @@ class ClientSession:
         return self._state.corrects
 
     @property
+    def updates(self) -> frozenset[int]:
+        """The members that bring an update and new noise, by their numbers; none before `accept_shares`."""
+        return frozenset(self._state.contributors).difference(self._state.correctors)
+
+    @property
     def parameters(self) -> SumParameters:
         """The sum's public numbers; LocalProtocolError before `advertise`."""
         return self._state.sum_parameters

@@ -339,7 +339,7 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
     stddev = parameters.noise_multiplier * parameters.clipping_norm
     least = terms.owed_noise(round_index) if once is None else noise_of(terms.paid_once(once))
     dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
-    corrupt = ceil(terms.corrupt_tolerance * parameters.num_updates)
+    corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
     if stddev < least * (1 - ROUNDING):
         return f"noise of standard deviation {stddev:.6g} is below {least:.6g}"
     if parameters.dropout_tolerance > dropouts:

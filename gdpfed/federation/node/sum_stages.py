@@ -27,6 +27,7 @@ from gdpfed.federation.node.noise_shares import (
     take_back,
     taken_back,
 )
+from gdpfed.federation.node.schedule_checks import check_schedule
 from gdpfed.federation.node.sessions import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
 from gdpfed.federation.node.signing import accept_roster
 from secagg import LocalProtocolError, RemoteProtocolError, SumParameters
@@ -90,6 +91,9 @@ def mask(request: StageRequest, node: Node) -> bytes:
         num_contributors, parameters = session.accept_shares(request.data), session.parameters
         correction = Correction.of(request.correction, request.round_of_run.index)
         own, turns = node.settings.budgets, correction.turns
+        if own:
+            feared = node.settings.policy.corrupt_fraction
+            check_schedule(own, request.round_of_run, parameters, session.updates, feared)
         if session.corrects:
             if own and turns:
                 take_back(own, request.round_of_run, parameters, turns)

@@ -117,6 +117,7 @@ def terms_of_clients(
     if first_round == plan.num_rounds:
         return {}
     told = told_with_terms(run.config)
+    groups = plan.groups if secagg.signs else ()
     terms: dict[int, Offer] = {}
     for index, group in enumerate(plan.groups):
         of_group = partial(
@@ -131,6 +132,9 @@ def terms_of_clients(
             task=run.order.task.digest,
             announced=run.order.announced,
         )
+        # Only members that know each other can compare a sum with a schedule.
+        if groups and (schedule := plan.mechanism.schedule(index, groups)):
+            of_group = partial(of_group, schedule=schedule.to_text())
         members = joined.budgets.keys() & set(group.clients)
         if plan.mechanism.keeps_turns:
             terms |= {client: Offer(of_group(client=client), told) for client in members}

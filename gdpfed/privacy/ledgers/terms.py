@@ -68,7 +68,7 @@ class Terms(ABC):
         first_round: the round, from 0, from which on this client is among those sampled from.
         sums_hidden: whether the server sees sums alone.
         dropout_tolerance: largest fraction of a cohort that may vanish from a sum.
-        corrupt_tolerance: fraction of a cohort whose noise is not relied on.
+        corrupt_tolerance: fraction of all members whose noise is not relied on; a member knows its own.
         task: names what is trained, so that a round of another task is refused.
         announced: names what clients were told before the plan was made; empty where nothing was.
         held_out: what a record pays for that is never trained on, once, after the last round; or nothing.
@@ -82,6 +82,8 @@ class Terms(ABC):
     """Whom the charges of this mechanism are about."""
     pays_by_turn: ClassVar[bool] = False
     """Whether a client pays for the rounds alone that it takes part in."""
+    unsaid: ClassVar[tuple[str, ...]] = ()
+    """Entries of a mechanism's own that are left out where they are empty, as `UNSAID` are."""
 
     run: str
     group: int
@@ -259,7 +261,7 @@ class Terms(ABC):
                 value = json.dumps([charge.to_dict() for charge in value]) if value else ""
             elif is_dataclass(value) and not isinstance(value, type):
                 value = json.dumps(asdict(value))
-            if value or field.name not in (*UNSAID, *PAID_ONCE):
+            if value or field.name not in (*UNSAID, *self.unsaid, *PAID_ONCE):
                 scalars[field.name] = value
         return scalars
 
@@ -273,6 +275,7 @@ class Terms(ABC):
         made = TERMS.get(str(scalars.get(MECHANISM)))
         values = (
             dict.fromkeys(UNSAID, "")
+            | dict.fromkeys(made.unsaid, "")
             | dict.fromkeys(PAID_ONCE, "[]")
             | {key: each for key, each in scalars.items() if key != MECHANISM}
         )
@@ -327,9 +330,7 @@ def terms_of(
     """Return the terms of one group of a plan; where each client has its own, those of `client`.
 
     Args:
-        plan: what is promised.
-        group_index: m.
-        run: its name.
+        plan, group_index, run: what is promised, m, and the run's name.
         dropout_tolerance, corrupt_tolerance: of its sums.
         client, seed: whose terms they are, None where all of a group have the same; of the run.
         said: further attributes of `Terms`.

@@ -28,8 +28,9 @@ from gdpfed.privacy.events import Sampling
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
+from gdpfed.privacy.mechanisms.turn_schedule import DealtTurns, TurnSchedule
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.release import ROUNDING
+from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.privacy.sampling.laws import ClientIds
 
 
@@ -65,17 +66,18 @@ class ScheduledSums(Mechanism):
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn."""
-        period, width = self._pattern(m, group)
-        whole, rest = _dealt(len(group.clients), period)
-        places = []
-        for step in range(round_index * width, (round_index + 1) * width):
-            phase = step % period
-            places.append(np.arange(phase, whole, period))
-            places.append(whole + np.arange(-(-phase * rest // period), -(-(phase + 1) * rest // period)))
-        chosen = np.concatenate(places)
-        if isinstance(group.clients, range):
-            return np.sort(group.clients.start + group.clients.step * chosen)
-        return np.sort(np.asarray(group.clients, dtype=np.int64)[chosen])
+        return DealtTurns(group.clients, *self._pattern(m, group)).due(round_index)
+
+    def schedule(self, m: int, groups: Sequence[GroupPlan]) -> TurnSchedule:
+        summed = enumerate(groups) if self.one_sum else [(m, groups[m])]
+        return TurnSchedule(
+            tuple(DealtTurns(each.clients, *self._pattern(number, each)) for number, each in summed)
+        )
+
+    def scheduled_members(self, groups: Sequence[GroupPlan], request: Release, round_index: int) -> int:
+        first = request.clients[:1].tolist()
+        m = 0 if self.one_sum else next((m for m, each in enumerate(groups) if first[0] in each.clients), 0)
+        return self.schedule(m, groups).members(round_index, self.taps_of(m))
 
     def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
         """Return how many turns each client should have had by the end of a round, int64[n].
@@ -86,7 +88,7 @@ class ScheduledSums(Mechanism):
         last n mod P clients are spread evenly over the phases. Below 1 / T most phases come after the run.
         """
         period, width = self._pattern(m, group)
-        whole, rest = _dealt(len(group.clients), period)
+        whole, rest = DealtTurns(group.clients, period, width).dealt
         phases = np.append(np.arange(whole) % period, np.arange(rest) * period // max(1, rest))
         return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
@@ -196,16 +198,22 @@ class ScheduledTerms(Terms):
     Attributes:
         most_turns: k.
         separation: b, so many rounds lie between two turns, at least.
+        schedule: whose turn each round is, as `TurnSchedule.to_text` says it; empty where the server may move
+            turns, since no member could tell a client that it has made up from one of them.
     """
 
     kind: ClassVar[str] = "scheduled_sums"
     pays_by_turn: ClassVar[bool] = True
+    unsaid: ClassVar[tuple[str, ...]] = ("schedule",)
 
     most_turns: int
     separation: int
+    schedule: str = ""
 
     def _check(self) -> None:
         super()._check()
+        if self.schedule:
+            TurnSchedule.from_text(self.schedule)
         if len(self.charges) != 1 or not isinstance(self.charges[0].event, CorrelatedGaussian):
             raise PrivacyError("the terms about turns have another charge than one stream of sums")
         if self.charges[0].count != 1 or not self.event.is_noisy:
@@ -285,11 +293,6 @@ class ScheduledTerms(Terms):
             f"{most:g} of {self.num_rounds} rounds, at least {self.separation} apart, with noise of "
             f"{event.noise_stddev / event.clipping_norm:.4g} norms, of which later rounds take parts back"
         )
-
-
-def _dealt(clients: int, period: int) -> tuple[int, int]:
-    """How many clients fill all phases alike, and how many are left to be spread over them."""
-    return clients - clients % period, clients % period
 
 
 def _num_rounds(group: GroupPlan) -> int:

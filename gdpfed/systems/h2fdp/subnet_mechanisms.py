@@ -141,8 +141,8 @@ def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
     """How many times its planned noise the sum of s devices carries, if all of them answer.
 
     1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
-    sqrt(s / (s - D - c)) where they share it, and up to D may drop out and c collude. Noise for dropouts
-    that is taken out again once they have answered (`secagg.noise_levels`) counts for nothing.
+    sqrt(s / (s - D - max(1, c))) where they share it: up to D may drop out, c collude, and one knows the
+    share that it added itself. Noise for dropouts that is taken out again once they have answered (`secagg.noise_levels`) counts for nothing.
     """
     if trust == "trusted":
         return 1.0
@@ -157,7 +157,7 @@ def _shared_factor(secagg: SecAggConfig, size: int) -> float:
         secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
     )
     dropouts = 0 if parameters.noise_levels else parameters.dropout_tolerance
-    return math.sqrt(size / (size - dropouts - parameters.corrupt_tolerance))
+    return math.sqrt(size / (size - dropouts - parameters.known_shares))
 
 
 def mean_noise(

@@ -182,19 +182,19 @@ def test_nothing_is_taken_back_in_a_sum_without_all_its_new_noise(owner):
         check_correction(owner.settings.budgets, at(1), less)
     with pytest.raises(BudgetRefusedError, match="noise of standard deviation"):
         take_back(owner.settings.budgets, at(1), less, [0])
-    # Members without an update do not make more dropouts, or fewer corrupt members, tolerable.
+    # Members without an update do not make more dropouts tolerable, and may all the same be corrupt.
     wary = replace(TERMS, run="wary", dropout_tolerance=0.1, corrupt_tolerance=0.2)
     with locked_ledger(next(iter(owner.settings.budgets.values())).ledger) as file:
         file.ledger.begin(wary, epsilons=[2.0], delta=PLAN.delta)
         file.ledger.charge("wary", 0)
         file.save()
     for odd, match in (
-        (replace(SUM, dropout_tolerance=2, corrupt_tolerance=2), "2 dropouts is above 1"),
-        (replace(SUM, corrupt_tolerance=1), "1 corrupt members is below 2"),
+        (replace(SUM, dropout_tolerance=2, corrupt_tolerance=3), "2 dropouts is above 1"),
+        (replace(SUM, corrupt_tolerance=2), "2 corrupt members is below 3"),
     ):
         with pytest.raises(BudgetRefusedError, match=match):
             take_back(owner.settings.budgets, at(1, "wary"), odd, [0])
-    take_back(owner.settings.budgets, at(1, "wary"), replace(SUM, corrupt_tolerance=2), [0])
+    take_back(owner.settings.budgets, at(1, "wary"), replace(SUM, corrupt_tolerance=3), [0])
 
 
 def test_other_parts_than_those_of_the_terms_are_refused_at_the_turn(owner):

@@ -1,0 +1,79 @@
+"""Compare the members of a signed sum with the schedule of turns that this node has agreed to.
+
+Noise that a sum takes back uncovers what it was added to, unless as much new noise takes its place that nobody
+knows who could see both. New noise comes from members with an update alone. So a node has to know, by itself,
+that these are clients whose turn it is, and that the sum counts for known the noise of as many as may collude
+among all the members that the schedule has (docs/privacy.md has the proof).
+"""
+
+from collections.abc import Collection
+from math import ceil
+
+from gdpfed.clients.messages import RoundOfRun
+from gdpfed.federation.node.budget import BudgetRefusedError, places_of
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.own_budget import Budgets
+from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledTerms
+from gdpfed.privacy.mechanisms.turn_schedule import TurnSchedule
+from secagg import SumParameters
+
+
+def check_schedule(
+    budgets: Budgets,
+    round_of_run: RoundOfRun,
+    parameters: SumParameters,
+    updates: Collection[int],
+    corrupt_fraction: float,
+) -> None:
+    """Refuse a signed sum of a run with turns whose members are not those of the schedule.
+
+    Args:
+        budgets: of the node, with its ledger.
+        round_of_run: what the sum is part of.
+        parameters: what all members have signed.
+        updates: the clients that bring an update, as all members have signed.
+        corrupt_fraction: the share of corrupt members that the node's operator fears.
+
+    Raises:
+        BudgetRefusedError: the terms have no schedule, an update comes from a client whose turn it is not, or
+            too few of the members that the schedule has are taken for corrupt.
+        LedgerError: the ledger cannot be relied on.
+    """
+    if not parameters.signs:
+        return
+    with locked_ledger(*places_of(budgets)) as file:
+        terms = file.ledger.terms(round_of_run.run)
+    if not isinstance(terms, ScheduledTerms) or terms.once_in(round_of_run.index):
+        return
+    broken = _broken(terms, round_of_run.index, parameters, updates, corrupt_fraction)
+    if broken:
+        raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
+
+
+def _broken(
+    terms: ScheduledTerms,
+    round_index: int,
+    parameters: SumParameters,
+    updates: Collection[int],
+    corrupt_fraction: float,
+) -> str:
+    if not terms.schedule:
+        return "no schedule of turns was agreed to, by which the members of a signed sum could be told"
+    schedule = TurnSchedule.from_text(terms.schedule)
+    strangers = sorted(set(updates) - schedule.due(round_index))
+    if strangers:
+        return f"client {strangers[0]} is to bring an update in round {round_index}, which is not its turn"
+    members = max(parameters.num_clients, schedule.members(round_index, terms.noise_taps))
+    needed = corrupt_of(terms, corrupt_fraction, members)
+    if parameters.known_shares < needed:
+        return (
+            f"noise that counts without the shares of {parameters.known_shares} members is for fewer than "
+            f"{needed} of the {members} that the schedule has"
+        )
+    return ""
+
+
+def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
+    """How many of so many members a node takes for corrupt: by the terms, by its operator, at least itself."""
+    return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

@@ -1,0 +1,118 @@
+"""The turns of all clients of a sum: dealt out before a run, by public numbers alone, and told to nodes.
+
+So a node knows of any round who may bring an update, and how many members its sum can have. It needs no word
+of the server for that when the round comes.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.sampling.laws import ClientIds
+
+MOST_CLIENTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class DealtTurns:
+    """The turns of one group: the j-th client has phase j mod P, and its turns where w steps a round reach it.
+
+    Attributes:
+        clients: their ids, in the order of the group.
+        period: P.
+        width: w; w / P is the rate of turns in lowest terms.
+    """
+
+    clients: Sequence[int]
+    period: int
+    width: int
+
+    def due(self, round_index: int) -> ClientIds:
+        """Return the ids (int64, ascending) of those whose turn a round is.
+
+        The last n mod P clients, which do not fill all phases alike, are spread evenly over them.
+        """
+        whole, rest = self.dealt
+        places = []
+        for step in range(round_index * self.width, (round_index + 1) * self.width):
+            phase = step % self.period
+            first, last = (-(-each * rest // self.period) for each in (phase, phase + 1))
+            places += [np.arange(phase, whole, self.period), whole + np.arange(first, last)]
+        chosen = np.concatenate(places)
+        if isinstance(self.clients, range):
+            return np.sort(self.clients.start + self.clients.step * chosen)
+        return np.sort(np.asarray(self.clients, dtype=np.int64)[chosen])
+
+    @property
+    def dealt(self) -> tuple[int, int]:
+        """How many clients fill all phases alike, and how many are left to be spread over them."""
+        rest = len(self.clients) % self.period
+        return len(self.clients) - rest, rest
+
+
+@dataclass(frozen=True)
+class TurnSchedule:
+    """The turns of all groups whose clients are summed together."""
+
+    groups: tuple[DealtTurns, ...]
+
+    def due(self, round_index: int) -> frozenset[int]:
+        """The clients whose turn a round is; nobody before the first one."""
+        if round_index < 0:
+            return frozenset()
+        return frozenset(client for group in self.groups for client in group.due(round_index).tolist())
+
+    def members(self, round_index: int, taps: Sequence[float]) -> int:
+        """How many members the sum of a round can have: its turns, and those of whose noise it takes back."""
+        lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
+        return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
+
+    def to_text(self) -> str:
+        """The JSON form: of each group P, w and its clients as ranges [first, last, step]."""
+        return json.dumps([[each.period, each.width, _ranges(each.clients)] for each in self.groups])
+
+    @classmethod
+    def from_text(cls, text: str) -> "TurnSchedule":
+        """Read `to_text`.
+
+        Raises PrivacyError: another form, or a client twice.
+        """
+        try:
+            groups = tuple(_group(*each) for each in json.loads(text))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise PrivacyError(f"the terms have no schedule of turns: {error}") from None
+        clients = [client for group in groups for client in group.clients]
+        if len(set(clients)) < len(clients):
+            raise PrivacyError("the terms have a schedule of turns with a client in it twice")
+        return cls(groups)
+
+
+def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
+    numbers = [period, width, *(number for each in ranges for number in each)]
+    if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+        raise ValueError("it holds what is no number of a client or of a round")
+    if not 1 <= width <= period or math.gcd(width, period) > 1:
+        raise ValueError(f"{width} of {period} is no rate of turns in lowest terms")
+    parts = [range(first, last + 1, step) for first, last, step in ranges]
+    if sum(map(len, parts)) > MOST_CLIENTS:
+        raise ValueError(f"it holds more than {MOST_CLIENTS} clients")
+    return DealtTurns(tuple(client for part in parts for client in part), period, width)
+
+
+def _ranges(clients: Sequence[int]) -> list[list[int]]:
+    """Ids in their order, as few ranges [first, last, step] as a walk along them finds."""
+    found: list[list[int]] = []
+    for client in clients:
+        if found and len(found[-1]) == 2 and client > found[-1][1]:
+            found[-1].append(client - found[-1][1])
+            found[-1][1] = client
+        elif found and len(found[-1]) == 3 and client == found[-1][1] + found[-1][2]:
+            found[-1][1] = client
+        else:
+            found.append([int(client), int(client)])
+    return [each if len(each) == 3 else [*each, 1] for each in found]
