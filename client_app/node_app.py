@@ -9,7 +9,7 @@ starts for each message. That loads what its handler needs: only those that trai
 
 from collections.abc import Callable
 from functools import wraps
-from logging import ERROR
+from logging import ERROR, WARNING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -55,6 +55,7 @@ from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
 from gdpfed.federation.node.node_sides import NODE_SIDES
+from gdpfed.federation.node.schedule_checks import trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError, check_settings
@@ -212,6 +213,8 @@ def begin(message: Message, context: Context) -> RecordDict:
         refuse_other_data(settings_of(context), terms.run)
         budget.begin(own, terms)
         keep_data(settings_of(context), terms.run)
+        if trusted := trusted_with(terms):
+            log(WARNING, "%s", trusted)
         _note(context, BEGIN, one_line(terms.run), journal.BEGUN)
     return RecordDict()
 

@@ -140,7 +140,7 @@ def layers_of(options: argparse.Namespace) -> Layers:
     budgets = (BUDGET,) if options.budgets is None else options.budgets
     trusted = getattr(options, "trusted_edges", 0)
     made = Layers.of(
-        *(options.edges, options.nodes, budgets, options.secagg, options.examples),
+        *(options.edges, options.nodes, budgets, options.secagg or CURIOUS, options.examples),
         trusted_edges=trusted,
         unsigned_apps=options.unsigned_apps,
     )

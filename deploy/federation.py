@@ -7,7 +7,7 @@ from math import inf
 
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
-from secagg import CURIOUS
+from secagg import ACTIVE
 
 NODE_KIND, EDGE_CLIENT_KIND = "node", "edge-client"
 EXAMPLES_FILE = "examples.npz"
@@ -72,7 +72,7 @@ class Federation:
     """
 
     nodes: tuple[Node, ...]
-    secagg_mode: str = CURIOUS
+    secagg_mode: str = ACTIVE
     unit: Unit = "client"
     examples: str = EXAMPLES_FILE
     minimum_cohort: int = MINIMUM_COHORT
@@ -103,7 +103,7 @@ class Federation:
         cls,
         num_nodes: int = DEFAULT_NODES,
         budgets: Sequence[float] = DEFAULT_BUDGETS,
-        secagg_mode: str = CURIOUS,
+        secagg_mode: str = ACTIVE,
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":

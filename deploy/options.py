@@ -52,8 +52,8 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--secagg",
         choices=(CURIOUS, ACTIVE),
-        default=CURIOUS,
-        help="what nodes ask of a sum: active withstands a server that lies (default: %(default)s)",
+        help=f"what nodes ask of a sum: active withstands a server that lies (default: {ACTIVE}, and behind "
+        f"edges {CURIOUS})",
     )
     for name, what in (("aversions", "aversion"), ("first-budgets", "first budget, in zCDP,")):
         parser.add_argument(
@@ -100,7 +100,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
     federation = Federation.of(
         options.nodes,
         DEFAULT_BUDGETS if options.budgets is None else options.budgets,
-        options.secagg,
+        options.secagg or ACTIVE,
         options.unit or "client",
         options.examples,
     )

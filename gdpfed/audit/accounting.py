@@ -9,7 +9,7 @@ delta smaller by `DISCRETE_DELTA`; docs/secagg.md has the proof.
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -72,6 +72,11 @@ class SampledSums:
 
 Charges = Sequence[tuple[SampledSums, int]]
 """Releases, and how often each happens, in the order of the rounds."""
+
+
+def less_noise(charges: Charges, part: float) -> Charges:
+    """The same charges with so large a part of their noise."""
+    return [(replace(sums, noise_multiplier=sums.noise_multiplier * part), count) for sums, count in charges]
 
 
 def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:

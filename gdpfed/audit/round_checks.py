@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gdpfed.audit.known_noise import check_known_noise
 from gdpfed.audit.mechanisms.charged_groups import SAME_FIGURE
 from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
@@ -30,6 +31,7 @@ def check_rounds(files: RunFiles) -> Iterator[str]:
     yield from _check_participations(files, rule)
     for record in files.rounds:
         yield from _check_sums(files, record, rule)
+        yield from check_known_noise(files, record)
     yield from check_norms(files)
 
 

@@ -1,9 +1,8 @@
 """The base class of all methods: a plan, the requested sums, and the step.
 
-The round loop knows nothing else of a method. It draws the round's cohorts as the plan says, charges the
-round to the ledger, and calls :meth:`Method.round`, which asks for its sums: all at once (the default) or
-one after the other, each from the model that it is to start from. Every request goes through the ledger,
-which refuses what the plan has not charged.
+The round loop knows nothing else of a method. It draws the cohorts as the plan says, charges the round, and
+calls :meth:`Method.round`, which asks for its sums: all at once (the default) or one after the other, from a
+model each. Every request goes through the ledger, which refuses what the plan has not charged.
 """
 
 from abc import ABC, abstractmethod
@@ -69,9 +68,9 @@ class ClientSum:
         failure: why there is none, in one line.
         upload_bytes: what a client sent for it, in bytes a coordinate.
         noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
-        groups: whose cohorts it was asked of.
-        members: the ids of those clients.
-        share_stddev: the standard deviation of the noise that each of them added; 0 where the server did.
+        groups, members: whose cohorts it was asked of, and the ids of those clients.
+        share_stddev: the standard deviation of each one's noise in it; 0 where the server adds the noise.
+        asked: how many members it had where they share the noise, those without an update included.
         taken_back: who took noise back in it, and of which earlier round: pairs.
     """
 
@@ -84,6 +83,7 @@ class ClientSum:
     groups: tuple[int, ...] = ()
     members: Sequence[int] = ()
     share_stddev: float = 0.0
+    asked: int = 0
     taken_back: Sequence[tuple[int, int]] = ()
 
 

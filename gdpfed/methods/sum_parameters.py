@@ -63,9 +63,7 @@ def sum_parameters(
     return replace(parameters, modulus_bits=_modulus_bits(secagg, parameters))
 
 
-def _graph(
-    secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int
-) -> tuple[int, int, int]:
+def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
     """k, t, and how many corrupt members a sparse graph withstands; k = 0 is the complete graph.
 
     Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no

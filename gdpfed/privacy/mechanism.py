@@ -177,7 +177,7 @@ class Mechanism(ABC):
         return group.expected_cohort_size
 
     def schedule(self, m: int, groups: Sequence[GroupPlan]) -> "TurnSchedule | None":
-        """Return the turns of all clients that are summed with those of a group; None where nobody has any."""
+        """Return the turns of all clients that are summed with a group's; None where nobody has any."""
         del m, groups
         return None
 

@@ -12,6 +12,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_lines import inference_line, inference_lines, large_delta_lines, vote_lines
+from gdpfed.report.trust_lines import lying_server_lines
 
 ADJACENCY_IN_WORDS = {
     "zero_out": "had sent nothing but noise in every round",
@@ -96,7 +97,11 @@ class ClientReport(MechanismReport):
             return [SERVER_MAY_SEE, NOT_COVERED]
         secagg = subject.config.secagg
         if secagg.mode == "curious":
-            return [SERVER_FOLLOWS, NOT_COVERED]
+            return [
+                SERVER_FOLLOWS,
+                *(f"* {line}" for line in lying_server_lines(subject.plan, subject.config)),
+                NOT_COVERED,
+            ]
         return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
 
     def table(self, method: Method) -> Table:
@@ -264,8 +269,8 @@ def against_whom(plan: PrivacyPlan) -> str:
     """Say in one sentence whom the one epsilon holds against."""
     if plan.sums_hidden:
         return (
-            "Epsilon holds against everyone: the public, members of the same sums, and the server, whether "
-            "they know who takes part when or not."
+            "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "
+            "the protocol, whether they know who takes part when or not."
         )
     return (
         "Epsilon holds against everyone but the server, whether they know who takes part when or not. The "

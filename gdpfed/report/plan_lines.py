@@ -9,6 +9,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta
 from gdpfed.privacy.sampling.cohorts import skipped_fractions
 from gdpfed.report.mechanism_reports import report_of
+from gdpfed.report.trust_lines import trust_lines
 from gdpfed.rounds.vote import VoteResult
 
 PROOFS = {
@@ -133,12 +134,13 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Lines for a large delta, clients chosen by their data, sums that a twentieth of rounds go without."""
+    """Lines for a large delta, clients chosen by their data, who is trusted, rounds without sums."""
     minimum_cohort = config.secagg.minimum_cohort
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
         yield from report_of(plan).warnings(plan)
+        yield from trust_lines(plan, config)
     skipped = skipped_fractions(plan, minimum_cohort)
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:

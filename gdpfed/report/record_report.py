@@ -83,8 +83,8 @@ class RecordReport(MechanismReport):
             *lines,
             "",
             "Batches were drawn on the clients, unknown to everybody else, so the same figures hold against "
-            f"the server and the other clients. Accounted with {plan.accountant}; `gdpfed audit` computes "
-            "the figures a second time.",
+            f"the server{_of_others(plan)}. Accounted with {plan.accountant}; `gdpfed audit` computes the "
+            "figures a second time.",
             *([_at_several(_parties(plan))] if _parties(plan) > 1 else []),
             *inference_lines(plan, subject.charged_rounds),
             "",
@@ -189,6 +189,16 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
             variance += size * steps * (weight * noise) ** 2
             learnt += size * steps * weight
     return math.sqrt(variance) / learnt if learnt else math.inf
+
+
+def _of_others(plan: PrivacyPlan) -> str:
+    """Why the other clients learn no more: noise that they have added themselves is not counted."""
+    if plan.works != ("gradient_sum",) or not plan.sums_hidden:
+        return " and the other clients"
+    return (
+        " and the other clients: each of them knows its own share of a sum's noise, and the noise was sized "
+        "without it"
+    )
 
 
 def _parties(plan: PrivacyPlan) -> int:

@@ -175,7 +175,9 @@ class Fleet(ABC):
         if noise is not None:
             noise.round_ended(order.round_index, sums)
         return [
-            replace(sums.get(each.name) or self._too_few(order.round_index, each), noise_stddev=each.noise_stddev)
+            replace(
+                sums.get(each.name) or self._too_few(order.round_index, each), noise_stddev=each.noise_stddev
+            )
             for each in requests
         ]
 

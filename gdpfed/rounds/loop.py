@@ -203,8 +203,9 @@ class RoundLoop:
         """Return the clients that are drawn for a round and can be reached.
 
         A client that cannot be reached is not charged, and a turn that it misses is moved as far as the plan
-        lets it; where the server may lie it is lost, since members compare a sum with the schedule. Under fixed_size sampling it counts all the same: the accounting of the others wants cohorts
-        of the full size, unless it is about records. Nobody can change what was drawn.
+        lets it; where the server may lie it is lost, since members compare a sum with the schedule. Under
+        fixed_size sampling it counts all the same: the accounting of the others wants cohorts of the full
+        size, unless it is about records. Nobody can change what was drawn.
         """
         ledger = self.state.ledger
         plan = ledger.plan
@@ -248,6 +249,7 @@ class RoundLoop:
         self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]
     ) -> RoundLogEntry:
         taken_back = [[(client, turn + 1) for client, turn in each.taken_back] for each in outcome.sums]
+        shares = [(each.asked, each.share_stddev) for each in outcome.sums]
         return RoundLogEntry(
             round=index + 1,
             accuracy=evaluation.accuracy,
@@ -266,5 +268,6 @@ class RoundLoop:
             noted=outcome.noted,
             turns=self.state.ledger.turns_in(index),
             taken_back=taken_back if any(taken_back) else [],
+            noise_shares=shares if any(share for _, share in shares) else [],
             **outcome.norms,
         )

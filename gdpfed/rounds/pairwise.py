@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import (
+    Encoding,
     ImplausibleSum,
     RemoteProtocolError,
     Roster,
@@ -103,6 +104,12 @@ class RunningSum:
         except (ThresholdNotMet, RemoteProtocolError) as error:
             self.failure = str(error)
 
+    def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
+        """The standard deviation of what is in the sum of a member's noise, without the parts taken out."""
+        if encoding.levels is None or not self.parameters.noise_levels:
+            return self.parameters.client_noise_stddev(num_contributors)
+        return encoding.grid * float(encoding.levels.variance(level)) ** 0.5
+
     def outcome(self) -> ClientSum:
         """What came of it."""
         name = self.prepared.name
@@ -129,7 +136,8 @@ class RunningSum:
             num_survivors,
             upload_bytes=self.parameters.upload_bytes_per_coordinate,
             members=tuple(sorted(result.survivors)),
-            share_stddev=self.parameters.client_noise_stddev(result.num_contributors),
+            share_stddev=self._share_in(encoding, result.num_contributors, level),
+            asked=self.parameters.num_clients,
             taken_back=[(client, turn) for client, turns in corrections.items() for turn in turns],
         )
 

@@ -25,6 +25,8 @@ class RoundLogEntry:
         turns: the clients of every group whose turn it was; empty where a sample is drawn.
         taken_back: of every requested sum, pairs of a client that took noise back in it and the round, from
             1, in whose sum it had added it; empty where nobody did.
+        noise_shares: of every requested sum, how many members it had, those without an update included, and
+            the standard deviation of each survivor's noise in it; empty where no client adds any.
         survivors: clients in every requested sum; 0 where there was none.
         failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
         spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
@@ -59,6 +61,7 @@ class RoundLogEntry:
     noted: dict[str, float] = field(default_factory=dict)
     turns: list[list[int]] = field(default_factory=list)
     taken_back: list[list[tuple[int, int]]] = field(default_factory=list)
+    noise_shares: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -89,7 +92,7 @@ class RoundLogEntry:
             del values["metrics"]
         if self.clipping_norm is None:
             del values["clipping_norm"], values["fraction_within"]
-        for name in ("noted", "turns", "taken_back"):
+        for name in ("noted", "turns", "taken_back", "noise_shares"):
             if not values[name]:
                 del values[name]
         return json.dumps(versioned(values), allow_nan=False)

@@ -132,7 +132,10 @@ def test_a_corrector_adds_no_noise_and_an_answer_of_the_other_kind_is_refused():
         ({"mode": "off"}, "masked sums"),
         ({"correction_multiplier": math.inf}, "use 0 or more"),
         ({"corrupt_tolerance": 5}, "leave none to add noise"),
-        ({"dropout_tolerance": 0, "corrupt_tolerance": 6, "threshold": 6}, "threshold 6 with 6 corrupt members"),
+        (
+            {"dropout_tolerance": 0, "corrupt_tolerance": 6, "threshold": 6},
+            "threshold 6 with 6 corrupt members",
+        ),
     ],
 )
 def test_parameters_that_are_impossible(changes, match):

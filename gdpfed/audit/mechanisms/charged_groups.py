@@ -30,8 +30,11 @@ class ChargedGroups(AuditRule):
         """Whether the server sees updates without noise."""
 
     @abstractmethod
-    def cost(self, index: int, rounds: int) -> float:
-        """Epsilon of a client of a group, against those who know that it took part in so many rounds."""
+    def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
+        """Epsilon of a client of a group, against those who know that it took part in so many rounds.
+
+        `noise_left`: the part of the planned noise that they do not know.
+        """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
         """The same against the server."""

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gdpfed.audit.accounting import charges_of, first_rounds, parties_in
+from gdpfed.audit.accounting import charges_of, first_rounds, less_noise, parties_in
+from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.charged_groups import AGREES_WITHIN, SAME_FIGURE, ChargedGroups
 from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
 
@@ -37,8 +38,9 @@ class StepsRule(ChargedGroups):
         """At how many clients one person may be a record, as the plan says."""
         return int(self.records(index).get("parties", 1))
 
-    def cost(self, index: int, rounds: int) -> float:
-        return self.figure(first_rounds(self.plan["groups"][index]["charges"], rounds))
+    def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
+        paid = first_rounds(self.plan["groups"][index]["charges"], rounds)
+        return self.figure(less_noise(paid, noise_left))
 
     def groups(self) -> Iterator[GroupAudit]:
         for index in range(len(self.plan["groups"])):
@@ -60,7 +62,7 @@ class StepsRule(ChargedGroups):
             spent=self.figure(first_rounds(saved, files.ledger["charged_rounds"]), at_most=budget),
             recorded=or_infinite(files.rounds[-1]["spent_epsilon"][index]) if is_recorded else None,
             against_server=math.inf if self.in_clear and most else cost,
-            against_members=cost,
+            against_members=self.figure(less_noise(first_rounds(saved, most), part_left(files, index))),
             most_rounds=most,
             records=RecordAudit(
                 number=number,

@@ -15,7 +15,9 @@ from gdpfed.audit.accounting import (
     composed_epsilon,
     epsilon_against_server,
     event_in,
+    less_noise,
 )
+from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 from gdpfed.audit.rules import ROUNDING, Cohorts, GroupAudit, or_infinite
@@ -32,11 +34,12 @@ class SampledSumsRule(ChargedGroups):
     def in_clear(self) -> bool:
         return not self.plan["sums_hidden"]
 
-    def cost(self, index: int, rounds: int) -> float:
-        """Return the cost of so many rounds, each taken for one of the least noise."""
+    def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
+        """Return the cost of so many rounds, each taken for one of the least noise, and a part of that."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
-        return epsilon_against_server([*self.voted, (least, rounds)], self.plan["delta"])
+        paid = less_noise([(least, rounds)], noise_left)
+        return epsilon_against_server([*self.voted, *paid], self.plan["delta"])
 
     def groups(self) -> Iterator[GroupAudit]:
         rounds, ledger = self.files.rounds, self.files.ledger
@@ -50,7 +53,7 @@ class SampledSumsRule(ChargedGroups):
                 spent=self.figure(charges_of(ledger["charges"][index]), at_most=budget),
                 recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
                 against_server=self.cost_to_server(index, most),
-                against_members=self.cost(index, most),
+                against_members=self.cost(index, most, part_left(self.files, index)),
                 most_rounds=most,
             )
 

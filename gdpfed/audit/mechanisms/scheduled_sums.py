@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gdpfed.audit.accounting import Charges, SampledSums, epsilon_against_server
+from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.sampled_sums import SumEntry
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, MostSpent, or_infinite
@@ -47,10 +48,15 @@ class ScheduledSumsRule(AuditRule):
                 spent=self._epsilon(index, self._densest(index, charged), charged),
                 recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
                 against_server=self._seen(most.epsilon),
-                against_members=most.epsilon,
+                against_members=self._members_cost(index, most, charged),
                 most_rounds=max(map(len, self._taken[index].values()), default=0),
                 most_spent=most,
             )
+
+    def _members_cost(self, index: int, most: MostSpent, charged: int) -> float:
+        """What the dearest client has paid, under the least noise that members of its sums did not know."""
+        turns = [turn - 1 for turn in most.rounds]
+        return self._epsilon(index, turns, charged, part_left(self.files, index))
 
     def check_plan(self) -> Iterator[str]:
         plan, privacy = self.plan, self.files.config["privacy"]
@@ -254,8 +260,11 @@ class ScheduledSumsRule(AuditRule):
         """The same against the server, which sees single updates unless sums are hidden."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
-    def _epsilon(self, index: int, turns: Sequence[int], rounds: int | None = None) -> float:
-        group, sigma = self.plan["groups"][index], self.plan["groups"][index]["noise_multiplier"]
+    def _epsilon(
+        self, index: int, turns: Sequence[int], rounds: int | None = None, noise_left: float = 1.0
+    ) -> float:
+        group = self.plan["groups"][index]
+        sigma = group["noise_multiplier"] * noise_left
         rounds = self.plan["num_rounds"] if rounds is None else rounds
         cost = as_one_sum(_taps(group), sigma, self.plan["adjacency"], turns, rounds)
         return epsilon_against_server([*self.voted, *cost], self.plan["delta"])

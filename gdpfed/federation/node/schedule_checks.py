@@ -1,8 +1,8 @@
 """Compare the members of a signed sum with the schedule of turns that this node has agreed to.
 
-Noise that a sum takes back uncovers what it was added to, unless as much new noise takes its place that nobody
-knows who could see both. New noise comes from members with an update alone. So a node has to know, by itself,
-that these are clients whose turn it is, and that the sum counts for known the noise of as many as may collude
+Noise that a sum takes back uncovers what it was added to, unless new noise takes its place that those who see
+both do not know. New noise comes from members with an update alone. So a node has to know, by itself, that
+these are clients whose turn it is, and that the sum does not rely on the noise of as many as may collude
 among all the members that the schedule has (docs/privacy.md has the proof).
 """
 
@@ -12,6 +12,7 @@ from math import ceil
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledTerms
@@ -51,6 +52,20 @@ def check_schedule(
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
 
 
+def trusted_with(terms: Terms) -> str:
+    """Say that a run relies on the server's word about who else is in its sums; "" if it does not."""
+    if (
+        not any(tap > 0 for tap in terms.noise_taps)
+        or getattr(terms, "schedule", "")
+        or not terms.sums_hidden
+    ):
+        return ""
+    return (
+        f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies leaves "
+        f"nothing of it, and this node trusts it not to; start the node with {MODE_KEY}=active otherwise"
+    )
+
+
 def _broken(
     terms: ScheduledTerms,
     round_index: int,
@@ -75,5 +90,5 @@ def _broken(
 
 
 def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
-    """How many of so many members a node takes for corrupt: by the terms, by its operator, at least itself."""
+    """How many of so many members a node takes for corrupt, by the terms and by its operator; at least 1."""
     return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

@@ -34,7 +34,9 @@ from gdpfed.record_steps import Once
 
 special = late_import("scipy.special")
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Terms of version 1 have no schedule of turns."""
 MOST_FREE = 100
 """Runs that are open and have cost nothing."""
 
@@ -256,8 +258,9 @@ class ClientLedger:
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("it is no mapping of version and runs")
-        if data["version"] != FORMAT_VERSION:
-            raise PrivacyError(f"it has version {data['version']!r}; this program reads {FORMAT_VERSION}")
+        if data["version"] not in READ_VERSIONS:
+            readable = " and ".join(map(str, READ_VERSIONS))
+            raise PrivacyError(f"it has version {data['version']!r}; this program reads {readable}")
         if not isinstance(data["runs"], list):
             raise PrivacyError("its runs are no list")
         ledger = cls()

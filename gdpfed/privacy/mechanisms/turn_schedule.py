@@ -20,7 +20,7 @@ MOST_CLIENTS = 1_000_000
 
 @dataclass(frozen=True)
 class DealtTurns:
-    """The turns of one group: the j-th client has phase j mod P, and its turns where w steps a round reach it.
+    """The turns of one group: the j-th client has phase j mod P, and its turn when steps reach it, w a round.
 
     Attributes:
         clients: their ids, in the order of the group.

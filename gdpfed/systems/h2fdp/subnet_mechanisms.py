@@ -142,7 +142,8 @@ def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
 
     1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
     sqrt(s / (s - D - max(1, c))) where they share it: up to D may drop out, c collude, and one knows the
-    share that it added itself. Noise for dropouts that is taken out again once they have answered (`secagg.noise_levels`) counts for nothing.
+    share that it added itself. Noise for dropouts that is taken out again once they have answered
+    (`secagg.noise_levels`) counts for nothing.
     """
     if trust == "trusted":
         return 1.0

@@ -1,0 +1,58 @@
+"""What is left of a sum's noise for members of it, who know what they have added themselves.
+
+A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
+behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those
+without an update included, as large a part may collude as the configuration tolerates.
+"""
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from gdpfed.audit.run_files import RunFiles
+
+
+def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
+    """Each sum of a round whose noise its members have added: its number, s sqrt(r - c), and what it owes."""
+    tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
+    for number, (members, share) in enumerate(record.get("noise_shares", ())):
+        survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
+        if not survivors or not owed:
+            continue
+        known = max(1, math.ceil(tolerated * members))
+        yield number, share * math.sqrt(max(0, survivors - known)), owed
+
+
+def part_left(files: RunFiles, index: int) -> float:
+    """The least part of the planned noise that members had before them in a sum of a group; 1 at most."""
+    parts = [
+        left / owed
+        for record in files.rounds
+        for number, left, owed in sums_with_shares(files, record)
+        if index in record["groups_in_sums"][number]
+    ]
+    return min(1.0, *parts) if parts and min(parts) < 1 - LEAST_SHORT else 1.0
+
+
+LEAST_SHORT = 1e-6
+"""Between the noise that is planned and the grid on which it is drawn there is rounding."""
+
+
+def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
+    """Check that a round's sums have the planned noise without what their members know of it."""
+    if not files.plan["private"]:
+        return
+    logged = len(record.get("noise_shares", ()))
+    # Of a subnet its devices add the noise, or an edge does, where the log of another run tells.
+    at_edges = any("trust" in group for group in files.plan["groups"])
+    shared = files.plan["sums_hidden"] and not at_edges and any(each > 0 for each in record["noise_stddevs"])
+    if shared and any(record["survivors"]) and logged != len(record["noise_stddevs"]):
+        yield f"round {record['round']} does not say what noise the members of its sums have added"
+        return
+    for number, left, owed in sums_with_shares(files, record):
+        if left < owed * (1 - LEAST_SHORT):
+            yield (
+                f"round {record['round']} leaves members of sum {number}, who know their own noise, "
+                f"{left:.6g} of the {owed:.6g} that was planned"
+            )

@@ -1,0 +1,44 @@
+"""What a plan costs, or leaves open, because others see its sums: a line each."""
+
+from collections.abc import Iterator
+from math import ceil, floor
+
+from conf.schema import Config
+from gdpfed.privacy.plan import PrivacyPlan
+
+FEW_MEMBERS = 20
+"""In sums of fewer a line says what it costs that every member knows its own share of the noise."""
+OF_WHAT_MEMBERS_ADD = frozenset({"update", "gradient_sum", "convex_steps", "window_steps"})
+
+
+def trust_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """Lines about members that know their own noise, and about a server that lies."""
+    if plan.private and plan.sums_hidden:
+        yield from own_share_lines(plan, config)
+        yield from lying_server_lines(plan, config)
+
+
+def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """One line where sums have few members: one share being known, (n - D) / (n - D - 1) of the variance."""
+    if plan.mechanism.adds_own_noise or not set(plan.works) & OF_WHAT_MEMBERS_ADD:
+        return
+    cohorts = [group.expected_cohort_size for group in plan.groups]
+    members = round(sum(cohorts) if plan.one_sum else min(cohorts))
+    members = max(members, config.secagg.minimum_cohort)
+    left = members - floor(config.secagg.dropout_tolerance * members)
+    if members < FEW_MEMBERS and ceil(config.secagg.corrupt_tolerance * members) <= 1 < left:
+        yield (
+            f"every member of a sum knows its own share of the noise, so noise is sized without one of them: "
+            f"in sums of {members} that is {100 / (left - 1):.3g} % more variance, and less with more members"
+        )
+
+
+def lying_server_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """One line where a server that lies could have noise taken back by itself, and no client would know."""
+    taps = any(tap > 0 for m in range(len(plan.groups)) for tap in plan.mechanism.taps_of(m))
+    if taps and not config.secagg.signs:
+        yield (
+            "epsilon assumes a server that follows the protocol: under secagg.mode=curious one that lies can "
+            "have noise taken back in sums of members that it made up, and nothing is left of it; "
+            "secagg.mode=active withstands that"
+        )
