@@ -330,6 +330,62 @@ DEFENCES = (
         "rounds/test_noise_streams.py::test_a_run_goes_on_and_takes_back_what_the_process_before_has_added",
         (("gdpfed/rounds/noise_streams.py", "os.urandom(KEY_BYTES)", "bytes(KEY_BYTES)"),),
     ),
+    Defence(
+        "own-share-known",
+        "privacy/test_own_share.py::test_whoever_drops_out_the_noise_that_others_do_not_know_is_the_plans",
+        (
+            (
+                "secagg/protocol/parameters.py",
+                "self.corrupt_tolerance if self.mode == OFF else max(1, self.corrupt_tolerance)",
+                "self.corrupt_tolerance",
+            ),
+        ),
+    ),
+    Defence(
+        "own-share-audited",
+        "privacy/test_own_share.py::test_a_run_whose_members_know_too_much_is_found_with_what_it_cost",
+        (("gdpfed/audit/known_noise.py", "known = max(1, math.ceil(tolerated * members))", "known = 0"),),
+    ),
+    Defence(
+        "noise-asked-back-by-colluders",
+        "federation/node/test_noise_asked_back.py::"
+        "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
+        (
+            (
+                "secagg/protocol/policy.py",
+                "            or self._shares_broken(parameters)\n",
+                "",
+            ),
+            (
+                "gdpfed/federation/node/budget.py",
+                "ceil(terms.corrupt_tolerance * parameters.num_clients)",
+                "0",
+            ),
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "            check_schedule(own,",
+                "            (lambda *_: 0)(own,",
+            ),
+        ),
+    ),
+    Defence(
+        "noise-asked-back-out-of-turn",
+        "federation/node/test_noise_asked_back.py::test_a_sum_that_the_schedule_does_not_have_is_refused"
+        "[another's turn]",
+        (("gdpfed/federation/node/schedule_checks.py", "    if strangers:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "noise-asked-back-of-few",
+        "federation/node/test_noise_asked_back.py::test_a_sum_that_the_schedule_does_not_have_is_refused"
+        "[members held back]",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "max(parameters.num_clients, schedule.members(round_index, terms.noise_taps))",
+                "parameters.num_clients",
+            ),
+        ),
+    ),
 )
 
 

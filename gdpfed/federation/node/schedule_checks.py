@@ -54,15 +54,12 @@ def check_schedule(
 
 def trusted_with(terms: Terms) -> str:
     """Say that a run relies on the server's word about who else is in its sums; "" if it does not."""
-    if (
-        not any(tap > 0 for tap in terms.noise_taps)
-        or getattr(terms, "schedule", "")
-        or not terms.sums_hidden
-    ):
+    taken_back = terms.sums_hidden and any(tap > 0 for tap in terms.noise_taps)
+    if not taken_back or getattr(terms, "schedule", ""):
         return ""
     return (
-        f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies leaves "
-        f"nothing of it, and this node trusts it not to; start the node with {MODE_KEY}=active otherwise"
+        f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies "
+        f"leaves nothing of it, and this node trusts it; start the node with {MODE_KEY}=active otherwise"
     )
 
 

@@ -1,0 +1,214 @@
+"""A server that asks members of an honest sum for their noise alone: what each kind of node lets it have.
+
+Round 0 is over, and the clients with even numbers have added noise to its sum. In round 1 the server asks
+them for what they take back, in a sum whose other members are its own: made up, or colluders with a turn.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
+from gdpfed.clients.update import gaussian_noise
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.federation.node.noise_shares import new_share
+from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
+from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
+from gdpfed.methods import make_method
+from gdpfed.privacy.ledgers.terms import terms_of
+from secagg import (
+    ClientPolicy,
+    ClientSession,
+    RemoteProtocolError,
+    Roster,
+    ServerSession,
+    keystream,
+    threshold_for,
+)
+from testing.known_identities import identity_of, keys_of, node_settings, write_files
+from testing.secagg_sums import make_parameters
+
+CLIENTS, DIMENSION = 15, 2_000
+PLAN = make_method(
+    load(
+        [
+            *("dataset=digits", f"dataset.num_clients={CLIENTS}", "method=dp_fedavg", "privacy.budgets=[8]"),
+            *("privacy.against=everyone", "run.num_rounds=6", "privacy.sampling_rate=0.5"),
+        ]
+    )
+).plan
+SCHEDULE = PLAN.mechanism.schedule(0, PLAN.groups)
+NORM, STDDEV = PLAN.groups[0].clipping_norm, PLAN.groups[0].noise_stddev
+VICTIMS = tuple(sorted(SCHEDULE.due(0)))
+NEXT = tuple(sorted(SCHEDULE.due(1)))
+COLLUDERS = NEXT[:3]
+
+
+def terms(*, told=True, corrupt=0.2):
+    said = {"schedule": SCHEDULE.to_text()} if told else {}
+    return terms_of(PLAN, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=corrupt, **said)
+
+
+def sum_of(members, correctors, *, mode="active", corrupt=0, **changes):
+    return make_parameters(
+        members,
+        mode=mode,
+        dimension=DIMENSION,
+        threshold=threshold_for(members, 0.5, corrupt=max(corrupt, -(-members // 5)), mode=mode),
+        dropout_tolerance=0,
+        corrupt_tolerance=corrupt,
+        clipping_norm=NORM,
+        noise_multiplier=STDDEV / NORM,
+        num_correctors=correctors,
+        correction_multiplier=STDDEV / NORM,
+        **changes,
+    )
+
+
+@dataclass
+class Attack:
+    """Nodes that have had their turn in round 0, and a server with members of its own."""
+
+    nodes: dict[int, Node]
+    noise: dict[int, np.ndarray]
+    roster: Roster
+
+    @classmethod
+    def after_round_0(cls, folder, *, mode, own_terms, fears=0.2):
+        roster_folder = write_files(folder / "roster", keys_of(CLIENTS))
+        honest = sum_of(len(VICTIMS), 0, mode=mode, corrupt=2)
+        nodes, noise = {}, {}
+        for client in VICTIMS:
+            own = {"partition-id": client, "epsilon": 50.0, "delta": 1e-3, "minimum-cohort": 3}
+            own |= {"ledger": str(folder / f"{client}.json"), "secagg-mode": mode, "corrupt-fraction": fears}
+            node = Node(NodeSettings(own | node_settings(roster_folder, client)), {}, "1")
+            with locked_ledger(folder / f"{client}.json") as file:
+                file.ledger.begin(own_terms, epsilons=[50.0], delta=1e-3)
+                file.ledger.charge("run", 0)
+                file.save()
+            share = new_share(node, RoundOfRun("run", 0), honest, len(VICTIMS), own_terms.noise_taps)
+            nodes[client] = node
+            drawn = gaussian_noise(DIMENSION, share.stddev, keystream(share.key), device="cpu")
+            noise[client] = drawn.numpy()
+        return cls(nodes, noise, Roster(keys_of(CLIENTS)))
+
+    def noise_left(self, parameters, own, *, tap):
+        """What is left of round 0's noise, in that of the plan, once all nodes have sent what they take back.
+
+        Members of the server's own add zeros, and noise that it knows.
+        """
+        signs = parameters.mode == "active"
+        members, lenient = [*self.nodes, *own], ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.9)
+        server = ServerSession(
+            parameters, members, self.roster if signs else None, correctors=tuple(self.nodes)
+        )
+        mine = {
+            member: ClientSession(member, lenient, identity=identity_of(member), roster=self.roster)
+            if signs
+            else ClientSession(member, lenient)
+            for member in own
+        }
+        known = np.zeros(DIMENSION, np.uint32)
+        while not server.done:
+            stage = str(server.stage)
+            if stage == "mask":
+                server.bind(bytes(32))
+            for member, data in server.requests().items():
+                if member in self.nodes:
+                    back = {TURNS: [0], CONTEXT: bytes(32)}
+                    asked = StageRequest(data, RoundOfRun("run", 1), correction=back)
+                    answer = answer_stage(stage, lambda asked=asked: asked, self.nodes[member])
+                elif stage == "mask":
+                    count = mine[member].accept_shares(data)
+                    flat = 1.01 * parameters.client_noise_stddev(count) * (1 - 2 * (np.arange(DIMENSION) % 2))
+                    steps = mine[member].encoding().encode_noise(flat)
+                    known += steps.astype(np.uint32)
+                    answer = mine[member].mask(np.zeros(DIMENSION, np.int64), bytes(32), noise=steps)
+                else:
+                    answer = getattr(mine[member], stage)(data)
+                server.receive(member, answer)
+            server.close_stage()
+        found = server.result()
+        encoding = parameters.encoding(found.num_contributors)
+        taken = encoding.decode((found.total - known) & np.uint32(2**parameters.modulus_bits - 1))
+        return float(np.std(sum(self.noise.values()) + taken / tap)) / STDDEV
+
+
+def test_in_curious_mode_a_server_that_lies_leaves_nothing_and_the_node_says_that_it_trusts_it(tmp_path):
+    """The limit that plan and documents state: where members may be made up no check of one node can help."""
+    agreed = terms(told=False, corrupt=0.0)
+    attack = Attack.after_round_0(tmp_path, mode="curious", own_terms=agreed, fears=0.0)
+    own = tuple(range(1_000, 1_005))
+    parameters = sum_of(len(VICTIMS) + len(own), len(VICTIMS), mode="curious")
+    assert attack.noise_left(parameters, own, tap=agreed.noise_taps[0]) < 1e-3
+    assert "leaves nothing of it, and this node trusts it" in trusted_with(agreed)
+    assert trusted_with(terms()) == ""
+
+
+def test_a_node_that_wants_signatures_takes_no_noise_back_among_members_that_were_made_up(tmp_path):
+    attack = Attack.after_round_0(tmp_path, mode="active", own_terms=terms())
+    own = tuple(range(1_000, 1_005))
+    parameters = sum_of(len(VICTIMS) + len(own), len(VICTIMS), mode="curious")
+    with pytest.raises(RemoteProtocolError, match="mode curious is less than active"):
+        attack.noise_left(parameters, own, tap=1.0)
+
+
+@pytest.mark.parametrize(
+    ("fears", "tolerated", "match"),
+    [
+        (0.2, 0.0, "without the shares of 1 members is for fewer than 3"),
+        (0.0, 0.2, "1 corrupt members is below 3"),
+        # Against more colluders than anybody has spoken of nothing is promised.
+        (0.0, 0.0, None),
+    ],
+    ids=["the operator's word", "the terms", "nobody fears any"],
+)
+def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, fears, tolerated, match):
+    """Signed and real members, t > c and 2 t > n + c: c counts all of them, and may be all with an update."""
+    agreed = terms(corrupt=tolerated)
+    attack = Attack.after_round_0(tmp_path, mode="active", own_terms=agreed, fears=fears)
+    parameters = sum_of(len(VICTIMS) + len(COLLUDERS), len(VICTIMS), corrupt=0 if match is None else 1)
+    if match is None:
+        assert attack.noise_left(parameters, COLLUDERS, tap=agreed.noise_taps[0]) < 1e-3
+        return
+    with pytest.raises((RemoteProtocolError, BudgetRefusedError), match=match):
+        attack.noise_left(parameters, COLLUDERS, tap=agreed.noise_taps[0])
+
+
+def checked(tmp_path, own_terms, parameters, updates, fears=0.2):
+    own = NodeSettings(
+        {"partition-id": 0, "epsilon": 50.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
+    )
+    with locked_ledger(tmp_path / "ledger.json") as file:
+        file.ledger.begin(own_terms, epsilons=[50.0], delta=1e-3)
+        file.save()
+    check_schedule(own.budgets, RoundOfRun("run", 1), parameters, updates, fears)
+
+
+def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
+    assert sorted(VICTIMS + NEXT) == list(range(CLIENTS)) == list(range(SCHEDULE.members(1, (0.5,))))
+    checked(tmp_path, terms(), sum_of(CLIENTS, len(VICTIMS), corrupt=3), NEXT)
+
+
+@pytest.mark.parametrize(
+    ("told", "members", "corrupt", "updates", "match"),
+    [
+        (False, CLIENTS, 3, NEXT, "no schedule of turns was agreed to"),
+        (True, CLIENTS, 3, (*NEXT[1:], VICTIMS[0]), f"client {VICTIMS[0]} is to bring an update in round 1"),
+        # The server says that the honest ones are away, and so counts fewer colluders.
+        (True, 8, 2, NEXT[:5], "without the shares of 2 members is for fewer than 3 of the 15"),
+    ],
+    ids=["no schedule", "another's turn", "members held back"],
+)
+def test_a_sum_that_the_schedule_does_not_have_is_refused(tmp_path, told, members, corrupt, updates, match):
+    parameters = sum_of(members, members - len(updates), corrupt=corrupt)
+    with pytest.raises(BudgetRefusedError, match=match):
+        checked(tmp_path, terms(told=told), parameters, updates)
+
+
+def test_no_schedule_is_asked_for_where_nobody_signs(tmp_path):
+    checked(tmp_path, terms(told=False), sum_of(CLIENTS, 8, mode="curious", corrupt=3), NEXT)
