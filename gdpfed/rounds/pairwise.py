@@ -5,6 +5,7 @@ while the sums of the round before are masked and unmasked: two exchanges a roun
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ class RunningSum:
         """The standard deviation of what is in the sum of a member's noise, without the parts taken out."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
-        return encoding.grid * float(encoding.levels.variance(level)) ** 0.5
+        return encoding.grid * math.sqrt(encoding.levels.variance(level))
 
     def outcome(self) -> ClientSum:
         """What came of it."""

@@ -7,6 +7,7 @@ import json
 from contextlib import nullcontext, suppress
 from math import ceil, erfc, exp, floor, sqrt
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ MEMBERS = [3, 4, 6, 9, 15, 40, 72]
 @pytest.mark.parametrize("mode", ["curious", "active"])
 def test_whoever_drops_out_the_noise_that_others_do_not_know_is_the_plans(mode, members, lost, tolerated):
     secagg = SecAggConfig(mode=mode, dropout_tolerance=lost, corrupt_tolerance=tolerated)
-    numbers = {"label": "", "dimension": 5, "clipping_norm": 2.0, "noise_multiplier": 1.5}
+    numbers: dict[str, Any] = {"label": "", "dimension": 5, "clipping_norm": 2.0, "noise_multiplier": 1.5}
     for correctors in (0, members // 2):
         known = max(1, ceil(tolerated * (members + correctors)))
         back = Corrections(correctors, 0.5 if correctors else 0.0)
@@ -72,7 +73,7 @@ def test_whoever_drops_out_the_noise_that_others_do_not_know_is_the_plans(mode, 
 
 
 def test_in_clear_nobody_knows_any_of_the_noise():
-    numbers = {"label": "", "dimension": 5, "clipping_norm": 2.0, "noise_multiplier": 1.5}
+    numbers: dict[str, Any] = {"label": "", "dimension": 5, "clipping_norm": 2.0, "noise_multiplier": 1.5}
     parameters = sum_parameters(SecAggConfig(mode="off", dropout_tolerance=0.0), num_clients=3, **numbers)
     assert parameters.client_noise_stddev(3) * sqrt(3) == pytest.approx(3.0)
 

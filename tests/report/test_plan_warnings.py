@@ -22,7 +22,7 @@ def lines(*overrides, minimum=3):
     """All but that on who takes part."""
     config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
     warnings = plan_warnings(make_method(config).plan, config)
-    return [each for each in warnings if not each.startswith("which clients there are")]
+    return [each for each in warnings if not each.startswith(("which clients there are", "every member"))]
 
 
 def test_clients_that_their_data_chooses_are_named():
@@ -108,3 +108,19 @@ def test_a_budget_under_which_nothing_is_learnt_is_named():
     (line,) = said(0.0001)
     assert line.startswith("a budget of 0.0001 asks for noise in every coordinate of ")
     assert said(1) == []
+
+
+def test_what_it_costs_that_a_member_knows_its_own_noise_is_said_where_few_share_it():
+    def said(*overrides):
+        config = load(["dataset=digits", "method=dp_fedavg", *overrides])
+        warned = plan_warnings(make_method(config).plan, config)
+        return [each for each in warned if each.startswith(("every member", "epsilon assumes a server"))]
+
+    few = ("dataset.num_clients=6", "privacy.sampling_rate=1.0", "privacy.against=outsiders")
+    (line,) = said(*few)
+    assert "in sums of 6 that is 20 % more variance" in line
+    assert said(*few, "secagg=off") == said("dataset.num_clients=100", "privacy.against=outsiders") == []
+    turns = ("dataset.num_clients=100", "privacy.against=everyone", "privacy.noise_taps=1")
+    (line,) = said(*turns)
+    assert "nothing is left of it; secagg.mode=active withstands that" in line
+    assert said(*turns, "secagg.mode=active", "secagg.identities=first_seen") == []

@@ -55,7 +55,7 @@ def check_schedule(
 def trusted_with(terms: Terms) -> str:
     """Say that a run relies on the server's word about who else is in its sums; "" if it does not."""
     taken_back = terms.sums_hidden and any(tap > 0 for tap in terms.noise_taps)
-    if not taken_back or getattr(terms, "schedule", ""):
+    if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
     return (
         f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies "

@@ -4,22 +4,26 @@ Round 0 is over, and the clients with even numbers have added noise to its sum. 
 them for what they take back, in a sum whose other members are its own: made up, or colluders with a turn.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from conf.load import load
 from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
-from gdpfed.clients.update import gaussian_noise
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import new_share
 from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
+from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
 from secagg import (
     ClientPolicy,
     ClientSession,
@@ -41,7 +45,7 @@ PLAN = make_method(
         ]
     )
 ).plan
-SCHEDULE = PLAN.mechanism.schedule(0, PLAN.groups)
+SCHEDULE = PLAN.made_by(ScheduledSums).schedule(0, PLAN.groups)
 NORM, STDDEV = PLAN.groups[0].clipping_norm, PLAN.groups[0].noise_stddev
 VICTIMS = tuple(sorted(SCHEDULE.due(0)))
 NEXT = tuple(sorted(SCHEDULE.due(1)))
@@ -49,7 +53,7 @@ COLLUDERS = NEXT[:3]
 
 
 def terms(*, told=True, corrupt=0.2):
-    said = {"schedule": SCHEDULE.to_text()} if told else {}
+    said: dict[str, Any] = {"schedule": SCHEDULE.to_text()} if told else {}
     return terms_of(PLAN, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=corrupt, **said)
 
 
@@ -92,7 +96,7 @@ class Attack:
                 file.save()
             share = new_share(node, RoundOfRun("run", 0), honest, len(VICTIMS), own_terms.noise_taps)
             nodes[client] = node
-            drawn = gaussian_noise(DIMENSION, share.stddev, keystream(share.key), device="cpu")
+            drawn = gaussian_noise(DIMENSION, share.stddev, keystream(share.key), device=torch.device("cpu"))
             noise[client] = drawn.numpy()
         return cls(nodes, noise, Roster(keys_of(CLIENTS)))
 
@@ -121,7 +125,7 @@ class Attack:
                 if member in self.nodes:
                     back = {TURNS: [0], CONTEXT: bytes(32)}
                     asked = StageRequest(data, RoundOfRun("run", 1), correction=back)
-                    answer = answer_stage(stage, lambda asked=asked: asked, self.nodes[member])
+                    answer = answer_stage(stage, partial(replace, asked), self.nodes[member])
                 elif stage == "mask":
                     count = mine[member].accept_shares(data)
                     flat = 1.01 * parameters.client_noise_stddev(count) * (1 - 2 * (np.arange(DIMENSION) % 2))
