@@ -4,11 +4,11 @@ One federation of separate processes with TLS and node keys, as `make deploy-loc
 same model with the same nodes three times, one after the other in this one call. The first round of each is
 left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
 without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
-them a federation whose nodes have one, as by default, trains once with keys agreed ahead. With --brief only
-this one and Flower's SecAgg+ by Flower's own command are measured, with --warm this one and Flower's SecAgg+
-by forks of our warm process, which need less memory.
+them federations whose nodes have one, in mode active as by default and in mode curious, train once with keys
+agreed ahead. With --brief only these and Flower's SecAgg+ by Flower's own command are measured, with --warm
+these and Flower's SecAgg+ by forks of our warm process, which need less memory, and with --modes these alone.
 
-    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief | --warm] [OVERRIDE ...]
+    python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief | --warm | --modes] [OVERRIDE ...]
 """
 
 import os
@@ -30,6 +30,7 @@ from deploy.warm import OFF, WARM_VARIABLE
 from gdpfed.errors import RunError
 from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.round_log import read_rounds
+from secagg import ACTIVE, CURIOUS
 
 SECAGG_PLUS_APP = Path(__file__).parent / "secagg_plus_app"
 # What nodes allow all runs together; each of them takes a small part.
@@ -100,8 +101,9 @@ def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
     """Measure all three in one federation without guards; `brief`: only Flower's."""
-    # Nobody has signed Flower's app.
-    described = replace(Federation.of(nodes, (NODE_BUDGET,)), unguarded=True, unsigned_apps=True)
+    # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
+    federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
+    described = replace(federation_of, unguarded=True, unsigned_apps=True)
     with LoopbackFederation(described) as federation:
         each = (
             partial(training, federation, overrides, "two exchanges, keys agreed ahead", "true"),
@@ -112,26 +114,31 @@ def contenders(
         return harness.measure([partial(with_cost, run, federation, processes) for run in chosen])
 
 
-def guarded(nodes: int, overrides: Sequence[str]) -> list[Measured]:
+def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
     """Measure a training whose nodes have guards."""
-    with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,))) as federation:
-        run = partial(training, federation, overrides, "two exchanges, keys agreed ahead, guards", "true")
+    count = {ACTIVE: "three", CURIOUS: "two"}[mode]
+    with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,), mode)) as federation:
+        name = f"{count} exchanges, mode {mode}, keys agreed ahead, guards"
+        run = partial(training, federation, overrides, name, "true")
         return harness.measure([partial(with_cost, run, federation, WARM)])
 
 
 def main() -> None:
     """Measure and show the table."""
-    options = harness.read_options(__doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False)
+    options = harness.read_options(
+        __doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False, modes=False
+    )
     overrides = [*ONE_GROUP, *options.overrides, f"run.num_rounds={options.rounds}"]
-    measured = guarded(options.nodes, overrides)
+    measured = [row for mode in (ACTIVE, CURIOUS) for row in guarded(options.nodes, overrides, mode)]
     brief, both = options.brief or options.warm, (("", WARM), (OFF, "Flower's command"))
-    for said, processes in both[:1] if options.warm else both[options.brief :]:
+    chosen = () if options.modes else both[:1] if options.warm else both[options.brief :]
+    for said, processes in chosen:
         os.environ[WARM_VARIABLE] = said
         measured += contenders(options.nodes, options.rounds, overrides, processes, brief)
     title = f"{options.nodes} nodes, median of {options.rounds - 1} rounds (least, most)"
     headings = (
         *("messages are handled in", "processor seconds a message", "MB a node"),
-        *("seconds a steady round", "times Flower's SecAgg+"),
+        *("seconds a steady round", "times mode curious" if options.modes else "times Flower's SecAgg+"),
     )
     harness.publish([harness.comparison(title, measured, lambda _: measured[-1], *headings)], options.write)
 

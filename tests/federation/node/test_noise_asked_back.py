@@ -87,7 +87,12 @@ class Attack:
         honest = sum_of(len(VICTIMS), 0, mode=mode, corrupt=2)
         nodes, noise = {}, {}
         for client in VICTIMS:
-            own = {"partition-id": client, "epsilon": 50.0, "delta": 1e-3, "minimum-cohort": 3}
+            own: dict[str, Any] = {
+                "partition-id": client,
+                "epsilon": 50.0,
+                "delta": 1e-3,
+                "minimum-cohort": 3,
+            }
             own |= {"ledger": str(folder / f"{client}.json"), "secagg-mode": mode, "corrupt-fraction": fears}
             node = Node(NodeSettings(own | node_settings(roster_folder, client)), {}, "1")
             with locked_ledger(folder / f"{client}.json") as file:
