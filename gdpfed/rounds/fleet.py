@@ -163,7 +163,12 @@ class Fleet(ABC):
             prepared = [replace(each, kept=kept) for each in self._prepared(order, wave, drawn)]
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
-                if noise is not None and each_sum.name in drawn and self._is_masked(each_sum):
+                if (
+                    noise is not None
+                    and each_sum.name in drawn
+                    and self.secagg.hides_updates
+                    and not each_sum.at_edge
+                ):
                     noise.asked(each_sum.name, tuple(each_sum.clients), _largest_share(each_sum.parameters))
             ahead: list[PreparedSum] = []
             if self.prepares_ahead and wave is waves[-1]:
@@ -230,8 +235,7 @@ class Fleet(ABC):
             updates = set(request.clients.tolist())
             parameters = self._parameters_or_why(order.round_index, request, corrections, largest)
             if isinstance(parameters, str) and corrections.keys() - updates:
-                # So many take back that their colluders could be all who add new noise: only those do who
-                # bring an update themselves.
+                # Colluders could be all who add new noise: only those take back who bring an update, too.
                 corrections = {client: corrections[client] for client in sorted(corrections.keys() & updates)}
                 parameters = self._parameters_or_why(order.round_index, request, corrections, largest)
             if isinstance(parameters, str):
@@ -259,10 +263,6 @@ class Fleet(ABC):
         """Those of some clients that can be reached now."""
         return clients
 
-    def _is_masked(self, prepared: PreparedSum) -> bool:
-        """Whether clients add the noise of a sum."""
-        return self.secagg.hides_updates and not prepared.at_edge
-
     def _least(self, request: SumRequest) -> int:
         """How many clients a sum is of, at least."""
         return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
@@ -279,9 +279,9 @@ class Fleet(ABC):
         self, round_index: int, request: SumRequest, corrections: Collection[int], largest: float
     ) -> SumParameters | str:
         """The parameters of a sum; why there are none, as where its updates less D and c add no noise."""
-        others = len(set(corrections).difference(request.clients.tolist()))
+        others = Corrections(len(set(corrections).difference(request.clients.tolist())), largest)
         try:
-            return self._parameters(round_index, request, Corrections(others, largest))
+            return self._parameters(round_index, request, others)
         except ValueError as error:
             return str(error)
 

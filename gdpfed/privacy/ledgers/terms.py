@@ -330,8 +330,7 @@ def terms_of(
     """Return the terms of one group of a plan; where each client has its own, those of `client`.
 
     Args:
-        plan, group_index, run: what is promised, m, and the run's name.
-        dropout_tolerance, corrupt_tolerance: of its sums.
+        plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.
         client, seed: whose terms they are, None where all of a group have the same; of the run.
         said: further attributes of `Terms`.
     """
