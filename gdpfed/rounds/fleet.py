@@ -163,12 +163,7 @@ class Fleet(ABC):
             prepared = [replace(each, kept=kept) for each in self._prepared(order, wave, drawn)]
             for each_sum in prepared:
                 paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
-                if (
-                    noise is not None
-                    and each_sum.name in drawn
-                    and self.secagg.hides_updates
-                    and not each_sum.at_edge
-                ):
+                if noise is not None and each_sum.name in drawn and self.secagg.hides_updates:
                     noise.asked(each_sum.name, tuple(each_sum.clients), _largest_share(each_sum.parameters))
             ahead: list[PreparedSum] = []
             if self.prepares_ahead and wave is waves[-1]:
