@@ -21,13 +21,18 @@ TOLD = {
     "off": "how many are in it, though not who",
 }
 AGAINST_EVERYONE = (
-    "Epsilon holds against everyone: the public, members of the same sums, and the server, whether they know "
-    "who takes part when or not."
+    "Epsilon holds against everyone: the public, members of the same sums, and a server that follows the "
+    "protocol, whether they know who takes part when or not."
 )
 AGAINST_ALL_BUT_SERVER = (
     "Epsilon holds against everyone but the server, whether they know who takes part when or not. The server "
     "is trusted: secure aggregation is off, so it sees single updates and adds the noise."
 )
+OF_OTHERS = {
+    False: " and the other clients",
+    True: " and the other clients: each of them knows its own share of a sum's noise, and the noise was "
+    "sized without it",
+}
 NO_BOUND = "no bound"
 CLIENTS = frozenset({"clients-protected"})
 
@@ -83,6 +88,10 @@ class TurnsCard(MechanismCard):
     """Clients that have turns."""
 
     sections = CLIENTS | {"turns"}
+
+    def holds(self) -> frozenset[str]:
+        takes_back = any(tap > 0 for group in self.plan["groups"] for tap in group["turns"]["taps"])
+        return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
         """The densest turns, which are the most that a client may have had."""
@@ -162,6 +171,7 @@ class StepsCard(MechanismCard):
         clients = "one client" if parties == 1 else f"up to {parties} clients"
         return {
             "record": record,
+            "of_others": OF_OTHERS[self.plan["works"] == ["gradient_sum"] and self.plan["sums_hidden"]],
             "whole": "" if record == "record" else f", with all its rows at {clients},",
             "parties": str(parties),
             "elsewhere": "several clients" if parties == 1 else f"more than {parties} clients",
