@@ -52,6 +52,11 @@ class MostSpent:
     rounds: tuple[int, ...]
     epsilon: float
 
+    @property
+    def turns(self) -> list[int]:
+        """Its turns, the first round being 0."""
+        return [number - 1 for number in self.rounds]
+
 
 @dataclass(frozen=True)
 class GroupAudit:

@@ -48,15 +48,10 @@ class ScheduledSumsRule(AuditRule):
                 spent=self._epsilon(index, self._densest(index, charged), charged),
                 recorded=or_infinite(rounds[-1]["spent_epsilon"][index]) if rounds else None,
                 against_server=self._seen(most.epsilon),
-                against_members=self._members_cost(index, most, charged),
+                against_members=self._epsilon(index, most.turns, charged, part_left(self.files, index)),
                 most_rounds=max(map(len, self._taken[index].values()), default=0),
                 most_spent=most,
             )
-
-    def _members_cost(self, index: int, most: MostSpent, charged: int) -> float:
-        """What the dearest client has paid, under the least noise that members of its sums did not know."""
-        turns = [turn - 1 for turn in most.rounds]
-        return self._epsilon(index, turns, charged, part_left(self.files, index))
 
     def check_plan(self) -> Iterator[str]:
         plan, privacy = self.plan, self.files.config["privacy"]
