@@ -16,12 +16,13 @@ import signal
 import socket
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from logging import ERROR, INFO
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from threading import BoundedSemaphore, Lock
+from time import monotonic
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -52,8 +53,9 @@ from gdpfed.learning.data.source import load_dataset
 
 MOST_RUNS = 64
 """Runs whose state is kept; beyond, that which was heard of least recently is forgotten, as by a restart."""
-MOST_CONNECTIONS = 8
-SILENT_SECONDS = 60.0
+MOST_CONNECTIONS, MOST_WAITING, MOST_STRANGERS = 8, 64, 64
+"""That are heard, that wait to be, and that have not said the token yet."""
+TOKEN_SECONDS, MESSAGE_SECONDS, SILENT_SECONDS = 1.0, 300.0, 60.0
 SOCKET_MODE, TOKEN_MODE = 0o660, 0o640
 NOT_DUMPABLE = 4
 PROGRAM = "gdpfed-guard"
@@ -124,7 +126,11 @@ def _kind(error: Exception) -> str:
 
 
 class GuardServer(ThreadingMixIn, UnixStreamServer):
-    """Reads from several connections at once, so that none keeps the others out by its silence."""
+    """Reads from several connections at once, so that none keeps the others out by its silence.
+
+    Who has not said the token is a stranger. Strangers have a second, and the one that came first makes room
+    for the next beyond :data:`MOST_STRANGERS`: none of them takes a place of those that know the token.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -132,6 +138,9 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
     def __init__(self, path: Path, guard: Guard) -> None:
         self.guard = guard
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
+        self._waiting = BoundedSemaphore(MOST_CONNECTIONS + MOST_WAITING)
+        self._strangers: OrderedDict[int, socket.socket] = OrderedDict()
+        self._strangers_lock = Lock()
         _make_room(path)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         umask = os.umask(0o777 & ~SOCKET_MODE)
@@ -152,16 +161,35 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             raise GuardError("whoever asks this guard is to read the token beside its socket first")
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Wait until a connection is free, then answer in a thread."""
-        self._free.acquire()
+        """Answer in a thread, and hang up on the stranger that came first where there are too many."""
+        with self._strangers_lock:
+            self._strangers[id(request)] = request
+            if len(self._strangers) > MOST_STRANGERS:
+                _, first = self._strangers.popitem(last=False)
+                with suppress(OSError):
+                    first.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the connection."""
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that has ended."""
+        self.is_no_stranger(request)
+        super().shutdown_request(request)
+
+    def is_no_stranger(self, request: socket.socket) -> None:
+        """It has said the token, or has ended."""
+        with self._strangers_lock:
+            self._strangers.pop(id(request), None)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Wait until one of those that know the token may be heard; GuardError where too many wait."""
+        if not self._waiting.acquire(blocking=False):
+            raise GuardError(f"{MOST_WAITING} messages wait for this guard already: ask again later")
         try:
-            super().process_request_thread(request, client_address)
+            with self._free:
+                yield
         finally:
-            self._free.release()
+            self._waiting.release()
 
 
 class _Connection(BaseRequestHandler):
@@ -169,19 +197,31 @@ class _Connection(BaseRequestHandler):
 
     def handle(self) -> None:
         connection: socket.socket = self.request
-        connection.settimeout(SILENT_SECONDS)
+        until = monotonic() + TOKEN_SECONDS
+        connection.settimeout(TOKEN_SECONDS)
         # Nobody is there any more, or says nothing: there is nobody to tell.
         with suppress(OSError):
             if not connection.recv(1, socket.MSG_PEEK):
                 # A probe only looks whether somebody listens.
                 return
             try:
-                self.server.check(exactly(connection, TOKEN_BYTES))
-                answer = (ANSWERED, self.server.guard.answer(receive(connection), receive(connection)))
+                self.server.check(exactly(connection, TOKEN_BYTES, until))
+                self.server.is_no_stranger(connection)
+                with self.server.place():
+                    self._answer(connection)
             except GuardError as error:
-                log(ERROR, "refused: %s", error)
-                answer = (REFUSED, str(error).encode())
-            send(connection, *answer)
+                self._refuse(connection, error)
+
+    def _answer(self, connection: socket.socket) -> None:
+        until = monotonic() + MESSAGE_SECONDS
+        answer = self.server.guard.answer(receive(connection, until), receive(connection, until))
+        connection.settimeout(SILENT_SECONDS)
+        send(connection, ANSWERED, answer)
+
+    def _refuse(self, connection: socket.socket, error: GuardError) -> None:
+        log(ERROR, "refused: %s", error)
+        connection.settimeout(SILENT_SECONDS)
+        send(connection, REFUSED, str(error).encode())
 
 
 def _make_room(path: Path) -> None:

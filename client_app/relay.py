@@ -11,6 +11,7 @@ import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from flwr.app import Context, Message
@@ -79,23 +80,35 @@ def send(connection: socket.socket, *parts: bytes) -> None:
         connection.sendall(part)
 
 
-def receive(connection: socket.socket) -> bytes:
+def receive(connection: socket.socket, until: float | None = None) -> bytes:
     """Return the bytes of a frame.
 
     Memory is taken for what has come, not for what a length promises.
 
-    Raises GuardError: it is too long, or ends early.
+    Args:
+        connection: where they come from.
+        until: the time, of the monotonic clock, at which all of them have come; None: whenever they come.
+
+    Raises:
+        GuardError: it is too long, or ends early.
+        TimeoutError: it has not come in time.
     """
-    length = int.from_bytes(exactly(connection, LENGTH_BYTES))
+    length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
-    return exactly(connection, length)
+    return exactly(connection, length, until)
 
 
-def exactly(connection: socket.socket, length: int) -> bytes:
-    """Return so many bytes; GuardError where they end early."""
+def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:
+    """Return so many bytes; GuardError where they end early, TimeoutError where they come too slowly."""
     data = bytearray()
     while len(data) < length:
+        if until is not None:
+            # A byte now and then is silence, too.
+            left = until - monotonic()
+            if left <= 0:
+                raise TimeoutError
+            connection.settimeout(left)
         piece = connection.recv(min(PIECE_BYTES, length - len(data)))
         if not piece:
             raise GuardError(f"the connection ended after {len(data)} of {length} bytes")

@@ -3,99 +3,296 @@
 A SuperLink serves everything on one port, and takes runs from whoever reaches it: whoever submits a run has
 their code executed on every node. The gate is the port that other hosts get. It forwards the paths of the
 fleet API of the installed Flower, and those only, to a SuperLink that no other host reaches.
+
+It forwards nothing that no key has signed. A key that the SuperLink has not answered yet gets little: small
+messages, a few at once for each address, and a short time. So strangers take nothing of what nodes have.
 """
 
 import argparse
+import asyncio
+import os
+import resource
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import uvicorn
 from flwr.superlink.routers.fleet.router import router as fleet_api
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from deploy.options import address, port
+from deploy.callers import Callers, Patience, PatientServer, whose
+from deploy.node_signatures import UNAUTHORIZED, KnownKeys, signer
+from deploy.options import address, exit_status, port
+from gdpfed.errors import LaunchError
 
 # A SuperNode gives up a question after 30 seconds, and asks again where it is told that nobody answers.
-TIMEOUT_SECONDS = 60.0
-UNAVAILABLE = 503
+TIMEOUT_SECONDS, HEALTH_SECONDS = 60.0, 4.0
+NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNAVAILABLE = 405, 408, 413, 503
+KEEP_ALIVE_SECONDS = 10
 # Of one connection and not of the message; uvicorn and httpx set their own.
 OF_CONNECTIONS = frozenset(
     {"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
     | {"proxy-authenticate", "proxy-authorization", "proxy-connection"}
 )
+CLOSE = {"connection": "close"}
 # Known only to nodes and SuperLinks of one version of Flower.
 PATHS = tuple(sorted({route.path for route in fleet_api.routes if isinstance(route, Route)}))
 
 
-def gate(superlink: str, trusted: ssl.SSLContext) -> Starlette:
-    """Return the app that forwards the fleet API to a SuperLink, and answers its own ``/health``.
+@dataclass(frozen=True)
+class Share:
+    """How much of the gate one asker may have.
+
+    Attributes:
+        at_once: requests that are answered at the same time.
+        body_bytes: of a request. Flower cuts messages into chunks of 5 MiB, and `deploy` into smaller ones.
+        body_seconds: within which they have come; a chunk takes minutes on a poor line.
+        answer_seconds: within which the answer has gone.
+    """
+
+    at_once: int
+    body_bytes: int
+    body_seconds: float
+    answer_seconds: float
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What nodes and strangers may have, and by what connections.
+
+    Attributes:
+        of_key: what each known key has.
+        of_address: what all strangers at one address have together.
+        strangers: requests of all strangers at once.
+        patience: with connections of strangers.
+        end_seconds: that requests have to come to their end once the gate is told to.
+    """
+
+    of_key: Share = Share(32, 16 << 20, 200.0, 600.0)
+    of_address: Share = Share(16, 64 << 10, 10.0, 10.0)
+    strangers: int = 128
+    end_seconds: int = 4
+    patience: Patience = field(default_factory=Patience)
+
+
+class BodyTooLargeError(Exception):
+    """A request has more bytes than its asker may send."""
+
+
+class Gate:
+    """Forwards the fleet API to a SuperLink, and answers ``/health`` by the SuperLink's own.
 
     Args:
         superlink: host and port.
         trusted: by which its certificate is checked.
+        shares: what askers may have.
     """
 
+    def __init__(self, superlink: str, trusted: ssl.SSLContext, shares: Shares | None = None) -> None:
+        self._superlink, self._trusted, self.shares = superlink, trusted, shares or Shares()
+        self.callers, self._known = Callers(self.shares.patience), KnownKeys()
+        self._busy: Counter[Hashable] = Counter()
+        self._strangers = 0
+        # Each route forwards to its own path: what a caller writes into a URL never becomes one.
+        forwarded = [Route(path, _Endpoint(self, path)) for path in PATHS]
+        health = Route("/health", self._healthy)
+        self._app = Starlette(routes=[health, *forwarded], lifespan=self._connected)
+        self._client: httpx.AsyncClient | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, as an ASGI app does."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self.callers.asking(scope["client"]):
+            await self._app(scope, receive, send)
+
+    async def forward(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for a path of the fleet API."""
+        request = Request(scope, receive)
+        if request.method != "POST":
+            await Response(status_code=NOT_ALLOWED, headers={"allow": "POST"})(scope, receive, send)
+            return
+        key = signer(request.headers)
+        if key is None:
+            await Response(status_code=UNAUTHORIZED, headers=CLOSE)(scope, receive, send)
+            return
+        known = key in self._known
+        if known:
+            self.callers.is_known(scope["client"])
+        with self._taken(key if known else None, scope["client"]) as share:
+            if share is None:
+                await Response(status_code=UNAVAILABLE, headers=CLOSE)(scope, receive, send)
+                return
+            await self._exchange(request, path, key, share, send)
+
+    async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
+        """Hand a message on in pieces, so that the gate holds no whole one, and the answer back."""
+        client, answer = self._ready_client, None
+        try:
+            asked = client.build_request(
+                "POST", path, headers=_of_message(request.headers.items()), content=_body(request, share)
+            )
+            answer = await client.send(asked, stream=True)
+        except (httpx.TransportError, ClientDisconnect):
+            status = UNAVAILABLE
+        except TimeoutError:
+            status = TOO_SLOW
+        except BodyTooLargeError:
+            status = TOO_LARGE
+        if answer is None:
+            await Response(status_code=status, headers=CLOSE)(request.scope, request.receive, send)
+            return
+        self._known.learn(key, answer.status_code)
+        response = StreamingResponse(answer.aiter_raw(), answer.status_code)
+        response.raw_headers = [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in _of_message(answer.headers.multi_items())
+        ]
+        try:
+            async with asyncio.timeout(share.answer_seconds):
+                await response(request.scope, request.receive, send)
+        except (TimeoutError, httpx.TransportError):
+            # Half an answer has gone: only an end of the connection says that the rest will not come.
+            self.callers.hang_up_on(request.scope["client"])
+        finally:
+            await answer.aclose()
+
+    @contextmanager
+    def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
+        """What a known key, or a stranger at an address, has for this request; None if all is in use."""
+        asker = whose(peer[0]) if key is None else key
+        share = self.shares.of_address if key is None else self.shares.of_key
+        if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
+            yield None
+            return
+        self._busy[asker] += 1
+        self._strangers += key is None
+        try:
+            yield share
+        finally:
+            self._strangers -= key is None
+            self._busy[asker] -= 1
+            if not self._busy[asker]:
+                del self._busy[asker]
+
+    async def _healthy(self, request: Request) -> Response:
+        """What a node that comes now would get: 503 where the SuperLink does not answer, or all is in use."""
+        with self._taken(None, request.scope["client"]) as share:
+            if share is None:
+                return Response(status_code=UNAVAILABLE)
+            try:
+                answer = await self._ready_client.get("/health", timeout=HEALTH_SECONDS)
+            except httpx.TransportError:
+                return Response(status_code=UNAVAILABLE)
+            return Response(status_code=200 if answer.is_success else UNAVAILABLE)
+
     @asynccontextmanager
-    async def connected(_: Starlette) -> AsyncIterator[dict[str, httpx.AsyncClient]]:
-        url = f"https://{superlink}"
+    async def _connected(self, _: Starlette) -> AsyncIterator[None]:
+        # What strangers and each node may have bounds the connections.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
         async with httpx.AsyncClient(
-            base_url=url, verify=trusted, timeout=TIMEOUT_SECONDS, trust_env=False
+            base_url=f"https://{self._superlink}",
+            verify=self._trusted,
+            timeout=TIMEOUT_SECONDS,
+            limits=limits,
+            trust_env=False,
         ) as client:
-            yield {"client": client}
+            self._client = client
+            yield
 
-    # Each route forwards to its own path: what a caller writes into a URL never becomes one.
-    forwarded = [Route(path, partial(_forward, path), methods=["POST"]) for path in PATHS]
-    return Starlette(routes=[Route("/health", _healthy), *forwarded], lifespan=connected)
+    @property
+    def _ready_client(self) -> httpx.AsyncClient:
+        if self._client is None:
+            raise RuntimeError("the gate has not been started")
+        return self._client
 
 
-async def _healthy(_: Request) -> Response:
-    return Response()
+class _Endpoint:
+    """One path of the fleet API, as a route takes it."""
+
+    def __init__(self, gate: Gate, path: str) -> None:
+        self._gate, self._path = gate, path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gate.forward(self._path, scope, receive, send)
 
 
-async def _forward(path: str, request: Request) -> Response:
-    """Hand a message on in pieces, so that the gate holds no whole one; 503 where no SuperLink answers."""
-    client: httpx.AsyncClient = request.state.client
-    headers = _of_message(request.headers.items())
-    try:
-        asked = client.build_request("POST", path, headers=headers, content=request.stream())
-        answer = await client.send(asked, stream=True)
-    except (httpx.TransportError, ClientDisconnect):
-        return Response(status_code=UNAVAILABLE)
-    response = StreamingResponse(
-        answer.aiter_raw(), answer.status_code, background=BackgroundTask(answer.aclose)
-    )
-    response.raw_headers = [
-        (name.encode("latin-1"), value.encode("latin-1"))
-        for name, value in _of_message(answer.headers.multi_items())
-    ]
-    return response
+async def _body(request: Request, share: Share) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body.
+
+    Raises:
+        BodyTooLargeError: it has more than its asker may send.
+        TimeoutError: it has not come in time.
+        ClientDisconnect: whoever sent it has gone.
+    """
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and int(told) > share.body_bytes:
+        raise BodyTooLargeError
+    until, taken, more = asyncio.get_running_loop().time() + share.body_seconds, 0, True
+    while more:
+        async with asyncio.timeout_at(until):
+            event = await request.receive()
+        if event["type"] == "http.disconnect":
+            raise ClientDisconnect
+        piece = event.get("body", b"")
+        taken += len(piece)
+        if taken > share.body_bytes:
+            raise BodyTooLargeError
+        more = event.get("more_body", False)
+        yield piece
 
 
 def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in OF_CONNECTIONS]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until a signal ends it."""
-    options = parser().parse_args(arguments)
-    app = gate(options.superlink, ssl.create_default_context(cafile=str(options.ca)))
-    uvicorn.run(
-        app,
-        host=options.host,
-        port=options.port,
-        ssl_certfile=str(options.certificate),
-        ssl_keyfile=str(options.key),
+def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
+    """Return the server that answers by a gate until it is told to end, which takes it a few seconds."""
+    config = uvicorn.Config(
+        gate,
+        host=host,
+        port=port,
+        loop="asyncio",
+        ws="none",
+        ssl_certfile=str(certificate),
+        ssl_keyfile=str(key),
         server_header=False,
         date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=gate.shares.end_seconds,
     )
+    return PatientServer(config, gate.callers)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal ends it; return the exit status, 2 where it cannot begin."""
+    options = parser().parse_args(arguments)
+    return exit_status(lambda: _serve(options))
+
+
+def _serve(options: argparse.Namespace) -> None:
+    # Two connections a request, and each is an open file.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gate = Gate(options.superlink, ssl.create_default_context(cafile=str(options.ca)))
+    try:
+        server_of(gate, options.host, options.port, options.certificate, options.key).run()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise LaunchError(
+            f"the gate cannot listen on {options.host}:{options.port} ({reason}): free the port, or give "
+            "another --host or --port"
+        ) from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -114,4 +311,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
@@ -13,7 +14,16 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client_app.app import app
-from client_app.guard import MOST_CONNECTIONS, MOST_RUNS, Guard, GuardServer, main
+from client_app.guard import (
+    MOST_CONNECTIONS,
+    MOST_RUNS,
+    MOST_STRANGERS,
+    MOST_WAITING,
+    TOKEN_SECONDS,
+    Guard,
+    GuardServer,
+    main,
+)
 from client_app.relay import MOST_BYTES, TOKEN_BYTES, GuardError, relayed, to_bytes, token_file
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, MASK, REFUSAL, REFUSAL_RECORD, UNIT
 from gdpfed.launch.home import PROJECT
@@ -254,6 +264,54 @@ def test_who_is_silent_keeps_nobody_out(path):
         for _ in range(MOST_CONNECTIONS - 1):
             silent.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
         assert relayed(join_message(), make(path)).content[CLIENT_RECORD]["client_id"] == 3
+
+
+def test_strangers_that_drip_hold_no_place_and_are_dropped_within_a_second(path):
+    """A byte now and then, and no token: more of them than those that know it may be."""
+    with ExitStack() as held:
+        strangers = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2 * MOST_CONNECTIONS)]
+        started = time.monotonic()
+        for each in strangers:
+            each.connect(str(path))
+            each.sendall(b"x")
+        assert relayed(join_message(), make(path)).content[CLIENT_RECORD]["client_id"] == 3
+        assert time.monotonic() - started < TOKEN_SECONDS
+        strangers[0].settimeout(10 * TOKEN_SECONDS)
+        while time.monotonic() - started < 0.8 * TOKEN_SECONDS:
+            strangers[0].sendall(b"x")
+            time.sleep(TOKEN_SECONDS / 8)
+        # The bytes before have not bought it more time.
+        assert strangers[0].recv(1) == b""
+        assert time.monotonic() - started < 1.7 * TOKEN_SECONDS
+
+
+def test_more_strangers_than_the_guard_hears_make_room_for_each_other(path, monkeypatch):
+    monkeypatch.setattr("client_app.guard.TOKEN_SECONDS", 30.0)
+    with ExitStack() as held:
+        strangers = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(MOST_STRANGERS + 1)]
+        for each in strangers:
+            each.connect(str(path))
+        assert relayed(join_message(), make(path)).content[CLIENT_RECORD]["client_id"] == 3
+        strangers[0].settimeout(5)
+        assert strangers[0].recv(1) == b""
+
+
+def test_who_knows_the_token_has_a_time_for_its_message_and_does_not_wait_without_end(path, monkeypatch):
+    monkeypatch.setattr("client_app.guard.MESSAGE_SECONDS", 0.3)
+    token = token_file(path).read_bytes()
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(path))
+        slow.sendall(token + b"\0")
+        slow.settimeout(5)
+        assert slow.recv(1) == b""
+    monkeypatch.setattr("client_app.guard.MESSAGE_SECONDS", 30.0)
+    with ExitStack() as held:
+        for _ in range(MOST_CONNECTIONS + MOST_WAITING):
+            each = held.enter_context(socket.socket(socket.AF_UNIX))
+            each.connect(str(path))
+            each.sendall(token)
+        time.sleep(0.3)
+        assert b"messages wait for this guard already: ask again later" in said_to(path, token)
 
 
 @pytest.mark.parametrize(

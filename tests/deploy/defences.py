@@ -1,7 +1,7 @@
 """Take away one defence at a time, and see that the test of its fault fails.
 
 Each works on a copy of the checkout, so that nothing here is changed. A minute or two each on the real
-topology, and less for faults of streams of noise:
+topology, and less for faults of streams of noise and for strangers at a gate or a guard:
 
     python -m tests.deploy.defences [NAME ...]
 """
@@ -385,6 +385,79 @@ DEFENCES = (
                 "parameters.num_clients",
             ),
         ),
+    ),
+    Defence(
+        "guard-waits-for-a-token",
+        "client_app/test_guard.py::test_strangers_that_drip_hold_no_place_and_are_dropped_within_a_second",
+        (
+            (
+                "client_app/relay.py",
+                "            if left <= 0:\n                raise TimeoutError\n"
+                "            connection.settimeout(left)\n",
+                "",
+            ),
+        ),
+    ),
+    Defence(
+        "guard-counts-strangers",
+        "client_app/test_guard.py::test_strangers_that_drip_hold_no_place_and_are_dropped_within_a_second",
+        (
+            (
+                "client_app/guard.py",
+                "                self.server.check(exactly(connection, TOKEN_BYTES, until))\n"
+                "                self.server.is_no_stranger(connection)\n"
+                "                with self.server.place():\n",
+                "                with self.server.place():\n"
+                "                    self.server.check(exactly(connection, TOKEN_BYTES, until))\n",
+            ),
+        ),
+    ),
+    Defence(
+        "gate-forwards-unsigned",
+        "deploy/test_gate.py::test_only_what_a_key_has_signed_now_reaches_the_superlink",
+        (
+            (
+                "deploy/gate.py",
+                "        if key is None:\n            await",
+                "        if False:\n            await",
+            ),
+        ),
+    ),
+    Defence(
+        "gate-takes-any-size",
+        "deploy/test_gate.py::test_a_stranger_sends_little_and_a_node_as_much_as_a_message_has",
+        (("deploy/gate.py", "        if taken > share.body_bytes:\n", "        if False:\n"),),
+    ),
+    Defence(
+        "gate-waits-for-a-body",
+        "deploy/test_gate.py::test_strangers_whose_bodies_never_come_keep_no_node_out",
+        (("deploy/gate.py", "        async with asyncio.timeout_at(until):\n", "        if until:\n"),),
+    ),
+    Defence(
+        "gate-waits-for-headers",
+        "deploy/test_gate.py::test_who_is_connected_and_says_nothing_is_hung_up_on",
+        (("deploy/callers.py", "loop.call_later(seconds, caller", "loop.call_later(1e6 + seconds, caller"),),
+    ),
+    Defence(
+        "gate-shares-places",
+        "deploy/test_gate.py::test_each_key_has_places_of_its_own",
+        (
+            (
+                "deploy/gate.py",
+                "        asker = whose(peer[0]) if key is None else key\n",
+                "        asker = whose(peer[0])\n",
+            ),
+        ),
+    ),
+    Defence(
+        "gate-says-that-it-is-well",
+        "deploy/test_gate.py::test_health_is_that_of_the_superlink",
+        (("deploy/gate.py", "status_code=200 if answer.is_success else UNAVAILABLE", "status_code=200"),),
+    ),
+    Defence(
+        "gate-does-not-end",
+        "deploy/test_gate.py::test_it_ends_within_ten_seconds_with_requests_that_do_not",
+        (("deploy/gate.py", "        timeout_graceful_shutdown=gate.shares.end_seconds,\n", ""),),
     ),
 )
 

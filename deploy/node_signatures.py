@@ -1,0 +1,52 @@
+"""Whose request it is: Flower signs the time of each with the node's key, in its headers.
+
+That a key signs says only that somebody has it. A key is *known* once the SuperLink, which has the list of
+registered ones, has answered a request of it with success; no file of the SuperLink's is read for this.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import datetime
+
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+UNAUTHORIZED = 401
+
+
+def signer(headers: Mapping[str, str]) -> bytes | None:
+    """Return the public key that has signed the time of a request just now; None where there is none.
+
+    The times that count as now are those of Flower's SuperLink, and so is the signature.
+    """
+    try:
+        key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
+        said = headers[TIMESTAMP_HEADER]
+        age = (now() - datetime.fromisoformat(said)).total_seconds()
+        if not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
+            return None
+        signed = verify_signature(bytes_to_public_key(key), said.encode("ascii"), signature)
+    except (KeyError, ValueError, TypeError, UnicodeError, OverflowError, binascii.Error):
+        return None
+    return key if signed else None
+
+
+class KnownKeys:
+    """The keys that the SuperLink has accepted, as its answers tell."""
+
+    def __init__(self) -> None:
+        self._keys: set[bytes] = set()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def learn(self, key: bytes, status: int) -> None:
+        """Take the status of the SuperLink's answer to a request that a key has signed."""
+        if 200 <= status < 300:
+            self._keys.add(key)
+        elif status == UNAUTHORIZED:
+            self._keys.discard(key)

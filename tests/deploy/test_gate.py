@@ -1,0 +1,291 @@
+"""The gate gives strangers little of what nodes have: connections, requests, bytes and time."""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import timedelta
+
+import pytest
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from starlette.requests import Request
+
+from deploy.callers import Patience, whose
+from deploy.certificates import Authority
+from deploy.gate import PATHS, Gate, Share, Shares, main, server_of
+from gdpfed.launch.home import free_ports
+
+HOST, FLEET = "127.0.0.1", PATHS[0]
+ACCEPTED, OTHER = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+SLOW = 1.0
+SMALL = Shares(
+    of_key=Share(4, 200_000, 30.0, 30.0),
+    of_address=Share(2, 1000, SLOW, 30.0),
+    strangers=3,
+    patience=Patience(strangers=6, strangers_by_address=4, tls_seconds=SLOW, header_seconds=SLOW),
+)
+
+
+def signed(key, at=None):
+    """The headers with which Flower's SuperNode signs a request."""
+    said = (at or now()).isoformat()
+    return {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(key.public_key())).decode(),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(key, said.encode())).decode(),
+        TIMESTAMP_HEADER: said,
+    }
+
+
+class SuperLink:
+    """Stands for one: it knows one key, keeps the lengths of what it got, and is well or not."""
+
+    def __init__(self):
+        self.got, self.well = [], True
+        self._known = signed(ACCEPTED)[FLEET_HTTP_PUBLIC_KEY_HEADER]
+
+    async def __call__(self, scope, receive, send):
+        request = Request(scope, receive)
+        status = 200 if self.well else 500
+        if request.method == "POST":
+            self.got.append(len(await request.body()))
+            status = 200 if request.headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER) == self._known else 401
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+class RunningGate:
+    def __init__(self, server, superlink, trusted):
+        self.server, self.superlink, self._trusted = server, superlink, trusted
+
+    def connect(self):
+        raw = socket.create_connection((HOST, self.server.port), timeout=10)
+        return self._trusted.wrap_socket(raw, server_hostname=HOST)
+
+    def status(self, key=None, body=b"abc", path=FLEET, method="POST", headers=None):
+        connection = http.client.HTTPSConnection(HOST, self.server.port, timeout=10, context=self._trusted)
+        with closing(connection) as asked:
+            asked.request(method, path, body, headers or ({} if key is None else signed(key)))
+            return asked.getresponse().status
+
+    def health(self):
+        return self.status(path="/health", method="GET", body=None)
+
+    def unfinished(self, key, length=500):
+        """A request whose body never comes."""
+        connection = self.connect()
+        lines = [f"POST {FLEET} HTTP/1.1", "Host: x", f"Content-Length: {length}"]
+        lines += [f"{name}: {value}" for name, value in ({} if key is None else signed(key)).items()]
+        connection.sendall("\r\n".join([*lines, "", "a"]).encode())
+        return connection
+
+
+@contextmanager
+def served(server):
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    yield server
+    server.should_exit = True
+    thread.join(15)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files of an authority, and of the certificate and key of a server on loopback."""
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority.create("test")
+    certificate, key = authority.issue([HOST])
+    paths = [folder / name for name in ("ca.crt", "tls.crt", "tls.key")]
+    for path, pem in zip(paths, (authority.certificate_pem, certificate, key), strict=True):
+        path.write_bytes(pem)
+    return paths
+
+
+@contextmanager
+def running_gate(files, shares):
+    ca, certificate, key = files
+    superlink, (port,) = SuperLink(), free_ports(1)
+    config = uvicorn.Config(
+        superlink,
+        host=HOST,
+        port=port,
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        ssl_certfile=str(certificate),
+        ssl_keyfile=str(key),
+        timeout_graceful_shutdown=1,
+    )
+    trusted = ssl.create_default_context(cafile=str(ca))
+    gate = Gate(f"{HOST}:{port}", trusted, shares)
+    with served(uvicorn.Server(config)), served(server_of(gate, HOST, 0, certificate, key)) as server:
+        yield RunningGate(server, superlink, trusted)
+
+
+@pytest.fixture
+def gate(files):
+    with running_gate(files, SMALL) as running:
+        yield running
+
+
+def ended(connection, within=5.0):
+    """Whether the other side has hung up, or says so in an answer."""
+    connection.settimeout(within)
+    with suppress(ConnectionError, ssl.SSLError):
+        while piece := connection.recv(4096):
+            del piece
+    return True
+
+
+def test_only_what_a_key_has_signed_now_reaches_the_superlink(gate):
+    hour = timedelta(hours=1)
+    forged = signed(ACCEPTED) | {FLEET_HTTP_PUBLIC_KEY_HEADER: signed(OTHER)[FLEET_HTTP_PUBLIC_KEY_HEADER]}
+    broken = signed(ACCEPTED) | {FLEET_HTTP_SIGNATURE_HEADER: "?"}
+    for headers in (signed(ACCEPTED, now() - hour), signed(ACCEPTED, now() + hour), forged, broken):
+        assert gate.status(headers=headers) == 401
+    assert gate.status() == 401
+    assert gate.superlink.got == []
+    assert (gate.status(ACCEPTED), gate.status(OTHER), gate.status(ACCEPTED, method="GET")) == (200, 401, 405)
+    assert gate.superlink.got == [3, 3]
+
+
+def test_a_stranger_sends_little_and_a_node_as_much_as_a_message_has(gate):
+    assert gate.status(OTHER, bytes(1001)) == 413
+    assert gate.status(ACCEPTED, bytes(1001)) == 413
+    assert gate.superlink.got == []
+    assert gate.status(ACCEPTED, bytes(1000)) == 200
+    assert gate.status(ACCEPTED, bytes(200_000)) == 200
+    assert gate.status(ACCEPTED, iter([bytes(100_000)] * 2)) == 200
+    assert gate.superlink.got == [1000, 200_000, 200_000]
+    assert gate.status(ACCEPTED, bytes(200_001)) == 413
+    # Of chunks nobody says how many there will be.
+    with suppress(ConnectionError):
+        assert gate.status(ACCEPTED, iter([bytes(100_000)] * 3)) == 413
+    assert 300_000 not in gate.superlink.got
+
+
+def test_strangers_whose_bodies_never_come_keep_no_node_out(gate):
+    assert gate.status(ACCEPTED) == 200
+    with ExitStack() as held:
+        started = time.monotonic()
+        waiting = [held.enter_context(gate.unfinished(OTHER)) for _ in range(SMALL.of_address.at_once)]
+        time.sleep(0.1)
+        # Who comes anew gets what health says: nothing, for as long as it lasts.
+        assert (gate.status(OTHER), gate.health()) == (503, 503)
+        assert gate.status(ACCEPTED) == 200
+        assert all(ended(connection) for connection in waiting)
+        assert SLOW <= time.monotonic() - started < 5
+    assert (gate.status(OTHER), gate.health()) == (401, 200)
+
+
+def test_who_has_no_key_holds_no_place(gate):
+    with ExitStack() as held:
+        for _ in range(SMALL.patience.strangers_by_address - 1):
+            held.enter_context(gate.unfinished(None))
+        assert (gate.status(ACCEPTED), gate.health()) == (200, 200)
+
+
+def test_who_is_connected_and_says_nothing_is_hung_up_on(gate):
+    with ExitStack() as held:
+        silent = held.enter_context(gate.connect())
+        plain = held.enter_context(socket.create_connection((HOST, gate.server.port)))
+        dripping = held.enter_context(gate.connect())
+        started = time.monotonic()
+        for _ in range(4):
+            with suppress(OSError):
+                dripping.sendall(b"P")
+            time.sleep(SLOW / 2)
+        assert all(ended(connection) for connection in (silent, plain, dripping))
+        assert time.monotonic() - started < 5
+
+
+def test_a_node_that_has_asked_and_drips_its_next_headers_is_hung_up_on(gate):
+    with gate.connect() as connection:
+        lines = [f"POST {FLEET} HTTP/1.1", "Host: x", "Content-Length: 0"]
+        lines += [f"{name}: {value}" for name, value in signed(ACCEPTED).items()]
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"POST / HT")
+        assert ended(connection)
+
+
+def test_the_longest_silent_make_room_for_who_speaks(gate):
+    """More connections of one address than it may have: each new one takes the place of the oldest."""
+    with ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection((HOST, gate.server.port)))
+            for _ in range(3 * SMALL.patience.strangers_by_address)
+        ]
+        assert gate.status(ACCEPTED) == 200
+        assert ended(silent[0])
+
+
+def test_each_key_has_places_of_its_own(gate):
+    assert gate.status(ACCEPTED) == 200
+    with ExitStack() as held:
+        for _ in range(SMALL.of_key.at_once):
+            held.enter_context(gate.unfinished(ACCEPTED))
+        time.sleep(0.2)
+        assert gate.status(ACCEPTED) == 503
+        assert (gate.status(OTHER), gate.health()) == (401, 200)
+
+
+def test_health_is_that_of_the_superlink(gate):
+    assert gate.health() == 200
+    gate.superlink.well = False
+    assert gate.health() == 503
+
+
+def test_strangers_are_counted_by_what_a_subscriber_has():
+    addresses = [
+        "192.0.2.1",
+        "192.0.2.2",
+        "2001:db8:1:2::1",
+        "2001:db8:1:2:3::4",
+        "2001:db8:1:3::1",
+        "fe80::1%lo",
+    ]
+    counted = Counter(map(whose, addresses))
+    assert counted["2001:db8:1:2::/64"] == 2
+    assert len(counted) == 5
+
+
+def test_it_ends_within_ten_seconds_with_requests_that_do_not(files):
+    with ExitStack() as held:
+        with running_gate(files, Shares(end_seconds=1)) as gate:
+            assert gate.status(ACCEPTED) == 200
+            held.enter_context(gate.connect())
+            held.enter_context(gate.unfinished(ACCEPTED))
+            held.enter_context(socket.create_connection((HOST, gate.server.port)))
+            time.sleep(0.1)
+            started = time.monotonic()
+        assert time.monotonic() - started < 4
+
+
+def test_a_port_that_another_listens_on_is_one_line(files, capsys):
+    ca, certificate, key = files
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        words = [f"--superlink={HOST}:1", f"--host={HOST}", f"--port={port}", f"--ca={ca}"]
+        assert main([*words, f"--certificate={certificate}", f"--key={key}"]) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("deploy: ")]
+    assert f"the gate cannot listen on {HOST}:{port} (Address already in use): free the port" in said
+
+
+def test_the_shares_have_room_for_what_flower_sends():
+    shares, chunk = Shares(), 5 << 20
+    assert shares.of_key.body_bytes >= 3 * chunk
+    assert shares.of_address.at_once < shares.strangers
+    assert shares.end_seconds + shares.patience.tls_seconds < 10
