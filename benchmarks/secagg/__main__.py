@@ -11,6 +11,7 @@ which a tenth of the members leaves; its picture goes to docs/secagg_growth.png.
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,29 @@ def _time(value: float) -> str:
     return f"{three(value)} s" if value >= 1 else f"{three(1e3 * value)} ms"
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        steps: members and dimension of the steps beside the masks.
+        dimensions: of masks, a small one and a large one.
+        repeats: of masks of the large one.
+        members: members and dimension of a round.
+        sizes: members of the rounds of the growth.
+    """
+
+    steps: tuple[int, int]
+    dimensions: tuple[int, int]
+    repeats: int
+    members: tuple[int, int]
+    sizes: tuple[int, ...]
+
+
+WHOLE = Effort((120, 1_000_000), (1_000_000, 11_000_000), 15, (120, 1_000_000), (30, 120, 300, 1000))
+QUICK = Effort((120, 1_000_000), (1_000_000, 2_000_000), 5, (30, 100_000), (30, 120))
+
+
 def main() -> None:
     """Measure and show the tables."""
     picture = PROJECT / "docs/secagg_growth.png"
@@ -193,18 +217,18 @@ def main() -> None:
     if options.noise:
         publish([excess_table(), push_table()], options.write)
         return
-    large, repeats = (2_000_000, 5) if options.quick else (11_000_000, 15)
-    steps = steps_table(120, 1_000_000, 2 * repeats)
+    effort = QUICK if options.quick else WHOLE
+    small, large = effort.dimensions
+    steps = steps_table(*effort.steps, 2 * effort.repeats)
     rows = [
-        *mask_rows(1_000_000, 4 * repeats),
-        *mask_rows(large, repeats),
+        *mask_rows(small, 4 * effort.repeats),
+        *mask_rows(large, effort.repeats),
         *shamir_rows(),
-        *round_rows(*((30, 100_000) if options.quick else (120, 1_000_000))),
+        *round_rows(*effort.members),
     ]
-    note = f"A client's memory from update to reply peaks at {peak_vectors(1_000_000):.2f} vectors of d."
+    note = f"A client's memory from update to reply peaks at {peak_vectors(small):.2f} vectors of d."
     table = Table("Secure aggregation (AES-128, complete graph, t = 2/3)", HEADINGS, rows, note)
-    sizes = (30, 120) if options.quick else (30, 120, 300, 1000)
-    publish([table, steps, growth(sizes, options.picture)], options.write)
+    publish([table, steps, growth(effort.sizes, options.picture)], options.write)
 
 
 if __name__ == "__main__":

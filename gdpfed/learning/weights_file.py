@@ -7,8 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 
@@ -17,7 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 _torch = late_import("torch")
-_safetensors = late_import("safetensors.torch")
+# Not every program that builds a model has this package: those that are measured beside ours do not.
+_safetensors, _safetensors_torch = late_import("safetensors"), late_import("safetensors.torch")
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _OLD_END = re.compile(r"\.(gamma|beta)$")
@@ -129,8 +128,8 @@ def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
             "file that the run was set up with"
         )
     try:
-        tensors: dict[str, torch.Tensor] = _safetensors.load(content)
-    except (SafetensorError, ValueError) as error:
+        tensors: dict[str, torch.Tensor] = _safetensors_torch.load(content)
+    except (_safetensors.SafetensorError, ValueError) as error:
         raise LearningError(
             f"dataset.weights={path} is no safetensors file: {' '.join(str(error).split())}"
         ) from None

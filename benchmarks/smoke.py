@@ -1,0 +1,243 @@
+"""Every benchmark at tiny size, one after the other: does each still run? Its figures say nothing.
+
+    python -m benchmarks.smoke [--only NAME ...]
+
+Each is its own command, with the words that make it small and, where no word does, with constants of its
+module set to less. It runs in a process of its own, and so do Flower's, Ray's and the rivals' programs, whose
+environments `make bench-smoke` makes first.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.harness import CONSOLE, PROJECT
+from benchmarks.simulation.random_data import draw_plays
+
+ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=12")
+SHORT_TEXT = ("dataset=shakespeare", "dataset.num_clients=8", "dataset.path={folder}/plays.txt")
+PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.num_clients=4")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How a benchmark is made small.
+
+    Attributes:
+        words: its command line; `{folder}` stands for a folder with small data, which is gone afterwards.
+        constants: of its module, and what they are instead; a function gets the folder and what they were.
+        alone: whether all of it runs in one process, without Flower, Ray, a rival or a worker.
+    """
+
+    words: tuple[str, ...] = ()
+    constants: Mapping[str, Any] | None = None
+    alone: bool = True
+
+
+def _and(*more: str) -> Callable[[Path, Any], object]:
+    """The settings that there are, and these."""
+    return lambda folder, usual: (*usual, *more)
+
+
+def _with(**less: int) -> Callable[[Path, Any], object]:
+    """A class with other defaults."""
+    return lambda folder, usual: partial(usual, **less)
+
+
+def _less(folder: Path, usual: Any) -> object:
+    """Secure aggregation of few short vectors."""
+    return replace(
+        usual, steps=(12, 5000), dimensions=(5000, 8000), repeats=1, members=(10, 5000), sizes=(6, 8)
+    )
+
+
+def _folder(folder: Path, usual: object) -> object:
+    """The folder, in place of the project's, whose pictures stay what they are."""
+    return folder
+
+
+BENCHMARKS: dict[str, Tiny] = {
+    "adapters": Tiny(
+        ("--seeds=1", *SHORT_TEXT[1:], "run.num_rounds=1", "dataset.local_steps=1"),
+        {"PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1")},
+    ),
+    "attacks": Tiny(("run.num_rounds=1",)),
+    "average": Tiny(
+        ("--seeds=1",),
+        {"SETTING": _and("privacy.sampling_rate=0.5", *ONE_ROUND), "METHODS": ("gdpfed_star",)},
+    ),
+    "backhaul": Tiny(("--nodes=2", "dataset.model=softmax", "training.local_steps=4")),
+    "canaries": Tiny(
+        ("--repeats=2",),
+        {
+            "GAP_RUNS": 1,
+            "FAULT_RUNS": 1,
+            "POPULATION": _and("dataset.num_clients=60", "dataset.num_rounds=2"),
+        },
+    ),
+    "chosen": Tiny(("--seeds=1", "--most=2", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
+    "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
+    "features": Tiny(
+        ("--seeds=1", *PICTURES, "run.num_rounds=1", "dataset.local_steps=1", "dataset.sampling_rate=1")
+    ),
+    "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT)),
+    "labels": Tiny(
+        ("--seeds=1",),
+        {"SETTING": ("dataset=npz", "dataset.num_clients=6", "run.num_rounds=1", "secagg=off")},
+    ),
+    "load": Tiny(("--nodes=8", "--rounds=8")),
+    "machines": Tiny(
+        ("--cohort=12", "--rounds=1", "--busy"), {"ALONE": (1,), "CLUSTERS": ((1,),)}, alone=False
+    ),
+    "methods": Tiny(
+        ("--seeds=1", *ONE_ROUND, "privacy.sampling_rate=1"),
+        {"LINES": {"gdpfed_star": ["method=gdpfed_star"]}},
+        alone=False,
+    ),
+    "option": Tiny(
+        (
+            "--seeds=1",
+            "--only",
+            "gdpfed_star",
+            "--",
+            "privacy.clipping=adaptive",
+            "dataset=digits",
+            *ONE_ROUND,
+        )
+    ),
+    "overhead": Tiny(("--rounds=2", "dataset.num_clients=6", "privacy.sampling_rate=1"), alone=False),
+    "records": Tiny(
+        ("--turns=1",),
+        {
+            "MODELS": ("linear",),
+            "ROUNDS": 1,
+            "COHORT": 2,
+            "POPULATIONS": (4,),
+            "Work": _with(num_records=40, expected_batch=8, num_steps=2, repeats=1),
+        },
+        alone=False,
+    ),
+    "reproduced": Tiny(("--seeds=1", "--output={folder}/made", "h2fdp-figure5"), alone=False),
+    "results": Tiny(
+        (
+            *("--seeds=1", "--output={folder}/made", "--experiments", "demo", "--datasets", "digits"),
+            *("--rows", "gdpfed_star", "--", "run.num_rounds=1", "secagg=off"),
+        ),
+        alone=False,
+    ),
+    "secagg": Tiny(
+        ("--quick", "--picture={folder}/docs/growth.png"), {"QUICK": _less, "GROWTH_DIMENSION": 1000}
+    ),
+    "server_step": Tiny(
+        ("--seeds=1",),
+        {
+            "SETTING": (
+                "dataset=digits",
+                "privacy.against=outsiders",
+                "privacy.sampling_rate=0.5",
+                *ONE_ROUND,
+            ),
+            "METHODS": ("gdpfed_star",),
+        },
+    ),
+    "simulation": Tiny(
+        ("--rounds=1", "--busy"),
+        {
+            "PROJECT": _folder,
+            "COHORTS": (30,),
+            "POPULATIONS": (6_000,),
+            "GROWTH_ROUNDS": 1,
+        },
+        alone=False,
+    ),
+    "sparser": Tiny(("--seeds=1", "--only", "half", "rank 4", "--", *SHORT_TEXT, "run.num_rounds=1")),
+    "subnets": Tiny(("--subnets=2", "--growth", "10", "--rounds=1"), alone=False),
+    "taken_back": Tiny(("--rounds=4", "--clients=8"), {"REPEATS": 1, "TAPS": (0, 1)}),
+    "trust": Tiny((), {"PROJECT": _folder}),
+    "voted": Tiny(
+        ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3"),
+        {"EPSILONS": (8,)},
+    ),
+    "worth": Tiny(("dataset.num_clients=8", "run.num_rounds=2")),
+}
+NO_BENCHMARKS = frozenset({"harness", "smoke"})
+
+
+def run_tiny(name: str, folder: Path) -> int:
+    """Run one benchmark in this process; return its exit status."""
+    tiny = BENCHMARKS[name]
+    module = import_module(f"benchmarks.{name}")
+    if hasattr(module, "__path__"):
+        module = import_module(f"benchmarks.{name}.__main__")
+    draw_data(folder)
+    words = [each.format(folder=folder) for each in tiny.words]
+    with ExitStack() as tiny_size:
+        tiny_size.enter_context(patch.object(sys, "argv", [f"benchmarks.{name}", *words]))
+        for constant, value in (tiny.constants or {}).items():
+            less = value(folder, getattr(module, constant)) if callable(value) else value
+            tiny_size.enter_context(patch.object(module, constant, less))
+        return int(module.main() or 0)
+
+
+def draw_data(folder: Path) -> None:
+    """Draw a small text of plays and a small folder of pictures, and make a folder for documents."""
+    (folder / "docs").mkdir()
+    draw_plays(folder / "plays.txt", num_roles=8, num_characters=450)
+    generator = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for kind in ("light", "dark"):
+            place = folder / "images" / part / kind
+            place.mkdir(parents=True)
+            for number in range(6):
+                pixels = generator.integers(128, size=(32, 32, 3), dtype=np.uint8) + 127 * (kind == "light")
+                Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.png")
+
+
+def main() -> int:
+    """Run all of them, or those that are named; return 1 if one fails."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=sorted(BENCHMARKS), default=sorted(BENCHMARKS))
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here:
+        with tempfile.TemporaryDirectory() as folder:
+            return max(run_tiny(name, Path(folder)) for name in options.only)
+    failed = []
+    for name in options.only:
+        started = perf_counter()
+        command = [sys.executable, "-m", "benchmarks.smoke", "--here", "--only", name]
+        done = subprocess.run(  # noqa: S603 - our own program
+            command,
+            cwd=PROJECT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        ended = "runs" if done.returncode == 0 else f"FAILS ({done.returncode})"
+        CONSOLE.print(f"{name}: {ended}, {perf_counter() - started:.0f} s", highlight=False)
+        if done.returncode:
+            failed.append(name)
+            CONSOLE.print(f"{done.stdout[-1500:]}\n{done.stderr[-3000:]}", markup=False, highlight=False)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
