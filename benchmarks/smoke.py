@@ -27,8 +27,13 @@ from PIL import Image
 from benchmarks.harness import CONSOLE, PROJECT
 from benchmarks.simulation.random_data import draw_plays
 
-ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=12")
-SHORT_TEXT = ("dataset=shakespeare", "dataset.num_clients=8", "dataset.path={folder}/plays.txt")
+ALONE = "simulation.workers=1"
+ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=6", "privacy.sampling_rate=1", ALONE)
+SHORT_TEXT = (
+    *("dataset=shakespeare", "dataset.num_clients=6", "dataset.path={folder}/plays.txt"),
+    *("run.num_rounds=1", "privacy.sampling_rate=1", "dataset.local_steps=1", ALONE),
+)
+NOISY_NORM = "privacy.clipping_noise=5"
 PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.num_clients=4")
 
 
@@ -60,7 +65,7 @@ def _with(**less: int) -> Callable[[Path, Any], object]:
 def _less(folder: Path, usual: Any) -> object:
     """Secure aggregation of few short vectors."""
     return replace(
-        usual, steps=(12, 5000), dimensions=(5000, 8000), repeats=1, members=(10, 5000), sizes=(6, 8)
+        usual, steps=(12, 50_000), dimensions=(50_000, 80_000), repeats=2, members=(20, 5000), sizes=(10, 20)
     )
 
 
@@ -71,39 +76,47 @@ def _folder(folder: Path, usual: object) -> object:
 
 BENCHMARKS: dict[str, Tiny] = {
     "adapters": Tiny(
-        ("--seeds=1", *SHORT_TEXT[1:], "run.num_rounds=1", "dataset.local_steps=1"),
-        {"PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1")},
+        ("--seeds=1", *SHORT_TEXT[1:]),
+        {"PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
     ),
-    "attacks": Tiny(("run.num_rounds=1",)),
+    "attacks": Tiny(("run.num_rounds=1", ALONE)),
     "average": Tiny(
         ("--seeds=1",),
-        {"SETTING": _and("privacy.sampling_rate=0.5", *ONE_ROUND), "METHODS": ("gdpfed_star",)},
+        {"SETTING": _and(*ONE_ROUND), "METHODS": ("gdpfed_star",)},
     ),
-    "backhaul": Tiny(("--nodes=2", "dataset.model=softmax", "training.local_steps=4")),
+    "backhaul": Tiny(("dataset.model=softmax", "training.local_steps=4")),
     "canaries": Tiny(
         ("--repeats=2",),
         {
             "GAP_RUNS": 1,
             "FAULT_RUNS": 1,
-            "POPULATION": _and("dataset.num_clients=60", "dataset.num_rounds=2"),
+            "POPULATION": _and("dataset.num_clients=200", "dataset.num_rounds=3", ALONE),
         },
     ),
-    "chosen": Tiny(("--seeds=1", "--most=2", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
+    "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(
-        ("--seeds=1", *PICTURES, "run.num_rounds=1", "dataset.local_steps=1", "dataset.sampling_rate=1")
+        (
+            "--seeds=1",
+            *PICTURES,
+            "run.num_rounds=1",
+            "dataset.local_steps=1",
+            "dataset.sampling_rate=1",
+            ALONE,
+        ),
+        {"FEATURES": {"random_prior": 256}},
     ),
-    "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT)),
+    "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT, NOISY_NORM)),
     "labels": Tiny(
         ("--seeds=1",),
-        {"SETTING": ("dataset=npz", "dataset.num_clients=6", "run.num_rounds=1", "secagg=off")},
+        {"SETTING": _and("dataset.num_clients=6", "run.num_rounds=1", ALONE)},
     ),
-    "load": Tiny(("--nodes=8", "--rounds=8")),
+    "load": Tiny(("--nodes=6", "--rounds=8")),
     "machines": Tiny(
         ("--cohort=12", "--rounds=1", "--busy"), {"ALONE": (1,), "CLUSTERS": ((1,),)}, alone=False
     ),
     "methods": Tiny(
-        ("--seeds=1", *ONE_ROUND, "privacy.sampling_rate=1"),
+        ("--seeds=1", *ONE_ROUND),
         {"LINES": {"gdpfed_star": ["method=gdpfed_star"]}},
         alone=False,
     ),
@@ -163,12 +176,12 @@ BENCHMARKS: dict[str, Tiny] = {
         },
         alone=False,
     ),
-    "sparser": Tiny(("--seeds=1", "--only", "half", "rank 4", "--", *SHORT_TEXT, "run.num_rounds=1")),
+    "sparser": Tiny(("--seeds=1", "--only", "half", "rank 4", "--", *SHORT_TEXT, NOISY_NORM)),
     "subnets": Tiny(("--subnets=2", "--growth", "10", "--rounds=1"), alone=False),
-    "taken_back": Tiny(("--rounds=4", "--clients=8"), {"REPEATS": 1, "TAPS": (0, 1)}),
+    "taken_back": Tiny(("--rounds=4", "--clients=16"), {"REPEATS": 1, "TAPS": (0, 1)}),
     "trust": Tiny((), {"PROJECT": _folder}),
     "voted": Tiny(
-        ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3"),
+        ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3", ALONE),
         {"EPSILONS": (8,)},
     ),
     "worth": Tiny(("dataset.num_clients=8", "run.num_rounds=2")),

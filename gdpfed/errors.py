@@ -10,10 +10,14 @@ from conf.errors import ConfigError, GDPFedError, InputError
 
 
 def line_of(error: GDPFedError) -> str:
-    """What a user reads of an error: its text, and its kind, which is a heading of docs/refusals.md."""
+    """What a user reads of an error: its text, and its kind, which is a heading of docs/refusals.md.
+
+    What a terminal would take for an order, out of a file or a name that the text quotes, is a blank.
+    """
     public = next(each for each in type(error).__mro__ if not each.__name__.startswith("_"))
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
-    return f"{error} [{words.lower()}]"
+    shown = "".join(each if each.isprintable() or each == "\n" else " " for each in str(error))
+    return f"{shown} [{words.lower()}]"
 
 
 class PrivacyError(InputError):

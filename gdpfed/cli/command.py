@@ -95,6 +95,13 @@ def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
         help=f"where to serve ({port}); on 127.0.0.1 unless a host is said",
     )
     parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name by which it may be asked, beside this host's own and addresses; may be repeated",
+    )
+    parser.add_argument(
         "--certificate",
         type=user_path,
         action="append",

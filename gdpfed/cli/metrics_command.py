@@ -23,7 +23,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.figures_server import serve
 
     run = Source(str(options.run), partial(run_figures, options.run))
-    serve([run, *certificate_sources(options.certificate)], options.listen)
+    serve([run, *certificate_sources(options.certificate)], options.listen, names=options.name)
     return 0
 
 

@@ -124,7 +124,7 @@ def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Ma
     from gdpfed.report.figures_server import serve
 
     nodes = [Source(str(each), NodeFigures(each, config).read) for each in ledgers]
-    serve([*nodes, *certificate_sources(options.certificate)], options.listen)
+    serve([*nodes, *certificate_sources(options.certificate)], options.listen, names=options.name)
     return 0
 
 

@@ -7,11 +7,13 @@ in a process of its own, so that neither a run nor a node waits for it.
 import socketserver
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from socket import AF_INET, AF_INET6
+from ipaddress import ip_address
+from socket import AF_INET, AF_INET6, gethostname
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from gdpfed.errors import ConfigError, ReportError
@@ -182,8 +184,16 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def serve(sources: Iterable[Source], listen: str, stop: threading.Event | None = None) -> None:
+def serve(
+    sources: Iterable[Source],
+    listen: str,
+    stop: threading.Event | None = None,
+    *,
+    names: Collection[str] = (),
+) -> None:
     """Answer until the process is interrupted, or told to stop.
+
+    `names`: of this server, beside its host's own and addresses; a request by another name is refused.
 
     Raises:
         ReportError: the library is not installed.
@@ -194,11 +204,12 @@ def serve(sources: Iterable[Source], listen: str, stop: threading.Event | None =
     except ImportError:
         raise ReportError("prometheus-client is not installed: pip install 'gdpfed[metrics]'") from None
     host, port = address(listen)
+    known = {each.lower() for each in ("localhost", host, gethostname(), *names)}
     registry, figures = CollectorRegistry(auto_describe=False), Figures(sources)
     registry.register(figures)
     kind = _IPv6Server if ":" in host else _Server
     try:
-        server = make_server(host, port, _answers(figures, make_wsgi_app(registry)), kind, _Quiet)
+        server = make_server(host, port, _answers(figures, make_wsgi_app(registry), known), kind, _Quiet)
     except OSError as error:
         raise ConfigError(f"--listen {listen} cannot be used: {error.strerror or error}") from None
     shown = f"[{host}]" if ":" in host else host
@@ -216,9 +227,25 @@ def serve(sources: Iterable[Source], listen: str, stop: threading.Event | None =
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def _answers(figures: Figures, metrics: Application) -> Application:
+def is_for(host: str, names: Collection[str]) -> bool:
+    """Whether a request whose Host is this was meant for a server of these names.
+
+    A page of somebody else's may have its own name lead to this machine, and its script may then read what a
+    browser gets from here. An address is no name that anybody could lead elsewhere.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in names or bool(ip_address(name))
+    except ValueError:
+        return False
+
+
+def _answers(figures: Figures, metrics: Application, names: Collection[str]) -> Application:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         kind, status = "text/plain", "200 OK"
+        if "HTTP_HOST" in environ and not is_for(environ["HTTP_HOST"], names):
+            start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"ask by an address, or by a name that --name gives this server\n"]
         match environ["PATH_INFO"]:
             case "/metrics":
                 return metrics(environ, start_response)

@@ -11,6 +11,7 @@ from gdpfed.clients.versions import versions_here
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.task import Task
+from gdpfed.report.markdown import in_markdown
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.party_lines import MOST_NAMED, group_of
@@ -27,7 +28,8 @@ NOTHING_COVERED = "Everything, see above."
 
 
 def model_card(subject: CardSubject) -> str:
-    """The card as Markdown."""
+    """The card as Markdown, in which names that somebody has declared are text."""
+    subject = in_markdown(subject)
     config = subject.config
     report, private = report_of(subject.plan), subject.plan.private
     return "\n".join(

@@ -6,9 +6,11 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -164,7 +166,9 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
             "node", lambda: [Figure("gdpfed_node_refusals_total", 2.0, {"ledger": "a", "cause": "budget"})]
         ),
     ]
-    server = threading.Thread(target=serve, args=(sources, str(port), stop))
+    server = threading.Thread(
+        target=serve, args=(sources, str(port), stop), kwargs={"names": ("figures.example",)}
+    )
     server.start()
     try:
         for _ in range(200):
@@ -181,6 +185,9 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
             urlopen(f"http://127.0.0.1:{port}/other", timeout=10)
         assert refused.value.code == 404
         refused.value.close()
+        named = ("attacker.example", "x:1]", "Figures.example:9")
+        assert [host_answer(port, name) for name in named] == [421, 421, 200]
+        assert {host_answer(port, name) for name in (f"localhost:{port}", "[::1]", "10.1.2.3:80")} == {200}
         with pytest.raises(ConfigError, match=f"--listen {port} cannot be used"):
             serve([], str(port), stop)
     finally:
@@ -193,6 +200,13 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
     assert page.count('class="bad"') == 1, "the file that cannot be read"
     assert "failed sums: 1" in page
     assert (f'{READABLE}{{of="run"}} 1.0' in text, f'{READABLE}{{of="none"}} 0.0' in text) == (True, True)
+
+
+def host_answer(port, name):
+    """The status for a request by this name, as a browser sends it whose name was led here."""
+    with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", "/", headers={"Host": name})
+        return connection.getresponse().status
 
 
 def test_the_page_warns_of_a_certificate_that_ends_and_of_what_is_no_certificate(tmp_path):

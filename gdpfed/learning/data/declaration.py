@@ -126,6 +126,7 @@ class _Reader:
         if not isinstance(self.values, Mapping) or not self.values:
             raise self.wrong("columns by name")
         for key, value in self.values.items():
+            check_printable(str(key), f"{self.place}: a key of {self.key or 'the file'}")
             yield str(key), _Reader(self.place, value, _joined(self.key, str(key)))
 
     def list(self) -> list["_Reader"]:
@@ -136,7 +137,9 @@ class _Reader:
     def text(self, *, empty: bool = False) -> str:
         if not isinstance(self.values, str) or not (self.values.strip() or empty):
             raise self.wrong("a text")
-        return self.values.strip()
+        said = self.values.strip()
+        check_printable(said, f"{self.place}: {self.key}")
+        return said
 
     def number(self) -> float:
         try:
@@ -155,6 +158,20 @@ class _Reader:
         if len(set(texts)) < len(texts):
             raise self.wrong("different values")
         return texts
+
+
+def check_printable(name: str, place: str) -> None:
+    """Refuse a name that would be more than a name in a page, a log or a terminal.
+
+    `place`: what the error calls it.
+
+    Raises LearningError: it has a line break or another character that cannot be printed.
+    """
+    if not name.isprintable():
+        raise LearningError(
+            f"{place} is {ascii(name)[:80]}, with a line break or another character that cannot be printed: "
+            "give it a name without, in the data and where it is declared"
+        )
 
 
 def _joined(key: str, part: str) -> str:

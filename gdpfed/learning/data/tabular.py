@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
-from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+from gdpfed.learning.data.declaration import COLUMNS_FILE, check_printable, read_columns
 from gdpfed.learning.data.party_files import has_tables, tables_in
 from gdpfed.learning.data.persons import refuse_shared
 from gdpfed.learning.data.source import DataSource
@@ -253,6 +253,8 @@ def _parties(path: Path, columns: Columns) -> list[Party]:
             f"{path} is a folder with a file a party, and the column '{columns.party.name}' says whose a "
             "record is, too: leave party out of the declaration, or name one file"
         )
+    for file in files:
+        check_printable(file.stem, "the name of a party's file")
     return [Party(file.stem, read_rows(file, columns, str(file), shared_out=False)) for file in files]
 
 

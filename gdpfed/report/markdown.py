@@ -1,0 +1,51 @@
+"""Names that somebody declares, as text in Markdown: they make no heading, row, link, picture or tag."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gdpfed.learning.data.columns import Columns
+from gdpfed.report.mechanism_reports import CardSubject
+from gdpfed.report.parts import Part, Parts
+
+_SPECIAL = re.compile(r"([\\`*\[\]<>#|&])")
+_AT_THE_START = re.compile(r"^(\d*)([-+=~_.)])")
+
+
+def text(name: str) -> str:
+    """A name as a piece of a line: what Markdown or HTML would read as more than text has a backslash."""
+    printable = " ".join("".join(each if each.isprintable() else " " for each in name).split())
+    return _AT_THE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", printable))
+
+
+def in_markdown(subject: CardSubject) -> CardSubject:
+    """The subject of a card with all its names as text."""
+    parts, rate = subject.parts, subject.base_rate
+    return replace(
+        subject,
+        parties=_texts(subject.parties),
+        columns=None if subject.columns is None else _columns(subject.columns),
+        parts=None if parts is None else Parts(_parts(parts.parties), parts.budgets),
+        base_rate=None if rate is None else (text(rate[0]), rate[1]),
+    )
+
+
+def _columns(columns: Columns) -> Columns:
+    return replace(
+        columns,
+        label=text(columns.label),
+        class_names=_texts(columns.class_names),
+        numeric=tuple(replace(each, name=text(each.name)) for each in columns.numeric),
+        categorical=tuple(replace(each, name=text(each.name)) for each in columns.categorical),
+        label_set=tuple(replace(each, name=text(each.name)) for each in columns.label_set),
+        purpose=text(columns.purpose),
+        period=text(columns.period),
+    )
+
+
+def _parts(parts: Sequence[Part]) -> list[Part]:
+    return [replace(part, name=text(part.name)) for part in parts]
+
+
+def _texts(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(text, names))
