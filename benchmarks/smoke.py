@@ -30,10 +30,10 @@ from benchmarks.simulation.random_data import draw_plays
 ALONE = "simulation.workers=1"
 ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=6", "privacy.sampling_rate=1", ALONE)
 SHORT_TEXT = (
-    *("dataset=shakespeare", "dataset.num_clients=6", "dataset.path={folder}/plays.txt"),
+    *("dataset=shakespeare", "dataset.num_clients=24", "dataset.path={folder}/plays.txt"),
     *("run.num_rounds=1", "privacy.sampling_rate=1", "dataset.local_steps=1", ALONE),
 )
-NOISY_NORM = "privacy.clipping_noise=5"
+FIXED_NORM = "privacy.clipping=fixed"
 PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.num_clients=4")
 
 
@@ -106,7 +106,7 @@ BENCHMARKS: dict[str, Tiny] = {
         ),
         {"FEATURES": {"random_prior": 256}},
     ),
-    "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT, NOISY_NORM)),
+    "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT, FIXED_NORM)),
     "labels": Tiny(
         ("--seeds=1",),
         {"SETTING": _and("dataset.num_clients=6", "run.num_rounds=1", ALONE)},
@@ -176,9 +176,12 @@ BENCHMARKS: dict[str, Tiny] = {
         },
         alone=False,
     ),
-    "sparser": Tiny(("--seeds=1", "--only", "half", "rank 4", "--", *SHORT_TEXT, NOISY_NORM)),
+    "sparser": Tiny(("--seeds=1", "--only", "half", "rank 4", "--", *SHORT_TEXT, FIXED_NORM)),
     "subnets": Tiny(("--subnets=2", "--growth", "10", "--rounds=1"), alone=False),
-    "taken_back": Tiny(("--rounds=4", "--clients=16"), {"REPEATS": 1, "TAPS": (0, 1)}),
+    "taken_back": Tiny(
+        ("--rounds=4", "--clients=16"),
+        {"REPEATS": 1, "TAPS": (0, 1), "MODELS": {"linear": ("dataset.model=linear",)}},
+    ),
     "trust": Tiny((), {"PROJECT": _folder}),
     "voted": Tiny(
         ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3", ALONE),
@@ -208,7 +211,7 @@ def run_tiny(name: str, folder: Path) -> int:
 def draw_data(folder: Path) -> None:
     """Draw a small text of plays and a small folder of pictures, and make a folder for documents."""
     (folder / "docs").mkdir()
-    draw_plays(folder / "plays.txt", num_roles=8, num_characters=450)
+    draw_plays(folder / "plays.txt", num_roles=24, num_characters=450)
     generator = np.random.default_rng(0)
     for part in ("train", "test"):
         for kind in ("light", "dark"):

@@ -55,6 +55,7 @@ CONFINED = (
     "ProtectKernelTunables=yes",
     "ProtectKernelModules=yes",
     "ProtectControlGroups=yes",
+    "ProtectProc=invisible",
     "RestrictNamespaces=yes",
     "RestrictSUIDSGID=yes",
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
@@ -156,11 +157,13 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
     for folder in service.folders:
         if folder.name == GUARD and folder.writable:
             yield f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
-    # As root and before it is confined: a folder may be new, or come out of a backup.
+    # As root and before it is confined: a folder may be new, or come out of a backup. Where it is the
+    # service's already, root leaves it alone: what lies in it is as the service wants it, links included.
     for kind, path in folders:
         if kind == WRITABLE:
-            owner = f"{user_of(service.name)}:{user_of(service.party)}"
-            yield f"ExecStartPre=+/bin/chown --recursive {owner} {path}"
+            user, group = user_of(service.name), user_of(service.party)
+            given = f"-exec /bin/chown --recursive {user}:{group} {{}} +"
+            yield f"ExecStartPre=+/usr/bin/find {path} -maxdepth 0 ! -user {user} {given}"
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:

@@ -91,6 +91,16 @@ def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
+def save_output(path: Path, data: bytes) -> None:
+    """Write a file that the user names, for its owner alone; a link there is neither followed nor replaced.
+
+    Raises RunError: it is a link or no regular file, or the file system refused.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise RunError(f"{path} cannot be written: it is a link or no regular file; name a file of its own")
+    save_whole(path, data)
+
+
 def _sync_directory(directory: Path) -> None:
     """A rename is durable once its directory is."""
     descriptor = os.open(directory, os.O_RDONLY)

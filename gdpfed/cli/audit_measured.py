@@ -20,6 +20,7 @@ from gdpfed.canaries.model_attack import ModelAttack, attack_run
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ConfigError, ReportError
+from gdpfed.files import write_whole
 from gdpfed.report.console import Fitted, rich_table
 from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
 from gdpfed.runs.resume import load_run
@@ -69,7 +70,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
         measurement = measure(config, settings, announce=lambda done: progress.update(task, completed=done))
     if options.output is not None:
         with _writing(options.output):
-            (options.output / JSON_FILE).write_text(_as_json(measurement), encoding="utf-8")
+            write_whole(options.output / JSON_FILE, _as_json(measurement).encode())
             epsilon_over_rounds(measurement, options.output / PICTURE_FILE)
     if options.json:
         print(_as_json(measurement))

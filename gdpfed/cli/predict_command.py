@@ -32,7 +32,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.files import PUBLIC_MODE, save_whole
+    from gdpfed.files import save_output
     from gdpfed.learning.prediction import load_model
 
     if options.table is None and options.onnx is None:
@@ -53,7 +53,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.output is None:
         sys.stdout.write(text.getvalue())
     else:
-        save_whole(options.output, text.getvalue().encode(), mode=PUBLIC_MODE)
+        save_output(options.output, text.getvalue().encode())
     return 0
 
 

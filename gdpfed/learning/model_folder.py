@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +19,8 @@ from gdpfed.errors import LearningError
 from gdpfed.files import save_whole
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
-from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.models import Given, Options, build_model, state_dict_of
+from gdpfed.learning.data.own import INPUT_DTYPES, ExampleForm
+from gdpfed.learning.models import Given, Options, build_model, count_numbers, state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.weights_file import keep_own
 
@@ -30,6 +31,18 @@ MANIFEST_FILE = "manifest.json"
 ENCODER_FILE = "encoder.safetensors"
 """A copy of what examples go through; nobody writes it but who takes the folder to where its file is not."""
 FORMAT_VERSION = 2
+MOST_INPUTS = 2**26
+"""Numbers of one example."""
+DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True)
@@ -160,6 +173,30 @@ def _bound_weights(folder: Path, description: str) -> bytes:
     return weights
 
 
+def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> None:
+    """Compare what the weights' file holds with what the description asks for, before memory is taken.
+
+    Raises ValueError: they do not belong together, or an example would be larger than any picture.
+    """
+    form = description.form
+    if form.input_dtype not in INPUT_DTYPES:
+        raise ValueError(f"its input_dtype is none of {', '.join(INPUT_DTYPES)}")
+    held = sum(tensor.numel() for tensor in weights.values())
+    # Each unit, layer and class has a number at least, and no list of them is made before this is known.
+    sizes = [value for _, value in description.options if isinstance(value, int)]
+    if max([*sizes, form.num_classes]) > held or prod(form.input_shape) > MOST_INPUTS:
+        raise ValueError(
+            f"{DESCRIPTION_FILE} asks for more than the {held:,} numbers of {WEIGHTS_FILE}, or for examples "
+            f"of more than {MOST_INPUTS:,}"
+        )
+    given = Given(form.vocabulary)
+    asked = count_numbers(description.model, form.input_shape, form.num_classes, description.options, given)
+    if asked != held:
+        raise ValueError(
+            f"{DESCRIPTION_FILE} describes a model of {asked:,} numbers, and {WEIGHTS_FILE} holds {held:,}"
+        )
+
+
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
     """A model and how its tables are read; None where it takes none.
 
@@ -178,8 +215,10 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         ) from None
     try:
         description = ModelDescription.from_json(text)
-        model = description.build(load_tensors(_bound_weights(folder, text)))
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        weights = load_tensors(_bound_weights(folder, text))
+        _check_sizes(description, weights)
+        model = description.build(weights)
+    except DAMAGED as error:
         raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
     if (encoder := description.form.encoder) is not None and (folder / ENCODER_FILE).is_file():
         keep_own(folder / ENCODER_FILE, encoder.weights.sha256)

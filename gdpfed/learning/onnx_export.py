@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gdpfed.errors import LearningError
+from gdpfed.files import NoRegularFileError
 from gdpfed.learning.data.cells import Table
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.table_rows import Where, as_texts, num_rows, numbers_in
@@ -93,6 +94,8 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
     if program is None:
         raise LearningError(f"torch wrote no ONNX file of the model {model.description.model}")
     try:
+        if path.is_symlink():
+            raise NoRegularFileError(path)
         program.save(path)
     except OSError as error:
         raise LearningError(f"--onnx={path} cannot be written: {error.strerror}") from None

@@ -28,6 +28,7 @@ def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys
         assert f"│ {looked_at} │" in out
     assert "would find: the smallest fault of this kind" in out
     written = json.loads((tmp_path / "new" / "here" / "canaries.json").read_text())
+    assert (tmp_path / "new" / "here" / "canaries.json").stat().st_mode & 0o777 == 0o600
     assert written["passed"]
     assert written["complete"]
     # After each round there is a figure against each view.

@@ -1,5 +1,6 @@
 """Units for systemd: what each service may see, and that systemd understands them."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -53,8 +54,28 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
         assert "Group=gdpfed-node-1\n" in text
         assert f"User=gdpfed-{service}\n" in text
         assert "TemporaryFileSystem=/srv/gdpfed:ro\n" in text
-        assert {"ProtectSystem=strict", "PrivateTmp=yes", "CapabilityBoundingSet="} <= set(text.splitlines())
+        assert {"ProtectSystem=strict", "PrivateTmp=yes", "ProtectProc=invisible"} <= set(text.splitlines())
         assert f"u gdpfed-{service} -" in files["gdpfed-node-1.conf"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_root_hands_over_a_folder_once_and_leaves_what_the_service_puts_into_it(tmp_path):
+    """Later a service could put a link there, to a file that is not its own."""
+    guard = written(tmp_path / "units", "node-1")["gdpfed-node-1-guard.service"]
+    prepared = re.findall(r"^ExecStartPre=\+(/usr/bin/find (\S+) .*)$", guard, re.MULTILINE)
+    assert [path for _, path in prepared] == re.findall("^BindPaths=([^:\n]+)", guard, re.MULTILINE)
+    folder = tmp_path / "ledger"
+    (folder / "inner").mkdir(parents=True)
+    command, path = prepared[0]
+    command = command.replace(path, str(folder)).replace("gdpfed-node-1-guard:gdpfed-node-1", "65534:65534")
+    words = command.replace("gdpfed-node-1-guard", "65534").split()
+    subprocess.run(words, check=True)
+    assert {each.stat().st_uid for each in (folder, folder / "inner")} == {65534}
+    other = tmp_path / "other"
+    other.touch()
+    (folder / "link").hardlink_to(other)
+    subprocess.run(words, check=True)
+    assert other.stat().st_uid == 0
 
 
 def test_of_a_server_the_gate_alone_is_for_other_hosts(tmp_path):

@@ -14,6 +14,7 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
+from gdpfed.learning import model_folder
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.model_folder import save_declaration, save_model, save_weights
 from gdpfed.learning.models import flatten
@@ -159,7 +160,7 @@ def test_a_folder_that_was_changed_is_refused(run, tmp_path):
     assert described["classes"] == ["healthy", "disease"]
     (tmp_path / "model.json").write_text(json.dumps(described | {"model": "mlp"}))
     save_weights(tmp_path, (tmp_path / "weights.safetensors").read_bytes())
-    with pytest.raises(LearningError, match="is a damaged model: .*Missing key"):
+    with pytest.raises(LearningError, match="a damaged model: model.json describes a model of 578 num"):
         gdpfed.load_model(tmp_path)
 
 
@@ -183,6 +184,48 @@ def test_names_of_outputs_are_bound_to_the_weights(tmp_path):
             gdpfed.load_model(tmp_path)
         (folder / name).write_bytes(kept[name])
     assert gdpfed.load_model(tmp_path).predict(np.zeros((1, 1, 8, 8), np.float32))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": [["hidden_units", 10**9]], "model": "mlp"},
+        {"options": [["hidden_units", 10**15]], "model": "mlp"},
+        {"num_classes": 10**9},
+        {"input_shape": [10**9]},
+        {"input_shape": [-1]},
+        {"input_dtype": "V9999999999"},
+        {"input_dtype": "object"},
+    ],
+)
+def test_a_folder_that_asks_for_memory_is_refused_before_any_is_taken(run, tmp_path, monkeypatch, change):
+    """The header of the weights says how many numbers there are, and nothing is built beyond them."""
+    built = []
+    monkeypatch.setattr(model_folder, "build_model", lambda *told, **more: built.append(told))
+    for name in ("model.json", "weights.safetensors", "columns.yaml"):
+        (tmp_path / name).write_bytes((run / "model" / name).read_bytes())
+    described = json.loads((tmp_path / "model.json").read_text())
+    of_form = {key: value for key, value in change.items() if key in described["form"]}
+    described |= {"form": described["form"] | of_form} if of_form else change
+    (tmp_path / "model.json").write_text(json.dumps(described))
+    save_weights(tmp_path, (tmp_path / "weights.safetensors").read_bytes())
+    with pytest.raises(LearningError, match="is a damaged model: ") as refused:
+        gdpfed.load_model(tmp_path)
+    assert "\n" not in str(refused.value)
+    assert built == []
+
+
+def test_what_is_predicted_is_for_its_owner_and_over_no_link(run, tmp_path, capsys):
+    """It may name patients."""
+    words = ["predict", str(run), str(run / "new.csv"), "--keep", "patient", "--output"]
+    assert main([*words, str(tmp_path / "out.csv")]) == 0
+    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link.csv").symlink_to(tmp_path / "out.csv")
+    before = (tmp_path / "out.csv").read_bytes()
+    assert main([*words, str(tmp_path / "link.csv")]) != 0
+    assert "link.csv cannot be written: it is a link or no regular file" in capsys.readouterr().err
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "out.csv").read_bytes() == before
 
 
 def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):

@@ -170,10 +170,33 @@ def count_parameters(
 
     Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
     """
+    model = _without_memory(name, input_shape, num_classes, options, given)
+    leave_out(model, local)
+    return dimension_of(model)
+
+
+def count_numbers(
+    name: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    options: Options = (),
+    given: Given = NOTHING_GIVEN,
+) -> int:
+    """Return how many numbers the file of a model's weights holds, those included that are not trained.
+
+    Like :func:`count_parameters` it takes no memory. Raises LearningError: as there.
+    """
+    model = _without_memory(name, input_shape, num_classes, options, given)
+    return sum(each.numel() for each in model.state_dict().values())
+
+
+def _without_memory(
+    name: str, input_shape: tuple[int, ...], num_classes: int, options: Options, given: Given
+) -> nn.Module:
     build = _builder(name, options, given)
     try:
         with torch.device("meta"), draws_by(0):
-            model = build(input_shape, num_classes)
+            return with_drawn_dropout(build(input_shape, num_classes))
     except LearningError:
         raise
     except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
@@ -181,8 +204,6 @@ def count_parameters(
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
             f"{' '.join(str(error).split())}"
         ) from None
-    leave_out(model, local)
-    return dimension_of(model)
 
 
 def check_model(name: str, options: Options) -> Builder:
