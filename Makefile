@@ -13,6 +13,7 @@ help:
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   the same as make bench-overhead: secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-NAME     one benchmark, python -m benchmarks.NAME; OPTIONS=\"--write DOC\" puts its table into DOC"
+	@echo "make bench-smoke    every benchmark at tiny size, rivals included: does each still run?"
 	@echo "make bench-methods  final accuracy of every method on the digits"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
@@ -108,6 +109,8 @@ bench-%: venv
 bench-simulation: pfl-environment
 
 bench-records: opacus-environment
+
+bench-smoke: pfl-environment opacus-environment
 
 pfl-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment

@@ -69,7 +69,8 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
 def main() -> None:
     """Measure the gap at three budgets, then each fault again and again."""
     options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
-    settings = ["privacy.against=everyone", "privacy.accountant=pld"] if options.everyone else []
+    everyone = ["privacy.against=everyone", "privacy.accountant=pld"]
+    settings = everyone if options.everyone else ["privacy.against=outsiders"]
     views = EVERYONE if options.everyone else OUTSIDERS
     gaps = [gap_row(settings, views, epsilon) for epsilon in track((1, 3, 6), "gap", console=CONSOLE)]
     names = (NOTHING, *(STREAM_FAULTS if options.everyone else FAULTS))

@@ -32,6 +32,7 @@ ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=6", "privacy.sampling_rate
 SHORT_TEXT = (
     *("dataset=shakespeare", "dataset.num_clients=24", "dataset.path={folder}/plays.txt"),
     *("run.num_rounds=1", "privacy.sampling_rate=1", "dataset.local_steps=1", ALONE),
+    "dataset.model_options={hidden_units:4,num_layers:1}",
 )
 FIXED_NORM = "privacy.clipping=fixed"
 PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.num_clients=4")
@@ -62,6 +63,11 @@ def _with(**less: int) -> Callable[[Path, Any], object]:
     return lambda folder, usual: partial(usual, **less)
 
 
+def _first(folder: Path, usual: Mapping[str, object]) -> object:
+    """One of what there is."""
+    return dict(list(usual.items())[:1])
+
+
 def _less(folder: Path, usual: Any) -> object:
     """Secure aggregation of few short vectors."""
     return replace(
@@ -76,7 +82,7 @@ def _folder(folder: Path, usual: object) -> object:
 
 BENCHMARKS: dict[str, Tiny] = {
     "adapters": Tiny(
-        ("--seeds=1", *SHORT_TEXT[1:]),
+        ("--seeds=1", *SHORT_TEXT[1:-1]),
         {"PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
     ),
     "attacks": Tiny(("run.num_rounds=1", ALONE)),
@@ -90,7 +96,8 @@ BENCHMARKS: dict[str, Tiny] = {
         {
             "GAP_RUNS": 1,
             "FAULT_RUNS": 1,
-            "POPULATION": _and("dataset.num_clients=200", "dataset.num_rounds=3", ALONE),
+            "FAULTS": _first,
+            "POPULATION": _and("dataset.num_clients=60", "dataset.num_rounds=2", ALONE),
         },
     ),
     "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
@@ -104,7 +111,7 @@ BENCHMARKS: dict[str, Tiny] = {
             "dataset.sampling_rate=1",
             ALONE,
         ),
-        {"FEATURES": {"random_prior": 256}},
+        {"FEATURES": {"hog": 372}},
     ),
     "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT, FIXED_NORM)),
     "labels": Tiny(
@@ -126,9 +133,10 @@ BENCHMARKS: dict[str, Tiny] = {
             "--only",
             "gdpfed_star",
             "--",
-            "privacy.clipping=adaptive",
+            "training.local_steps=2",
             "dataset=digits",
             *ONE_ROUND,
+            FIXED_NORM,
         )
     ),
     "overhead": Tiny(("--rounds=2", "dataset.num_clients=6", "privacy.sampling_rate=1"), alone=False),
@@ -199,7 +207,7 @@ def run_tiny(name: str, folder: Path) -> int:
     if hasattr(module, "__path__"):
         module = import_module(f"benchmarks.{name}.__main__")
     draw_data(folder)
-    words = [each.format(folder=folder) for each in tiny.words]
+    words = [each.replace("{folder}", str(folder)) for each in tiny.words]
     with ExitStack() as tiny_size:
         tiny_size.enter_context(patch.object(sys, "argv", [f"benchmarks.{name}", *words]))
         for constant, value in (tiny.constants or {}).items():
