@@ -83,7 +83,7 @@ def _folder(folder: Path, usual: object) -> object:
 BENCHMARKS: dict[str, Tiny] = {
     "adapters": Tiny(
         ("--seeds=1", *SHORT_TEXT[1:-1]),
-        {"PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
+        {"PROJECT": _folder, "PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
     ),
     "attacks": Tiny(("run.num_rounds=1", ALONE)),
     "average": Tiny(
@@ -219,6 +219,7 @@ def run_tiny(name: str, folder: Path) -> int:
 def draw_data(folder: Path) -> None:
     """Draw a small text of plays and a small folder of pictures, and make a folder for documents."""
     (folder / "docs").mkdir()
+    (folder / "docs" / "page.md").write_text("what anybody may read, " * 400, encoding="utf-8")
     draw_plays(folder / "plays.txt", num_roles=24, num_characters=450)
     generator = np.random.default_rng(0)
     for part in ("train", "test"):

@@ -74,12 +74,23 @@ def test_npz_that_cannot_be_used_is_named(tmp_path, changes, words):
 
 def test_an_archive_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
     """Zeros pack to a thousandth of their size."""
-    monkeypatch.setattr("gdpfed.learning.data.arrays.MOST_MEMORY", 0.0)
+    monkeypatch.setattr("gdpfed.learning.data.unpacked.MOST_MEMORY", 0.0)
     np.savez_compressed(tmp_path / "own.npz", x_train=np.zeros((1000, 1000)))
     with pytest.raises(
         LearningError, match=r"holds 0.00745 GiB once it is unpacked, and 0 GiB of memory may"
     ):
         read_npz(tmp_path / "own.npz", ["x_train"], "own.npz")
+
+
+def test_an_archive_that_is_packed_as_no_data_are_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gdpfed.learning.data.unpacked.ANY_SIZE", 2**20)
+    np.savez_compressed(tmp_path / "zeros.npz", x_train=np.zeros((1000, 1000)))
+    with pytest.raises(
+        LearningError, match=r"times its size, and data are seldom packed to less than a 500th"
+    ):
+        read_npz(tmp_path / "zeros.npz", ["x_train"], "zeros.npz")
+    np.savez_compressed(tmp_path / "drawn.npz", x_train=np.random.default_rng(0).normal(size=(400, 1000)))
+    assert read_npz(tmp_path / "drawn.npz", ["x_train"], "drawn.npz")["x_train"].shape == (400, 1000)
 
 
 def test_npz_that_is_no_npz(tmp_path):

@@ -1,14 +1,19 @@
 """Tables as they are: all faults at once, with their causes, and a first declaration."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
+from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
-from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.declaration import columns_of, read_columns
 from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.table_file import MOST_COLUMNS
+from gdpfed.learning.data.table_rows import open_declared
 from gdpfed.learning.task import data_warnings
 
 COLUMNS = """\
@@ -149,3 +154,21 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     text = other.read_text()
     assert "pressure: [120, 160.5]" in text
     assert "classes: ['no', 'yes']" in text
+
+
+def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, monkeypatch):
+    """What the header says is enough: no row of the file is read."""
+    declared = {"label": {"column": "y", "classes": ["0", "1"]}, "numeric": {"a": ["0", "1"]}}
+    columns = columns_of(declared, "columns.yaml")
+    wide, packed = tmp_path / "wide.csv", tmp_path / "packed.parquet"
+    wide.write_text(",".join(f"c{number}" for number in range(MOST_COLUMNS + 1)) + "\n" + "," * MOST_COLUMNS)
+    parquet.write_table(pa.table({"a": np.zeros(10**7), "y": ["1"] * 10**7}), packed, compression="zstd")
+    monkeypatch.setattr("gdpfed.learning.data.unpacked.ANY_SIZE", 2**20)
+    for path, refusal in (
+        (wide, "has 10,001 columns, and a table may have 10,000"),
+        (packed, "times its size, and data are seldom packed to less than a 1,000th"),
+    ):
+        (finding,) = check_table(path, columns)[1]
+        assert refusal in finding.words
+        with pytest.raises(LearningError, match=refusal):
+            open_declared(path, columns, str(path))

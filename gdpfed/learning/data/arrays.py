@@ -9,16 +9,16 @@ from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
-from psutil import virtual_memory
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.source import DataSource
+from gdpfed.learning.data.unpacked import refuse_unpacked
 
 Array = npt.NDArray[Any]
+MOST_TIMES = 500
+"""As large as its file arrays may be; zlib packs zeros to a thousandth."""
 # Of what numpy raises for a file that is damaged, encrypted or larger than memory.
-MOST_MEMORY = 0.5
-"""Of the memory that is free, for the arrays of one file."""
 UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, BadZipFile, zlib.error)
 
 
@@ -37,11 +37,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
                 )
             with ZipFile(file) as archive_of:
                 size = sum(each.file_size for each in archive_of.infolist())
-            if size > (most := virtual_memory().available * MOST_MEMORY):
-                raise LearningError(
-                    f"{name} holds {size / 2**30:.3g} GiB once it is unpacked, and {most / 2**30:.3g} GiB of "
-                    "memory may go into it: write less into one file"
-                )
+            refuse_unpacked(name, path.stat().st_size, size, MOST_TIMES)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 missing = [key for key in keys if key not in archive]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records, encoded_blocks
+from gdpfed.learning.data.unpacked import refuse_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,10 @@ else:
     parquet = late_import("pyarrow.parquet")
 
 ENDINGS = (".csv", ".parquet")
+MOST_COLUMNS = 10_000
 PARQUET_ROWS = 2**15
+BYTES_A_CELL, MOST_TIMES = 8, 1000
+"""Of a value, and as large as its Parquet file a table may be: a column may repeat a lot."""
 LOOKED_AT = 10
 """Lines below the first one that may be the header in its place."""
 SEP = "sep="
@@ -118,7 +122,13 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     """
     if not is_table(path):
         raise LearningError(f"{place} must end in {' or '.join(ENDINGS)}")
-    return (_open_parquet if path.suffix.lower() == ".parquet" else _open_csv)(path, place, form)
+    opened = (_open_parquet if path.suffix.lower() == ".parquet" else _open_csv)(path, place, form)
+    if (found := len(opened.names)) > MOST_COLUMNS:
+        raise LearningError(
+            f"{place} has {found:,} columns, and a table may have {MOST_COLUMNS:,}: leave out those that no "
+            "model is to learn of"
+        )
+    return opened
 
 
 def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
@@ -230,6 +240,8 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
         names = list(file.schema_arrow.names)
     except (OSError, pa.ArrowException) as error:
         raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+    size = file.metadata.num_rows * len(names) * BYTES_A_CELL
+    refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
         del uneven

@@ -1,0 +1,35 @@
+"""What a packed file becomes in memory: refused by what its own header says, before any of it is read."""
+
+from psutil import virtual_memory
+
+from gdpfed.errors import LearningError
+
+MOST_MEMORY = 0.5
+"""Of the memory that is free, for what one file holds."""
+ANY_SIZE = 2**28
+"""Up to so many bytes nothing is said of how well a file is packed."""
+GIB = 2**30
+
+
+def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> None:
+    """Refuse a file that would fill the memory, or that is packed as no data are.
+
+    Args:
+        name: what errors call it.
+        packed: bytes of the file.
+        unpacked: bytes that it takes once it is read.
+        most_times: how many times as large it may become, where that is much.
+
+    Raises LearningError: it is one of these.
+    """
+    if unpacked > (most := virtual_memory().available * MOST_MEMORY):
+        raise LearningError(
+            f"{name} holds {unpacked / GIB:.3g} GiB once it is unpacked, and {most / GIB:.3g} GiB of "
+            "memory may go into it: write less into one file"
+        )
+    if unpacked > max(ANY_SIZE, most_times * packed):
+        raise LearningError(
+            f"{name} holds {unpacked / GIB:.3g} GiB once it is unpacked, {unpacked / max(1, packed):,.0f} "
+            f"times its size, and data are seldom packed to less than a {most_times:,}th: leave out what is "
+            "all the same, or write it without compression"
+        )
