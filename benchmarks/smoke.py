@@ -85,7 +85,7 @@ BENCHMARKS: dict[str, Tiny] = {
         ("--seeds=1", *SHORT_TEXT[1:-1]),
         {"PROJECT": _folder, "PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
     ),
-    "attacks": Tiny(("run.num_rounds=1", ALONE)),
+    "attacks": Tiny(("run.num_rounds=1", ALONE), {"TRAININGS": _first}),
     "average": Tiny(
         ("--seeds=1",),
         {"SETTING": _and(*ONE_ROUND), "METHODS": ("gdpfed_star",)},

@@ -85,9 +85,7 @@ def test_an_archive_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
 def test_an_archive_that_is_packed_as_no_data_are_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("gdpfed.learning.data.unpacked.ANY_SIZE", 2**20)
     np.savez_compressed(tmp_path / "zeros.npz", x_train=np.zeros((1000, 1000)))
-    with pytest.raises(
-        LearningError, match=r"times its size, and data are seldom packed to less than a 500th"
-    ):
+    with pytest.raises(LearningError, match="and data are seldom packed to less than a 500th"):
         read_npz(tmp_path / "zeros.npz", ["x_train"], "zeros.npz")
     np.savez_compressed(tmp_path / "drawn.npz", x_train=np.random.default_rng(0).normal(size=(400, 1000)))
     assert read_npz(tmp_path / "drawn.npz", ["x_train"], "drawn.npz")["x_train"].shape == (400, 1000)
