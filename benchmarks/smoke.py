@@ -63,9 +63,9 @@ def _with(**less: int) -> Callable[[Path, Any], object]:
     return lambda folder, usual: partial(usual, **less)
 
 
-def _first(folder: Path, usual: Mapping[str, object]) -> object:
+def _first(folder: Path, usual: Any) -> object:
     """One of what there is."""
-    return dict(list(usual.items())[:1])
+    return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
 def _less(folder: Path, usual: Any) -> object:
@@ -83,7 +83,11 @@ def _folder(folder: Path, usual: object) -> object:
 BENCHMARKS: dict[str, Tiny] = {
     "adapters": Tiny(
         ("--seeds=1", *SHORT_TEXT[1:-1]),
-        {"PROJECT": _folder, "PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE)},
+        {
+            "PROJECT": _folder,
+            "CELLS": _first,
+            "PUBLIC": _and("run.num_rounds=1", "dataset.local_steps=1", ALONE),
+        },
     ),
     "attacks": Tiny(("run.num_rounds=1", ALONE), {"TRAININGS": _first}),
     "average": Tiny(
@@ -97,7 +101,7 @@ BENCHMARKS: dict[str, Tiny] = {
             "GAP_RUNS": 1,
             "FAULT_RUNS": 1,
             "FAULTS": _first,
-            "POPULATION": _and("dataset.num_clients=60", "dataset.num_rounds=2", ALONE),
+            "POPULATION": _and("dataset.num_clients=200", "dataset.num_rounds=3", ALONE),
         },
     ),
     "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
