@@ -104,6 +104,12 @@ BENCHMARKS: dict[str, Tiny] = {
             "POPULATION": _and("dataset.num_clients=200", "dataset.num_rounds=3", ALONE),
         },
     ),
+    # Its table has a test of its own.
+    "canary_power": Tiny(
+        ("--seconds=1",),
+        {"PLANTED_FAULTS": _first, "power_table": _with(most_runs=1, sound_runs=1)},
+        alone=False,
+    ),
     "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(

@@ -256,7 +256,7 @@ class PatientServer(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         # The class is chosen by uvicorn among those that are installed.
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg, operator]
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
