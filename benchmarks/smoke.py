@@ -149,7 +149,7 @@ BENCHMARKS: dict[str, Tiny] = {
             FIXED_NORM,
         )
     ),
-    "overhead": Tiny(("--rounds=2", "dataset.num_clients=6", "privacy.sampling_rate=1"), alone=False),
+    "overhead": Tiny(("--rounds=2", "dataset.num_clients=15", "privacy.sampling_rate=1"), alone=False),
     "records": Tiny(
         ("--turns=1",),
         {
@@ -165,7 +165,7 @@ BENCHMARKS: dict[str, Tiny] = {
     "results": Tiny(
         (
             *("--seeds=1", "--output={folder}/made", "--experiments", "demo", "--datasets", "digits"),
-            *("--rows", "gdpfed_star", "--", "run.num_rounds=1", "secagg=off"),
+            *("--rows", "gdpfed_star", "--", "secagg=off"),
         ),
         alone=False,
     ),

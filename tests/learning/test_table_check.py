@@ -165,7 +165,7 @@ def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, mo
     parquet.write_table(pa.table({"a": np.zeros(10**6), "y": ["1"] * 10**6}), packed, compression="zstd")
     monkeypatch.setattr("gdpfed.learning.data.unpacked.ANY_SIZE", 2**20)
     for path, refusal in (
-        (wide, "has 51 columns, and a table may have 50"),
+        (wide, "has 51 columns or more, and a table may have 50"),
         (packed, "times its size, and data are seldom packed to less than a 1,000th"),
     ):
         (finding,) = check_table(path, columns)[1]

@@ -122,13 +122,15 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     """
     if not is_table(path):
         raise LearningError(f"{place} must end in {' or '.join(ENDINGS)}")
-    opened = (_open_parquet if path.suffix.lower() == ".parquet" else _open_csv)(path, place, form)
-    if (found := len(opened.names)) > MOST_COLUMNS:
+    return (_open_parquet if path.suffix.lower() == ".parquet" else _open_csv)(path, place, form)
+
+
+def _check_width(place: str, columns: int) -> None:
+    if columns > MOST_COLUMNS:
         raise LearningError(
-            f"{place} has {found:,} columns, and a table may have {MOST_COLUMNS:,}: leave out those that no "
-            "model is to learn of"
+            f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out those that "
+            "no model is to learn of"
         )
-    return opened
 
 
 def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
@@ -148,7 +150,10 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         header = reader.first()
     if header is None:
         raise LearningError(f"{place} cannot be read as a table: the file is empty")
+    # The parser takes a time that grows with their square. Half of the separators may be within quotes.
+    _check_width(place, header.data.count(form.separator.encode()) // 2)
     names = _fields(header.data, form.separator, place)
+    _check_width(place, len(names))
     _refuse_titles(reader, names, form, place, int(header.lines[0]))
     reader.header = names
     tests.append(form.row_test(names))
@@ -240,6 +245,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
         names = list(file.schema_arrow.names)
     except (OSError, pa.ArrowException) as error:
         raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+    _check_width(place, len(names))
     size = file.metadata.num_rows * len(names) * BYTES_A_CELL
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
