@@ -128,8 +128,8 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
 def _check_width(place: str, columns: int) -> None:
     if columns > MOST_COLUMNS:
         raise LearningError(
-            f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out those that "
-            "no model is to learn of"
+            f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out "
+            "those that no model is to learn of"
         )
 
 
