@@ -258,10 +258,12 @@ class ScheduledSumsRule(AuditRule):
     def _epsilon(
         self, index: int, turns: Sequence[int], rounds: int | None = None, noise_left: float = 1.0
     ) -> float:
-        group = self.plan["groups"][index]
-        sigma = group["noise_multiplier"] * noise_left
-        rounds = self.plan["num_rounds"] if rounds is None else rounds
-        cost = as_one_sum(_taps(group), sigma, self.plan["adjacency"], turns, rounds)
+        plan, group = self.plan, self.plan["groups"][index]
+        rounds, sigma = (
+            plan["num_rounds"] if rounds is None else rounds,
+            group["noise_multiplier"] * noise_left,
+        )
+        cost = as_one_sum(_taps(group), sigma, plan["adjacency"], turns, rounds)
         return epsilon_against_server([*self.voted, *cost], self.plan["delta"])
 
 
