@@ -256,13 +256,11 @@ class ScheduledSumsRule(AuditRule):
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
-        self, index: int, turns: Sequence[int], rounds: int | None = None, noise_left: float = 1.0
+        self, index: int, turns: Sequence[int], rounds: int | None = None, left: float = 1.0
     ) -> float:
         plan, group = self.plan, self.plan["groups"][index]
-        rounds, sigma = (
-            plan["num_rounds"] if rounds is None else rounds,
-            group["noise_multiplier"] * noise_left,
-        )
+        rounds = plan["num_rounds"] if rounds is None else rounds
+        sigma = group["noise_multiplier"] * left
         cost = as_one_sum(_taps(group), sigma, plan["adjacency"], turns, rounds)
         return epsilon_against_server([*self.voted, *cost], self.plan["delta"])
 
