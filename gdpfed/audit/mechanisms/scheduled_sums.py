@@ -259,9 +259,8 @@ class ScheduledSumsRule(AuditRule):
         self, index: int, turns: Sequence[int], rounds: int | None = None, left: float = 1.0
     ) -> float:
         plan, group = self.plan, self.plan["groups"][index]
-        rounds = plan["num_rounds"] if rounds is None else rounds
-        sigma = group["noise_multiplier"] * left
-        cost = as_one_sum(_taps(group), sigma, plan["adjacency"], turns, rounds)
+        sigma, released = group["noise_multiplier"] * left, plan["num_rounds"] if rounds is None else rounds
+        cost = as_one_sum(_taps(group), sigma, plan["adjacency"], turns, released)
         return epsilon_against_server([*self.voted, *cost], self.plan["delta"])
 
 
