@@ -71,7 +71,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import check_model, show_plan
     from gdpfed.methods import make_method, resolve
     from gdpfed.report.party_lines import party_dict
-    from gdpfed.report.plan_lines import inference_dict
+    from gdpfed.report.plan_lines import inference_dict, replacement_dict
     from gdpfed.runs.resume import load_run
 
     asked = [f"--{name}" for name in (*QUESTIONS, *PLAN_QUESTIONS.names()) if getattr(options, name)]
@@ -96,8 +96,9 @@ def _execute(options: argparse.Namespace) -> int:
     if picture is not None and not method.draw_plan(picture):
         _refuse_picture(picture)
     if options.json:
-        plan, bounds = method.plan, inference_dict(method.plan)
-        _print_json({**method.describe(), "inference_bounds": bounds, **party_dict(config, plan)})
+        plan = method.plan
+        bounds = {"inference_bounds": inference_dict(plan), "replacement_bounds": replacement_dict(plan)}
+        _print_json({**method.describe(), **bounds, **party_dict(config, plan)})
     else:
         show_plan(make_console(), config, method)
     return 0

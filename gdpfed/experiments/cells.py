@@ -10,6 +10,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
 from gdpfed.experiments.definitions import Choice, Experiment
 from gdpfed.methods import make_method, resolve
+from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.runs.resume import CARRYING_OUT
 
 NO_COLUMN = Choice(label="")
@@ -111,8 +112,9 @@ def _cells(experiment: Experiment, setting: Setting) -> Iterator[Cell]:
     for dataset in setting.datasets_of(experiment):
         start = (f"dataset={dataset}", *experiment.overrides, *experiment.of_dataset.get(dataset, ()))
         for column_name, column in (experiment.columns or {"": NO_COLUMN}).items():
+            own = (*start, *_delta(experiment, start, column, setting))
             for row_name, row in experiment.rows.items():
-                overrides = _overrides(start, row, column, setting)
+                overrides = _overrides(own, row, column, setting)
                 label = ", ".join(filter(None, [dataset, row.label, column.label]))
                 yield Cell(dataset, row_name, column_name, overrides, _configuration(overrides), label)
 
@@ -125,6 +127,16 @@ def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Set
         step = _effective_step(start, row.effective_step_of, column, setting)
         overrides = (*overrides, f"method.server_learning_rate={step:.6g}")
     return overrides
+
+
+def _delta(
+    experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
+) -> tuple[str, ...]:
+    """The paper's delta of so many clients as a column has, where the experiment asks for it."""
+    if not experiment.paper_delta:
+        return ()
+    scaled = _overrides(start, NO_COLUMN, column, setting)
+    return (f"privacy.delta={paper_delta(_configuration(scaled).dataset.num_clients)!r}",)
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:

@@ -27,6 +27,9 @@ EXPERIMENT_DIRECTORY = OWN_DIRECTORY / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
 # Final accuracy, or accuracy over the rounds; all other quantities are computed from plans alone.
 TRAINED = ("accuracy", "convergence")
+WITH_PAPER_DELTA = (
+    "delta is the paper's, n^-1.1 for n clients, which is not far below 1 / n; `gdpfed plan` takes 1e-5."
+)
 WITHOUT_MASKS = (
     "Sums are computed without masks (secagg=off): nobody drops out or colludes, so no noise is added for "
     "them."
@@ -99,6 +102,7 @@ class Experiment:
         overrides: settings of all of them.
         of_dataset: settings of all cells of one data set, by its option.
         masks: whether sums are computed under masks; without them the text says so.
+        paper_delta: whether delta is the paper's, n**-1.1 for n clients, in place of the default.
         best_of_columns: whether a last column has every row's best accuracy.
         traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.
@@ -117,6 +121,7 @@ class Experiment:
     overrides: list[str] = field(default_factory=list)
     of_dataset: dict[str, list[str]] = field(default_factory=dict)
     masks: bool = True
+    paper_delta: bool = False
     best_of_columns: bool = False
     traffic: bool = False
     published: Published = field(default_factory=Published)
@@ -182,6 +187,8 @@ def load_experiment(name: str) -> Experiment:
         raise ConfigError(f"there is no experiment '{name}'{hint} (there are {', '.join(known)})")
     experiment = cast("Experiment", _read(Experiment(name=name), EXPERIMENT_DIRECTORY / f"{name}.yaml"))
     experiment.rows = {name: _method_row(name) for name in experiment.methods} | experiment.rows
+    if experiment.paper_delta:
+        experiment.text.append(WITH_PAPER_DELTA)
     if not experiment.masks:
         experiment.text.append(WITHOUT_MASKS)
         experiment.overrides.append("secagg=off")

@@ -9,7 +9,7 @@ from gdpfed.methods.base import ClientSum, Method, SumRequest
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
-from gdpfed.privacy.planning.groups import DELTA_EXPONENT, FEW_CLIENTS
+from gdpfed.privacy.planning.groups import exposure, paper_delta
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.registry import Registry
 
@@ -109,18 +109,18 @@ def make_method(config: Config) -> Method:
     try:
         return _planned(method, config)
     except PrivacyError as error:
-        few = config.dataset.num_clients < FEW_CLIENTS and not config.privacy.about_records
-        if config.privacy.delta is not None or not few:
+        number, usual = config.dataset.num_clients, configured_delta(config)
+        larger = f"{paper_delta(number):.3g}"
+        if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:
             raise
-        usual, larger = configured_delta(config), f"{config.dataset.num_clients**DELTA_EXPONENT:.3g}"
         try:
             _planned(method, replace(config, privacy=replace(config.privacy, delta=float(larger))))
         except PrivacyError:
             raise error from None
         raise PrivacyError(
-            f"{error}. There is no such plan with delta {usual:g}, the default for "
-            f"{config.dataset.num_clients} clients, and there is one with privacy.delta={larger}, which "
-            "protects less"
+            f"{error}. There is no such plan with delta {usual:g}, the default for {number} clients, and "
+            f"there is one with privacy.delta={larger}, which protects less: it allows that one of {number} "
+            f"clients is exposed outright with {100 * exposure(number, float(larger)):.0f} %"
         ) from None
 
 

@@ -11,7 +11,13 @@ from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.plan_lines import inference_line, inference_lines, large_delta_lines, vote_lines
+from gdpfed.report.plan_lines import (
+    inference_line,
+    inference_lines,
+    large_delta_lines,
+    replacement_line,
+    vote_lines,
+)
 from gdpfed.report.trust_lines import lying_server_lines
 
 ADJACENCY_IN_WORDS = {
@@ -161,7 +167,7 @@ def _caption(method: Method) -> str:
         f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
         "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
         f"part K times, the 99th percentile.{hidden}{_counting(plan)}\n"
-        f"{chr(10).join([*vote_lines(plan), inference_line(plan)])}"
+        f"{chr(10).join([*vote_lines(plan), replacement_line(plan), inference_line(plan)])}"
     )
 
 
@@ -286,7 +292,7 @@ def _caption_of_turns(method: Method) -> str:
         f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
         f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
         f"{method.weighting.noise_per_step(plan):.5f}\n"
-        f"{chr(10).join([*vote_lines(plan), inference_line(plan)])}"
+        f"{chr(10).join([*vote_lines(plan), replacement_line(plan), inference_line(plan)])}"
     )
 
 

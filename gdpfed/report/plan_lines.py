@@ -1,12 +1,14 @@
 """What is said of a plan in lines: warnings, the bounds of membership inference, a vote."""
 
 from collections.abc import Iterator
+from math import isinf
 
 from conf.schema import Config
 from gdpfed.methods.vote import chance_of_agreement
 from gdpfed.privacy.accountants.inference_bound import InferenceBound
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.groups import default_delta
+from gdpfed.privacy.planning.groups import default_delta, exposure
+from gdpfed.privacy.replacement import replacement_bound
 from gdpfed.privacy.sampling.cohorts import skipped_fractions
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.trust_lines import trust_lines
@@ -19,6 +21,35 @@ PROOFS = {
     "pld": "by privacy loss distributions",
     "rdp": "by Renyi divergences, which fixed_size sampling is bounded by, which is looser",
 }
+
+REPLACEMENT_PROOFS = {
+    "planned": "the plan's own adjacency",
+    "gaussian": "exactly, as twice the mu of Gaussians",
+    "accountant": "by the accountants' replace-one adjacency",
+    "group privacy": "by group privacy of size two, which is looser",
+}
+
+
+def replacement_line(plan: PrivacyPlan) -> str:
+    """One line on epsilon between two data sets that one client might have, group by group."""
+    found = [replacement_bound(plan, index, number) for index, number, _ in _protected(plan)]
+    shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
+    figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
+    proofs = " and ".join(sorted({REPLACEMENT_PROOFS[each.proof] for each in found}))
+    two = f"two values of one {plan.protected}" if plan.about_records else "two data sets of one client"
+    against = (
+        "" if found[0].proof == "planned" else f"The epsilons above are of a {plan.protected} against none. "
+    )
+    return f"{against}Between {two} epsilon is {figures} (replace-one, {proofs})."
+
+
+def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
+    """The same in its JSON form, group by group; null where nothing holds."""
+    return [
+        {"group": name, "epsilon": None if isinf(found.epsilon) else found.epsilon, "proof": found.proof}
+        for index, number, name in _protected(plan)
+        for found in [replacement_bound(plan, index, number)]
+    ]
 
 
 def inference_line(plan: PrivacyPlan) -> str:
@@ -180,6 +211,7 @@ def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
     if plan.private and plan.delta > usual:
         yield (
             f"delta {plan.delta:.3g} is large for {plan.num_clients} clients: up to that probability a "
-            f"client may be exposed altogether, whatever its epsilon. The default is {usual:.3g}: leave "
+            f"client may be exposed altogether, whatever its epsilon, and one of them all with up to "
+            f"{100 * exposure(plan.num_clients, plan.delta):.2g} %. The default is {usual:.3g}: leave "
             "privacy.delta out, or choose a smaller one"
         )

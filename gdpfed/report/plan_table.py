@@ -15,6 +15,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.client_report import against_whom, number_or_none
 from gdpfed.report.console import WIDTH, Fitted, rich_table
 from gdpfed.report.mechanism_reports import report_of
+from gdpfed.report.plan_lines import replacement_line
 
 
 def plan_table(method: Method) -> Fitted | Group:
@@ -24,6 +25,8 @@ def plan_table(method: Method) -> Fitted | Group:
         for each in own:
             table = rich_table(each.title, each.headings, each.rows, left=each.text_columns)
             parts += [Fitted(table), *each.notes]
+        if method.plan.private:
+            parts.append(replacement_line(method.plan))
         return Group(*parts)
     return Fitted(report_of(method.plan).table(method))
 

@@ -14,7 +14,7 @@ from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted, rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.plan_lines import inference_line, inference_lines, vote_lines
+from gdpfed.report.plan_lines import inference_line, inference_lines, replacement_line, vote_lines
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
 
@@ -254,7 +254,7 @@ def _caption(plan: PrivacyPlan) -> str:
         )
     lines += vote_lines(plan)
     lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
-    return "\n".join([*lines, inference_line(plan)])
+    return "\n".join([*lines, replacement_line(plan), inference_line(plan)])
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:

@@ -13,6 +13,8 @@ from gdpfed.experiments.cells import Setting, cells_of
 from gdpfed.experiments.definitions import experiments, load_experiment
 from gdpfed.experiments.reproduction import PLANNED
 from gdpfed.methods import METHODS, make_method
+from gdpfed.methods.rates import configured_delta
+from gdpfed.privacy.planning.groups import paper_delta
 
 PAPER_TOLERANCE_PERCENT = 1.5
 
@@ -101,12 +103,25 @@ def test_every_cell_composes_and_those_of_the_last_column_plan(name):
         plan = make_method(cell.config).plan
         assert plan.num_clients == cell.config.dataset.num_clients
         assert plan.private == (cell.row != "fedavg")
+        assert plan.delta == paper_delta(plan.num_clients) > 1e-5
     by_place = {(cell.row, cell.column): cell.config.privacy for cell in cells}
     if name == "table9":
         assert by_place["gdpfed", "x075"].budgets == [1.5, 4.5, 9.0]
         assert by_place["gdpfed", "x150"].budgets == [3.0, 9.0, 18.0]
     if name == "table10":
         assert by_place["gdpfed", "x125"].clipping_norm == 1.875
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "expected"), [("table10", "cifar10", 60**-1.1), ("demo", "digits", 1e-5)]
+)
+def test_the_papers_delta_is_of_its_tables_alone_and_of_the_clients_that_there_are(name, dataset, expected):
+    setting = Setting(datasets=(dataset,), client_factor=0.1)
+    experiment = load_experiment(name)
+    text = " ".join(experiment.text)
+    assert ("which is not far below 1 / n" in text) == experiment.paper_delta == (name == "table10")
+    cell = cells_of(experiment.with_rows(["dp_fedavg"]), setting)[-1]
+    assert configured_delta(cell.config) == pytest.approx(expected)
 
 
 def test_table_5_meets_every_published_figure(tmp_path):

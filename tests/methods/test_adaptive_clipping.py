@@ -28,7 +28,12 @@ from testing.local_grid import refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, nothing_drawn, run, small_config
 
 ADAPTIVE = "privacy.clipping=adaptive"
-SMALL = ("privacy.accountant=rdp", "dataset.num_clients=120", "privacy.sampling_rate=0.3")
+SMALL = (
+    "privacy.accountant=rdp",
+    "dataset.num_clients=120",
+    "privacy.sampling_rate=0.3",
+    "privacy.delta=5e-3",
+)
 # So few clients have so much noise that the fraction can only be roughly told.
 FEW = [ADAPTIVE, "privacy.clipping_noise=1", "method=gdpfed_star"]
 METHODS = ("gdpfed_star", "dp_fedavg", "idp_fedavg_scale", "idp_fedavg_sample")

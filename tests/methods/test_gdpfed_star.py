@@ -5,6 +5,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
+from gdpfed.privacy.planning.groups import paper_delta
 
 SHAKESPEARE = ("dataset.num_clients=247", "privacy.sampling_rate=0.5", "privacy.budgets=[2,6,12]")
 SMALL = (
@@ -29,7 +30,8 @@ def method_of(*overrides):
 )
 def test_noise_for_a_step_of_one(overrides, noise_per_step, percent):
     """The percents are of a search with five rates a group and a finer grid of losses."""
-    method = method_of(*overrides)
+    clients = load(overrides).dataset.num_clients
+    method = method_of(*overrides, f"privacy.delta={paper_delta(clients)}")
     assert method.weighting.noise_per_step(method.plan) == pytest.approx(noise_per_step, abs=6e-6)
     rates = [100 * group.sampling_rate for group in method.plan.groups]
     assert rates == pytest.approx(percent, rel=0.01)

@@ -6,6 +6,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import ClientSum, SumRequest, make_method
+from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.state import new_ledger
@@ -25,7 +26,8 @@ def method_of(name, *overrides):
 
 def test_clipping_norms_on_fmnist():
     """Beside the paper's (1.15, 1.51, 2.12), which follow its code; these follow from the accountant."""
-    plan = make_method(load(["dataset=fmnist", "method=idp_fedavg_scale"])).plan
+    delta = f"privacy.delta={paper_delta(6000)}"
+    plan = make_method(load(["dataset=fmnist", "method=idp_fedavg_scale", delta])).plan
     assert [group.clipping_norm for group in plan.groups] == pytest.approx([1.007, 1.545, 1.948], abs=2e-3)
     assert np.mean([group.clipping_norm for group in plan.groups]) == pytest.approx(1.5)
     assert {group.sampling_rate for group in plan.groups} == {0.02}

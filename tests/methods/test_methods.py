@@ -11,9 +11,10 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, ClientSum, make_method, resolve
 from gdpfed.methods.gdpfed import GDPFed, keep_largest
 from gdpfed.methods.weighting import step_of_noise
+from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.release import NoiseAt
 
-FMNIST = ["dataset=fmnist", "privacy.accountant=rdp"]
+FMNIST = ["dataset=fmnist", "privacy.accountant=rdp", f"privacy.delta={paper_delta(6000)}"]
 
 
 def variances(*overrides):
@@ -190,7 +191,8 @@ def test_kept_fractions_follow_from_the_number_of_groups():
                 "method=dp_fedavg",
             ],
             PrivacyError,
-            "delta 1e-05, the default for 30 clients, and there is one with privacy.delta=0.0237",
+            "delta 1e-05, the default for 30 clients, and there is one with privacy.delta=0.0237, which "
+            "protects less: it allows that one of 30 clients is exposed outright with 51 %",
         ),
         (["privacy.clipping_norm=1e300"], ConfigError, "clipping_norm=1e+300 must be from 1e-09 to 1e+09"),
         (

@@ -8,9 +8,11 @@ from gdpfed.privacy.planning.groups import (
     Group,
     check_disjoint,
     default_delta,
+    exposure,
     form_groups,
     groups_from_shares,
     merge_groups,
+    paper_delta,
 )
 
 
@@ -81,9 +83,19 @@ def test_merging_keeps_all_clients_at_the_smallest_budget():
 
 
 def test_default_delta():
-    assert default_delta(6000) == 6000**-1.1
-    assert default_delta(100) == 100**-1.1
-    assert default_delta(99) == default_delta(6) == 1e-5
+    assert [default_delta(n) for n in (1, 6, 99, 100, 360, 6000, 35_000)] == [1e-5] * 7
+    assert default_delta(100_000) == paper_delta(100_000) == 100_000**-1.1 < 1e-5
+    assert paper_delta(360) == pytest.approx(0.00154, abs=5e-6)
+
+
+def test_the_default_is_far_below_one_in_n_and_the_papers_is_not():
+    """Each client is published with probability delta, so some client is with 1 - (1 - delta)^n."""
+    for n in (6, 100, 360, 6000):
+        assert exposure(n, default_delta(n)) == pytest.approx(1 - (1 - 1e-5) ** n, rel=1e-9)
+        assert exposure(n, default_delta(n)) < 0.06 < 0.34 < exposure(n, paper_delta(n))
+    assert exposure(360, paper_delta(360)) == pytest.approx(0.43, abs=5e-3)
+    assert exposure(360, 1e-5) == pytest.approx(0.0036, abs=5e-5)
+    assert exposure(5, 0.5) == pytest.approx(1 - 0.5**5)
 
 
 @pytest.mark.parametrize(

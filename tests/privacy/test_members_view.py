@@ -38,9 +38,9 @@ def one_round_known(plan: PrivacyPlan, group: int) -> float:
 
 def test_a_member_who_is_told_who_else_is_in_one_sum_learns_far_more_than_epsilon(plan):
     alone = [plan.epsilon_against_members(m, 1) for m in range(3)]
-    assert alone == pytest.approx([2.93, 4.85, 6.42], abs=0.01)
+    assert alone == pytest.approx([2.91, 4.88, 6.47], abs=0.01)
     with_the_rest = [one_round_known(plan, m) for m in range(3)]
-    assert with_the_rest == pytest.approx([2.98, 5.01, 6.87], abs=0.01)
+    assert with_the_rest == pytest.approx([2.96, 5.01, 6.84], abs=0.01)
 
 
 def test_a_member_who_is_told_how_many_are_in_one_sum_learns_more_than_epsilon(plan):
@@ -50,7 +50,7 @@ def test_a_member_who_is_told_how_many_are_in_one_sum_learns_more_than_epsilon(p
         sigma, rate = group.noise_multiplier, group.sampling_rate
         size_known, not_known = Round(sigma, rate, 2.0, 1.0), Round(sigma, rate, 1.0, 0.0)
         found.append(least_epsilon_of([(size_known, 1), (not_known, plan.num_rounds - 1)], plan.delta))
-    assert found == pytest.approx([1.02, 3.30, 4.88], abs=0.01)
+    assert found == pytest.approx([1.16, 3.61, 5.24], abs=0.01)
     assert all(epsilon > budget for epsilon, budget in zip(found, BUDGETS, strict=True))
 
 

@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.weighting import Weighting, group_weights
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
+from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups, paper_delta
 from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
 from gdpfed.privacy.planning.plan_options import RelativeRounds
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))
 PAPER_RATES = (0.0069, 0.0189, 0.0342)
-FMNIST: dict[str, Any] = {"groups": GROUPS, "num_rounds": 50, "sampling_rate": 0.02, "clipping_norm": 1.5}
+FMNIST: dict[str, Any] = {
+    "groups": GROUPS,
+    "num_rounds": 50,
+    "sampling_rate": 0.02,
+    "clipping_norm": 1.5,
+    "delta": paper_delta(6000),
+}
 SMALL: dict[str, Any] = {
     "groups": groups_from_shares(30, (1.0, 3.0)),
     "num_rounds": 5,

@@ -97,7 +97,7 @@ def test_a_delta_above_the_default_is_weak():
     assert lines("privacy.delta=1e-5", "privacy.sampling_rate=0.25") == []
     (line,) = lines("privacy.delta=0.01", "privacy.sampling_rate=0.25")
     assert line.startswith("delta 0.01 is large for 247 clients")
-    assert "The default is 0.00233" in line
+    assert "and one of them all with up to 92 %. The default is 1e-05" in line
 
 
 def test_a_budget_under_which_nothing_is_learnt_is_named():

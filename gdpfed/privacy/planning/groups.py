@@ -26,9 +26,8 @@ SHARES_TOLERANCE = 1e-6
 DELTA_EXPONENT = -1.1
 LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e9
 """Beyond these the arithmetic of plans ends."""
-FEW_CLIENTS = 100
-"""Below so many clients n**-1.1 is no small probability: it is 0.139 for six."""
-DELTA_OF_FEW = 1e-5
+LARGEST_DEFAULT_DELTA = 1e-5
+"""n**-1.1 is about 1 / (2 n), so alone it would allow that one of 360 clients is exposed with 43 %."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,22 @@ class Group:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return n**-1.1 for n clients (the paper's setting, Section 5), and 1e-5 below a hundred of them."""
-    few = require_count("num_clients", num_clients) < FEW_CLIENTS
-    return DELTA_OF_FEW if few else float(num_clients**DELTA_EXPONENT)
+    """Return the smaller one of 1e-5 and n**-1.1 for n clients."""
+    return min(LARGEST_DEFAULT_DELTA, paper_delta(num_clients))
+
+
+def paper_delta(num_clients: int) -> float:
+    """Return n**-1.1 for n clients, with which the paper's tables are made (its Section 5)."""
+    return float(require_count("num_clients", num_clients) ** DELTA_EXPONENT)
+
+
+def exposure(num_clients: int, delta: float) -> float:
+    """Return 1 - (1 - delta)**n: how likely it is that at least one of n clients is exposed outright.
+
+    It is the worst that an (epsilon, delta) promise allows: a mechanism that publishes each client with
+    probability delta, independently of the others, keeps it.
+    """
+    return -math.expm1(num_clients * math.log1p(-delta))
 
 
 def groups_from_shares(
