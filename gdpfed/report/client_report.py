@@ -209,11 +209,12 @@ def _figure(value: float) -> str:
 
 
 def in_plain_words(plan: PrivacyPlan) -> str:
-    """Say by what factor a client's part changes the probability of anything, by group."""
+    """Say by what factor a client's contributions change the probability of anything, and how surely."""
     factors = (f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups))
     return (
-        "In plain words: that a client takes part multiplies the probability of anything by at most "
-        f"{', '.join(factors)}."
+        "In plain words: what a client's data contributed, its turns and its noise aside, multiplies the "
+        f"probability of anything by at most {', '.join(factors)}, except with probability delta = "
+        f"{plan.delta:.3g}."
     )
 
 

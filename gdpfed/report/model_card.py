@@ -247,8 +247,11 @@ def _how_much(subject: CardSubject) -> str:
         several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
     return (
         "Chance was mixed into all that it learnt, to hide from everybody who has the model whether a single "
-        f"{one} was among what it learnt from. A coin is right in 50 of 100 tries; even somebody who knows "
-        f"everything else is right at most {', and '.join(rights)}.{several}"
+        f"{one} was among what it learnt from. Suppose that a coin decides whether one {one} is, and "
+        "somebody guesses what it showed: without the model that is right in 50 of 100 tries, and with it, "
+        f"for who knows everything else, at most {', and '.join(rights)}. That is said of one {one} and one "
+        "question: who knew before that it was probably there is right more often, with the model or "
+        f"without, and the surest guess among many of them may be surer.{several}"
     )
 
 

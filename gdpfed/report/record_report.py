@@ -12,6 +12,7 @@ from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.record_steps import KINDS
 from gdpfed.report.console import Fitted, rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_lines import inference_line, inference_lines, replacement_line, vote_lines
@@ -28,6 +29,7 @@ SERVER_MAY_SEE = (
     "* **the server: secure aggregation was off, so it saw every client's sum of gradients without noise, "
     "and nothing at all is promised against it**"
 )
+UNKNOWN_BATCHES = "Batches were drawn on the clients, unknown to everybody else"
 NOT_COVERED = """\
 * the client as a whole: a patient with several records, or a hospital with many, is protected far less than
   one record, and what is typical of a hospital's patients may be learnt
@@ -82,13 +84,26 @@ class RecordReport(MechanismReport):
         return [
             *lines,
             "",
-            "Batches were drawn on the clients, unknown to everybody else, so the same figures hold against "
-            f"the server{_of_others(plan)}. Accounted with {plan.accountant}; `gdpfed audit` computes the "
-            "figures a second time.",
+            f"{UNKNOWN_BATCHES}{self.against_others(plan)} Accounted with {plan.accountant}; `gdpfed audit` "
+            "computes the figures a second time.",
             *([_at_several(_parties(plan))] if _parties(plan) > 1 else []),
             *inference_lines(plan, subject.charged_rounds),
             "",
         ]
+
+    def against_others(self, plan: PrivacyPlan) -> str:
+        """Say against whom the figures hold, beside those who have the models: by who adds the noise."""
+        if all(KINDS[work].own_noise for work in plan.works):
+            return (
+                ", and each client added all of its noise itself, so the same figures hold against the "
+                "server and the other clients."
+            )
+        if not plan.sums_hidden:
+            return ". Noise was added to their sum, so the same figures hold against the other clients."
+        return (
+            ", so the same figures hold against a server that follows the protocol, and against the other "
+            "clients: each of them knows its own share of a sum's noise, and the noise was sized without it."
+        )
 
     def not_covered(self, subject: CardSubject) -> list[str]:
         seen = subject.plan.works != ("dp_sgd",) and not subject.plan.sums_hidden
@@ -189,16 +204,6 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
             variance += size * steps * (weight * noise) ** 2
             learnt += size * steps * weight
     return math.sqrt(variance) / learnt if learnt else math.inf
-
-
-def _of_others(plan: PrivacyPlan) -> str:
-    """Why the other clients learn no more: noise that they have added themselves is not counted."""
-    if plan.works != ("gradient_sum",) or not plan.sums_hidden:
-        return " and the other clients"
-    return (
-        " and the other clients: each of them knows its own share of a sum's noise, and the noise was sized "
-        "without it"
-    )
 
 
 def _parties(plan: PrivacyPlan) -> int:

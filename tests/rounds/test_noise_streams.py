@@ -22,6 +22,7 @@ from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
+from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.fleet import Fleet
@@ -346,7 +347,8 @@ def test_what_is_not_proved_is_refused_in_one_line(overrides, match):
 @pytest.mark.parametrize("method", ["dp_fedavg", "idp_fedavg_scale", "idp_fedavg_sample", "gdpfed_star"])
 def test_every_one_sum_method_has_a_plan(method):
     settings = ["dataset=digits", "run.num_rounds=30", "privacy.sampling_rate=0.2", "privacy.budgets=[1,3,6]"]
-    planned = make_method(load([*settings, f"method={method}", "privacy.against=everyone"]))
+    settings += [f"method={method}", "privacy.against=everyone", f"privacy.delta={paper_delta(360)}"]
+    planned = make_method(load(settings))
     plan = planned.plan
     assert plan.mechanism.against_everyone
     assert [group.epsilon_against_server for group in plan.groups] == pytest.approx(

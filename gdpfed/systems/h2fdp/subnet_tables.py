@@ -10,6 +10,7 @@ from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.mechanisms.record_sums import records_of
 from gdpfed.privacy.mechanisms.subnet_sums import Trust, trusts_of
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.step_calibration import step_noise
 from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
@@ -176,6 +177,11 @@ class SubnetReport(ClientReport):
 
 class SubnetRecordReport(RecordReport):
     """Records of devices in subnets are protected."""
+
+    def against_others(self, plan: PrivacyPlan) -> str:
+        return (
+            ". Against whom the figures hold follows from who added the noise, as said of each subnet below."
+        )
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
