@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from gdpfed.learning.labels.classes import auc, auc_error
+from gdpfed.learning.labels.classes import auc
+from gdpfed.learning.labels.intervals import Z, area_interval, share_interval
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Z = 1.959963984540054
-"""The 97.5th percentile of the normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,7 @@ class Figure:
     @classmethod
     def share(cls, right: Mask) -> "Figure":
         """The share of rows that are right, with Wilson's interval (1927)."""
-        n = len(right)
-        if n == 0:
-            return NOT_DEFINED
-        p = float(np.mean(right))
-        middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
-        half = Z / (1 + Z**2 / n) * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
-        return cls(p, max(0.0, middle - half), min(1.0, middle + half))
+        return cls(float(np.mean(right)), *share_interval(right)) if len(right) else NOT_DEFINED
 
     def text(self) -> str:
         """In percent, as in ``78.0 ± 0.4 [73, 82]``."""
@@ -71,7 +64,7 @@ def accuracy(scores: Scores, labels: Labels) -> Figure:
 
 
 def area(scores: Scores, labels: Labels) -> Figure:
-    """Area under the curve, with the standard error of Hanley and McNeil (1982).
+    """Area under the curve, with an interval by the standard error of Hanley and McNeil (1982).
 
     Of several classes it is the mean over each class against the rest, without an interval.
     """
@@ -81,7 +74,7 @@ def area(scores: Scores, labels: Labels) -> Figure:
     if scores.shape[1] > 2:
         return Figure(found, found, found)
     ones = int((labels == 1).sum())
-    return Figure.around(found, auc_error(found, ones, len(labels) - ones))
+    return Figure(found, *area_interval(found, ones, len(labels) - ones))
 
 
 def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:

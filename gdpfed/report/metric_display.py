@@ -13,6 +13,8 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 STEP_PERCENT = 5
 ABSENT = "–"
+TOO_FEW = "too few"
+"""In place of a figure of fewer examples than one is shown of."""
 DATASETS = {
     "breast_cancer": "Breast cancer",
     "cifar10": "CIFAR-10",

@@ -10,10 +10,12 @@ import numpy as np
 from gdpfed.clients.versions import versions_here
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.labels.classes import DEFAULT
+from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.task import Task
 from gdpfed.report.markdown import in_markdown
 from gdpfed.report.mechanism_reports import CardSubject, report_of
-from gdpfed.report.metric_display import MetricDisplay
+from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
+from gdpfed.report.parts import INTERVALS
 from gdpfed.report.party_lines import MOST_NAMED, group_of
 from gdpfed.report.plan_lines import chosen_by_data_lines, vote_section
 from gdpfed.runs.round_log import RoundLogEntry
@@ -115,19 +117,19 @@ def _at_clients(subject: CardSubject) -> list[str]:
     return [
         "## Results on records that clients hold out",
         "",
-        f"One sum over {found.clients} clients, in which {found.weighs} count alike, with noise of standard "
-        f"deviation {found.noise_stddev:.3g} in every count. In brackets is what noise and chance leave open "
-        "(95 %).",
+        f"One sum over {found.clients} clients, in which {found.weighs} count alike{_cases(found)}, with "
+        f"noise of standard deviation {found.noise_stddev:.3g} in every count. In brackets is what noise and "
+        "chance leave open (95 %).",
         "",
         *(f"* {line}" for line in found.lines),
         "",
-        *_by_client(subject, found),
+        *held_out_by_client(subject, found),
         f"{left}None of these records was trained on. {cost}",
         "",
     ]
 
 
-def _by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
+def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
     """A row a client, where each has counts of its own."""
     if not found.parties:
         return []
@@ -135,17 +137,28 @@ def _by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
 
     names = list(found.metrics)
     return [
-        f"Each client's own counts carry noise of {found.noise_stddev / math.sqrt(found.clients):.3g}.",
+        f"Each client's own counts carry noise of {found.noise_stddev / math.sqrt(found.clients):.3g}. The "
+        f"number of its records is the sum of such counts. Of fewer than {FEWEST} records nothing is shown.",
         "",
-        f"| records of | {' | '.join(names)} |",
-        "|---|" + "---|" * len(names),
+        f"| records of | number, about | {' | '.join(names)} |",
+        "|---|---:|" + "---|" * len(names),
         *(
             f"| {subject.parties[each.client] if subject.parties else f'client {each.client}'} | "
-            f"{' | '.join(in_percent(each.metrics[name]) for name in names)} |"
+            f"{max(0.0, each.cases):.0f} | "
+            f"{' | '.join(_of_cases(in_percent(each.metrics[name]), each.cases) for name in names)} |"
             for each in found.parties
         ),
         "",
     ]
+
+
+def _of_cases(figure: str, cases: float) -> str:
+    return figure if cases >= FEWEST else TOO_FEW
+
+
+def _cases(found: "HeldOutResult") -> str:
+    """How many records were counted, where records count alike."""
+    return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
 def _by_party(subject: CardSubject) -> list[str]:
@@ -160,13 +173,19 @@ def _by_party(subject: CardSubject) -> list[str]:
         "|---|---:|" + "---:|" * len(names),
         *(
             f"| {part.name} | {part.examples} | "
-            f"{' | '.join(each.text(part.metrics[name]) for each, name in zip(shown, names, strict=True))} |"
+            f"{' | '.join(_in_brackets(*part.shown(name)) for name in names)} |"
             for part in subject.parts.all
         ),
         "",
-        "These examples were not trained on, and the figures carry no noise: no budget covers them.",
+        f"{INTERVALS} These examples were not trained on, and the figures carry no noise: no budget covers "
+        "them.",
         "",
     ]
+
+
+def _in_brackets(figure: str, interval: str) -> str:
+    """A figure, and its interval behind it where there is one."""
+    return figure if interval == ABSENT else f"{figure} ({interval})"
 
 
 def _steps(subject: CardSubject) -> str:

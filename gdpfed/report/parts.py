@@ -14,19 +14,25 @@ from gdpfed.errors import ReportError
 from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.report.console import Table
-from gdpfed.report.metric_display import MetricDisplay
+from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import PARTS_FILE, read_result, versioned
 
+INTERVALS = (
+    "Intervals are those of chance alone, at 95 %: Wilson's of a share, of an area under a curve by the "
+    "error of Hanley and McNeil, of others by the bootstrap; examples count as independent of each other. "
+    f"Of fewer than {FEWEST} examples nothing is shown."
+)
 NOT_PRIVATE = {"private": False}
 """What the file says of its values: they carry no noise, so no budget covers them."""
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (
     "The released model on the test examples of each party, and of all parties whose budget is the same. "
-    "They are no part of the training, and these figures carry no noise."
+    f"{INTERVALS} They are no part of the training, and these figures carry no noise."
 )
 
 
@@ -35,12 +41,22 @@ class Part:
     """The metrics on some test examples.
 
     `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
-    on them.
+    on them. `intervals`: their ends at 95 %, by name; None where there are none.
     """
 
     name: str
     examples: int
     metrics: Mapping[str, float | None]
+    intervals: Mapping[str, Sequence[float] | None]
+
+    def shown(self, metric: str) -> tuple[str, str]:
+        """The figure of a metric and its interval in print; of too few examples it is said so instead."""
+        form = MetricDisplay.of(metric)
+        if self.examples < FEWEST:
+            return TOO_FEW, ABSENT
+        ends = self.intervals.get(metric)
+        between = ABSENT if ends is None else " to ".join(form.text(each).removesuffix(" %") for each in ends)
+        return form.text(self.metrics.get(metric)), between
 
 
 @dataclass(frozen=True)
@@ -103,8 +119,8 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
     positions = [*chosen.values(), *budgets.values()]
     metrics = evaluation.of_parts(concluded.released.astype(np.float32), positions)
     found = [
-        Part(name, len(part), values)
-        for name, part, values in zip([*chosen, *budgets], positions, metrics, strict=True)
+        Part(name, len(part), each.metrics, each.intervals)
+        for name, part, each in zip([*chosen, *budgets], positions, metrics, strict=True)
     ]
     return Parts(found[: len(chosen)], found[len(chosen) :])
 
@@ -144,16 +160,18 @@ def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
     shown = MetricDisplay.of(metric)
     return Table(
         title="By party and by budget",
-        headings=(*HEADINGS, shown.heading),
+        headings=(*HEADINGS, shown.heading, "95 % interval"),
         rows=[
             [
                 label if index == 0 else "",
                 part.name,
                 str(part.examples),
-                shown.text(part.metrics.get(metric)).removesuffix(" %"),
+                figure.removesuffix(" %"),
+                interval,
             ]
             for label, parts in found
             for index, part in enumerate(parts.all)
+            for figure, interval in [part.shown(metric)]
         ],
         note=NOTE,
     )

@@ -18,6 +18,7 @@ from gdpfed.errors import ReportError
 from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Dataset, Split
 from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import assign, flatten, names_of
 from gdpfed.learning.task import Task
@@ -27,6 +28,7 @@ from gdpfed.methods import METHODS
 from gdpfed.report.class_figures import Figure, Scores, figures_of
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import read_run
+from gdpfed.report.metric_display import TOO_FEW
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 
 RIDGE = 1.0
@@ -228,11 +230,18 @@ class Worth:
             ["test rows", *(str(self.rows[party]) for party in self.parties)],
             [f"share of {self.positive}", *(f"{100 * self.prevalence[each]:.1f}" for each in self.parties)],
             *(
-                [model, *(each[party][name].text() for party in self.parties)]
+                [
+                    model,
+                    *(
+                        each[party][name].text() if self.rows[party] >= FEWEST else TOO_FEW
+                        for party in self.parties
+                    ),
+                ]
                 for model, each in self.figures.items()
             ),
         ]
-        return Table(f"{self.title}: {name} by party", ("model", *self.parties), rows)
+        note = f"Of a party with fewer than {FEWEST} test rows nothing is shown."
+        return Table(f"{self.title}: {name} by party", ("model", *self.parties), rows, note)
 
     def to_values(self) -> dict[str, object]:
         """Everything as plain data for JSON; null where a figure is not defined."""

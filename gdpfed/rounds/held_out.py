@@ -13,6 +13,7 @@ from gdpfed.learning.training.held_out_counts import (
     counts_dimension,
     judged,
     judged_rates,
+    number_of,
 )
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.release import NoiseAt
@@ -29,6 +30,11 @@ class PartyCounts:
     client: int
     counts: Sequence[float]
     metrics: Mapping[str, Interval]
+
+    @property
+    def cases(self) -> float:
+        """How many records were counted, as the noised counts say."""
+        return number_of(self.counts)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,11 @@ class HeldOutResult:
     def save(self, directory: Path) -> None:
         """Write the file of a run."""
         save_result(directory / HELD_OUT_FILE, asdict(self))
+
+    @property
+    def cases(self) -> float | None:
+        """How many records were counted, as the noised counts say; None where clients count alike."""
+        return number_of(self.counts) if self.weighs == "records" else None
 
     @property
     def lines(self) -> list[str]:

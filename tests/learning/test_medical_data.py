@@ -114,6 +114,10 @@ def test_each_party_is_judged_on_its_own_patients():
     found = evaluation.of_parts(theta, [*parts, np.zeros(0, dtype=np.int64)])
     weights, bias = theta[:60].reshape(2, 30), theta[60:]
     right = (data.test.x @ weights.T + bias).argmax(axis=1) == data.test.y
-    assert [each["accuracy"] for each in found[:6]] == pytest.approx([right[part].mean() for part in parts])
-    assert found[6] == {"accuracy": None, "auc": None}
+    accuracies = [each.metrics["accuracy"] for each in found[:6]]
+    assert accuracies == pytest.approx([right[part].mean() for part in parts])
+    assert found[6].metrics == found[6].intervals == {"accuracy": None, "auc": None}
+    for each in found[:6]:
+        low, high = each.intervals["accuracy"]
+        assert low < each.metrics["accuracy"] < high <= 1
     assert evaluation(theta).accuracy == pytest.approx(right.mean())

@@ -135,10 +135,17 @@ def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):
     assert budget.metrics == pytest.approx(last.metrics)
     assert list(last.metrics) == ["accuracy", "macro_f1", "auc"]
     card = (run / "model_card.md").read_text()
-    assert f"| party 0 | 19 | {100 * parts.parties[0].metrics['accuracy']:.1f} % |" in card
+    low, high = (100 * each for each in budget.intervals["accuracy"])
+    assert low < 100 * budget.metrics["accuracy"] < high < low + 20
+    shown = f"{100 * budget.metrics['accuracy']:.1f} % ({low:.1f} to {high:.1f})"
+    assert "| party 0 | 19 | too few | too few | too few |" in card
+    assert f"| budget 3 (group 0) | 114 | {shown} |" in card
     assert "the figures carry no noise: no budget covers them" in card
     assert main(["report", "--output", str(tmp_path / "out"), str(run)]) == 0
-    assert (tmp_path / "out" / "parts.csv").read_text().count("\n") == 8
+    rows = (tmp_path / "out" / "parts.csv").read_text().splitlines()
+    assert len(rows) == 8
+    assert rows[1].endswith("party 0,19,too few,–")
+    assert rows[-1].endswith(f",114,{100 * budget.metrics['accuracy']:.1f},{low:.1f} to {high:.1f}")
     assert "By party and by budget" in capsys.readouterr().out
     assert read_run(run).results[-1] == pytest.approx(100 * last.accuracy)
 

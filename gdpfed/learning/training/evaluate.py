@@ -14,6 +14,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Examples
 from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs
 from gdpfed.learning.labels.classes import DEFAULT
+from gdpfed.learning.labels.intervals import Ends, interval_of
 from gdpfed.learning.models import assign, said
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.record_losses import check_loss, chosen_metrics
@@ -35,6 +36,18 @@ class Evaluation:
     accuracy: float | None
     loss: float | None
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartMetrics:
+    """What a model reaches on a part of the test examples.
+
+    `metrics`: by name; None where one is not defined. `intervals`: their ends at 95 %; None where they have
+    none.
+    """
+
+    metrics: Mapping[str, float | None]
+    intervals: Mapping[str, Ends | None]
 
 
 def evaluate(
@@ -129,18 +142,22 @@ class CentralEvaluation:
             return found
         return replace(found, accuracy=METRICS.get(DEFAULT).of(outputs, in_own_unit(self.data.test.y, None)))
 
-    def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[dict[str, float | None]]:
-        """The metrics on parts of the test split, given as positions; None where one is not defined."""
+    def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[PartMetrics]:
+        """The metrics on parts of the test split, given as positions, and their 95 % intervals."""
         outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)
-        return [
-            {
-                name: metric.of(answers[part], targets[part]) if len(part) else None
-                for name, metric in self.metrics.items()
-            }
-            for part in parts
-        ]
+        return [self._of_part(answers[part], targets[part]) for part in parts]
+
+    def _of_part(self, answers: Outputs, targets: Labels) -> PartMetrics:
+        found = {
+            name: metric.of(answers, targets) if len(targets) else None
+            for name, metric in self.metrics.items()
+        }
+        intervals = {
+            name: interval_of(name, metric, answers, targets) for name, metric in self.metrics.items()
+        }
+        return PartMetrics(found, intervals)
 
 
 def central_evaluation(

@@ -8,7 +8,7 @@ wrong and of right answers. A record is in one cell and in one bin.
 Rates of a client are two numbers: the shares of its records that are answered rightly and wrongly.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +129,11 @@ def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
 
 def _share(part: float, whole: float) -> float | None:
     return min(max(part / whole, 0.0), 1.0) if whole > 0 else None
+
+
+def number_of(counts: Sequence[float]) -> float:
+    """Return how many records counts say there are: the sum of the confusion matrix, noise included."""
+    return float(np.sum(counts[: len(counts) - 2 * BINS]))
 
 
 def _confusion(counts: Counts, num_classes: int) -> Counts:
