@@ -2,9 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, make_console, user_path
 from gdpfed.errors import AuditError, ConfigError
+
+if TYPE_CHECKING:
+    from gdpfed.report.comparison import Line
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
@@ -36,7 +41,6 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.report.comparison import lines_of
     from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths
-    from gdpfed.report.report_files import tables_of, write_report
 
     runs, unfinished = [], []
     for path in run_paths(options.runs):
@@ -50,17 +54,25 @@ def _execute(options: argparse.Namespace) -> int:
         raise unfinished[0]
     for each in unfinished:
         print(f"gdpfed: left out: {each}", file=sys.stderr)
-    lines = lines_of(runs)
+    _show(lines_of(runs), options)
+    return 0
+
+
+def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
+    """Write and print the comparison, and last what results are not above chance."""
+    from gdpfed.report.report_files import chance_lines, tables_of, write_report
+
     written = None if options.output is None else write_report(lines, options.output)
-    console = make_console()
+    console, pasted = make_console(), options.markdown or options.latex
     for table in tables_of(lines).values():
-        if options.markdown or options.latex:
+        if pasted:
             print(table.to_latex() if options.latex else table.to_markdown())
         else:
             console.print(table.to_rich())
-    if written and not (options.markdown or options.latex):
+    if written and not pasted:
         console.print(f"The report is in {written}", soft_wrap=True)
-    return 0
+    for line in chance_lines(lines):
+        print(line, file=sys.stderr) if pasted else console.print(line, soft_wrap=True)
 
 
 def _write_page(options: argparse.Namespace) -> int:

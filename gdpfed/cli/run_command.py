@@ -22,6 +22,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.launch.flower_run import Launch
     from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
+    from gdpfed.report.chance import AtChance
     from gdpfed.report.progress import RunProgress
     from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA
     from gdpfed.runs.paths import require_unused, reserved, run_path
@@ -67,6 +68,8 @@ def _execute(options: argparse.Namespace) -> int:
     for line in re.findall(WEAK_DATA.format(r"(.+)"), log):
         console.print(line)
     console.print(f"The run's files are in {directory}", soft_wrap=True)
+    if (found := AtChance.read(directory)) is not None:
+        console.print(found.line, soft_wrap=True)
     return 0
 
 

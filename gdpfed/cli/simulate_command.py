@@ -38,6 +38,7 @@ def _execute(options: argparse.Namespace) -> int:
         raise ConfigError("--jobs and --output are for several runs: say --multirun, or leave them out")
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.learning.task import data_warnings
+    from gdpfed.report.chance import AtChance
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.file_formats import CHECKPOINT_FILE
@@ -68,6 +69,8 @@ def _execute(options: argparse.Namespace) -> int:
         print(f"gdpfed: interrupted; continue with run.resume={prepared.path}", file=sys.stderr)
         return 130
     console.print(f"The run's files are in {prepared.path}", soft_wrap=True)
+    if (found := AtChance.read(prepared.path)) is not None:
+        console.print(found.line, soft_wrap=True)
     return 0
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gdpfed.learning.data.columns import Columns
     from gdpfed.methods.base import Method
     from gdpfed.privacy.plan import PrivacyPlan
+    from gdpfed.report.chance import AtChance
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.held_out import HeldOutResult
     from gdpfed.rounds.vote import VoteResult
@@ -39,6 +40,7 @@ class CardSubject:
         base_rate: the most frequent class of the test examples, with its share; None where there is none.
         labels_beyond: how many labels of test examples that are numbers lie beyond their declared range, and
             how many there are; None where labels are none.
+        at_chance: what there is to say of a result at chance; None of another.
     """
 
     config: "Config"
@@ -54,6 +56,7 @@ class CardSubject:
     columns: "Columns | None" = None
     base_rate: tuple[str, float] | None = None
     labels_beyond: tuple[int, int] | None = None
+    at_chance: "AtChance | None" = None
 
 
 class MechanismReport(ABC):

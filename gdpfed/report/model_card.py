@@ -49,6 +49,7 @@ def model_card(subject: CardSubject) -> str:
                 else []
             ),
             *(_results_on_test_set(subject) if config.run.evaluation != "nodes" else []),
+            *([] if subject.at_chance is None else [f"* **{subject.at_chance.line}**"]),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {versions_here()}",
             "",

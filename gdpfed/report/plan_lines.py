@@ -1,6 +1,6 @@
 """What is said of a plan in lines: warnings, the bounds of membership inference, a vote."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isinf
 
 from conf.schema import Config
@@ -165,13 +165,14 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Lines for a large delta, clients chosen by their data, who is trusted, rounds without sums."""
+    """Lines for a large delta, clients chosen by their data, who is trusted, budgets, rounds without sums."""
     minimum_cohort = config.secagg.minimum_cohort
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
         yield from report_of(plan).warnings(plan)
         yield from trust_lines(plan, config)
+        yield from _unspent_by(plan)
     skipped = skipped_fractions(plan, minimum_cohort)
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:
@@ -194,6 +195,13 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
 
 
+def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
+    """The same of a whole plan for clients; parties of records have lines of their own."""
+    if not plan.about_records:
+        budgets = [group.epsilon for group in plan.groups]
+        yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
+
+
 def chosen_by_data_lines(config: Config) -> Iterator[str]:
     """One line where what clients hold decides which of them there are, which no noise hides."""
     least = config.dataset.min_characters
@@ -202,6 +210,24 @@ def chosen_by_data_lines(config: Config) -> Iterator[str]:
             f"which clients there are follows from their data: roles with fewer than {least} characters "
             "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
             "no epsilon covers that"
+        )
+
+
+UNUSED = 0.5
+"""Of a budget: where a whole run spends less, turns or rounds do not fit into the rest of it."""
+
+
+def unspent(budgets: Sequence[float], spent: Sequence[float]) -> Iterator[str]:
+    """One line where groups' budgets are not used by half."""
+    groups = [
+        f"group {index} {used:.2g} of {budget:g}"
+        for index, (budget, used) in enumerate(zip(budgets, spent, strict=True))
+        if not isinf(budget) and used < UNUSED * budget
+    ]
+    if groups:
+        yield (
+            f"budgets that no further turn fits into are not used: {', '.join(groups)}; raise "
+            "privacy.sampling_rate, or take method=gdpfed_star"
         )
 
 

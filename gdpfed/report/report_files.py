@@ -1,7 +1,7 @@
 """A report as files: Markdown with CSV and pictures of lines side by side, or one run on one page."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from gdpfed.errors import ReportError
 from gdpfed.files import save_whole
 from gdpfed.methods import METHODS
+from gdpfed.report.chance import AtChance
 from gdpfed.report.comparison import (
     TRUSTED,
     Line,
@@ -165,6 +166,18 @@ def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
     return tables | ({"parts": parts_table(with_parts, lines[0].metric)} if with_parts else {})
 
 
+def chance_lines(lines: Sequence[Line]) -> Iterator[str]:
+    """One line for every run whose result is not above chance.
+
+    Raises RunError: a run's file about it is damaged.
+    """
+    for line in lines:
+        for run in line.runs:
+            found = AtChance.read(run.path)
+            if found is not None:
+                yield f"{_named(line, run)}: {found.line}"
+
+
 def _named(line: Line, run: FinishedRun) -> str:
     return line.label if len(line.runs) == 1 else f"{line.label}, seed {run.seed}"
 
@@ -183,7 +196,8 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
         pictures = "\n\n".join(f"![{Path(name).stem}]({name})" for name in draw_all(lines, directory))
         runs = "\n".join(f"* {line.label}: {', '.join(str(run.path) for run in line.runs)}" for line in lines)
         texts = "\n".join(table.to_markdown() for table in tables.values())
-        text = f"# Comparison of runs\n\n{texts}\n{pictures}\n\nRuns:\n\n{runs}\n"
+        at_chance = "".join(f"{line}\n\n" for line in chance_lines(lines))
+        text = f"# Comparison of runs\n\n{at_chance}{texts}\n{pictures}\n\nRuns:\n\n{runs}\n"
         (directory / REPORT_FILE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise ReportError(f"--output {directory} cannot be written: {error.strerror}") from None

@@ -2,6 +2,8 @@
 
 from gdpfed.files import save_whole
 from gdpfed.learning.task import data_warnings
+from gdpfed.report.chance import AtChance
+from gdpfed.report.chance_causes import ChanceFile
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.model_card import base_rate, labels_beyond, model_card
@@ -26,7 +28,8 @@ SHOWN_COHORTS = (
 
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Status lines, event files, MLflow if configured, the method's own, pictures, parties, model card.
+    """Status lines, event files, MLflow if configured, the method's own, pictures, parties, whether the
+    result is at chance, model card.
 
     Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
@@ -38,6 +41,7 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
         *run.method.observers(run.path),
         Pictures(run),
         PartsFile(run),
+        ChanceFile(run, announce),
         ModelCard(run),
     ]
 
@@ -115,6 +119,7 @@ class ModelCard(Observer):
             columns=self._run.enrolment.columns,
             base_rate=base_rate(self._run.task),
             labels_beyond=labels_beyond(self._run.task),
+            at_chance=AtChance.read(self._run.path),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

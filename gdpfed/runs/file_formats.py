@@ -32,6 +32,7 @@ SEAL_FILE = "seal.json"
 PARTS_FILE = "parts.json"
 HELD_OUT_FILE = "held_out.json"
 VOTE_FILE = "vote.json"
+AT_CHANCE_FILE = "at_chance.json"
 PERSONAL_FILE = "personal.safetensors"
 """The clients' own models where a method has them, one array `PERSONAL_KEY` of shape (n, d)."""
 PERSONAL_KEY = "personal"
@@ -45,7 +46,7 @@ SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, MOD
 SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
 """What it has besides when it has ended; a run that pauses has a checkpoint instead."""
 SEALED_IF_THERE = (
-    *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
+    *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, AT_CHANCE_FILE, PERSONAL_FILE, COLUMNS_FILE),
     *(ACCURACY_PICTURE, BUDGET_PICTURE),
 )
 """What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""

@@ -1,0 +1,55 @@
+"""A result that is not above what the most frequent class alone reaches, as a run's file has it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from gdpfed.runs.file_formats import AT_CHANCE_FILE, read_result
+
+UNKNOWN = (
+    "nothing here says why: more rounds, or another training.learning_rate or privacy.clipping_norm, may help"
+)
+
+
+@dataclass(frozen=True)
+class AtChance:
+    """An accuracy that is not above the share of the most frequent class.
+
+    Attributes:
+        accuracy, low, high: of the released model, and the ends of its 95 % interval.
+        most_frequent, share: the class that most tested examples have, and the share of those that have it.
+        tested: whose examples these are, and how many.
+        causes: what may be the cause, each in words that end a sentence.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    most_frequent: str
+    share: float
+    tested: str
+    causes: Sequence[str]
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
+        why = "; ".join(self.causes) or UNKNOWN
+        return (
+            f"The result is not above chance: accuracy {100 * self.accuracy:.1f} % ({between}) on "
+            f"{self.tested}, and answering '{self.most_frequent}' always is right for "
+            f"{100 * self.share:.1f} %. It may be that {why}"
+        )
+
+    @classmethod
+    def read(cls, directory: Path) -> Self | None:
+        """Return what the file of a run says; None where it has none.
+
+        Raises RunError: it is damaged, or of another format.
+        """
+        return read_result(directory / AT_CHANCE_FILE, "a result at chance", cls._of_values)
+
+    @classmethod
+    def _of_values(cls, values: dict[str, Any]) -> Self:
+        return cls(**values)

@@ -1,0 +1,136 @@
+"""Whether a result is above what the most frequent class alone reaches, and what may be the cause if not.
+
+What is said follows from what the server holds already: its own test examples, the plan, what the ledger was
+charged and, where only clients test, noised counts that were released.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from math import sqrt
+
+import numpy as np
+
+from gdpfed.learning.labels.intervals import area_interval, share_interval
+from gdpfed.report.chance import AtChance
+from gdpfed.report.model_card import base_rate
+from gdpfed.report.plan_lines import unspent
+from gdpfed.rounds.held_out import HeldOutResult
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.observers import Observer, RunConcluded
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.file_formats import AT_CHANCE_FILE, save_result
+from gdpfed.runs.round_log import RoundLogEntry
+
+SCALED = 4.0
+"""Inputs of a standardised column, and those of pictures, lie within -4 and 4."""
+MOST_OUTSIDE = 0.01
+LOOKED_AT = 2000
+
+
+class ChanceFile(Observer):
+    """Writes and announces that a result is at chance, where it is."""
+
+    def __init__(self, run: PreparedRun, announce: Announce) -> None:
+        self._run, self._announce = run, announce
+
+    def concluded(self, run: RunConcluded) -> None:
+        found = at_chance(self._run, run)
+        path = self._run.path / AT_CHANCE_FILE
+        if found is None:
+            path.unlink(missing_ok=True)
+        else:
+            save_result(path, asdict(found))
+            self._announce(found.line)
+
+
+def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
+    """Return what there is to say of a result at chance; None of one above it, and where no class is told.
+
+    It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
+    area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
+    """
+    nodes_alone = run.config.run.evaluation == "nodes"
+    found = _at_clients(run) if nodes_alone else _on_the_servers(run, concluded.records)
+    if found is None or found.low > found.share:
+        return None
+    return AtChance(**(vars(found) | {"causes": list(causes(run, concluded))}))
+
+
+def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
+    most_frequent, accuracy = base_rate(run.task), records[-1].accuracy if records else None
+    if most_frequent is None or accuracy is None or _tells_apart(run, records[-1]):
+        return None
+    number = len(run.task.load().test)
+    low, high = share_interval(np.arange(number) < round(accuracy * number))
+    return AtChance(accuracy, low, high, *most_frequent, f"{number} test examples", ())
+
+
+def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
+    """Whether an AUC of two classes was measured, and is above a half."""
+    data, area = run.task.load(), record.metrics.get("auc")
+    if area is None or data.num_classes != 2:
+        return False
+    others, members = data.labels.counts(data.test.y).tolist()
+    return area_interval(area, members, others)[0] > 0.5
+
+
+def _at_clients(run: PreparedRun) -> AtChance | None:
+    """Of the noised counts of records that clients hold out, as they were released."""
+    found = HeldOutResult.read(run.path)
+    accuracy = None if found is None else found.metrics.get("accuracy")
+    if found is None or not found.cases or found.cases <= 0 or accuracy is None:
+        return None
+    if None in (accuracy.value, accuracy.low, accuracy.high):
+        return None
+    area = found.metrics.get("AUC")
+    if area is not None and (area.low or 0.0) > 0.5:
+        return None
+    classes = run.task.classes_counted
+    held = np.reshape(found.counts[: classes**2], (classes, classes)).sum(axis=1)
+    columns, largest = run.enrolment.columns, int(held.argmax())
+    return AtChance(
+        accuracy=accuracy.value or 0.0,
+        low=accuracy.low or 0.0,
+        high=accuracy.high or 0.0,
+        most_frequent=columns.class_names[largest] if columns is not None else str(largest),
+        share=min(1.0, float(held[largest]) / found.cases),
+        tested=f"about {found.cases:.0f} records that clients hold out, by noised counts",
+        causes=(),
+    )
+
+
+def causes(run: PreparedRun, concluded: RunConcluded) -> Iterator[str]:
+    """What may be the cause: inputs that are not scaled, noise above the step, budgets that are not spent."""
+    yield from _unscaled(run)
+    yield from _noise(run, len(concluded.released))
+    plan = run.method.plan
+    if plan.private and not plan.about_records and len(concluded.records) >= plan.num_rounds:
+        yield from unspent([group.epsilon for group in plan.groups], concluded.spent)
+
+
+def _unscaled(run: PreparedRun) -> Iterator[str]:
+    test = run.task.load().test
+    if not len(test):
+        return
+    inputs = test.take(np.arange(min(len(test), LOOKED_AT))).x
+    if not np.issubdtype(inputs.dtype, np.floating):
+        return
+    outside = float(np.mean(np.abs(inputs) > SCALED))
+    if outside > MOST_OUTSIDE:
+        yield (
+            f"inputs are not scaled: {100 * outside:.0f} % of those of the test examples lie outside of "
+            f"[-{SCALED:g}, {SCALED:g}], up to {float(np.abs(inputs).max()):.3g}"
+        )
+
+
+def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
+    """Of sums of updates alone: steps on records are many, and noise averages out over them."""
+    plan = run.method.plan
+    if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
+        return
+    above = run.method.weighting.noise_per_step(plan) * sqrt(dimension)
+    if above > 1:
+        yield (
+            f"the noise of a step is {above:.3g} times as long as the step that all clients of a round can "
+            "make together: raise budgets, privacy.sampling_rate or dataset.num_clients, or shrink the model"
+        )
