@@ -22,7 +22,6 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, ConfigError, InputError
-from gdpfed.federation.node.node_settings import DEFAULT_DELTA
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
@@ -93,7 +92,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
-    delta = min(DEFAULT_DELTA, default_delta(len(federation.nodes)))
+    delta = default_delta(len(federation.nodes))
     known = any(word.startswith("privacy.delta=") for word in overrides)
     return [f"privacy.client_budgets=[{budgets}]", *(() if known else (f"privacy.delta={delta!r}",))]
 
