@@ -12,7 +12,7 @@ from torch import nn
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Examples
-from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs
+from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs, Targets
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import Ends, interval_of
 from gdpfed.learning.models import assign, said
@@ -149,7 +149,7 @@ class CentralEvaluation:
         targets = in_own_unit(self.data.test.y, self.data.target_range)
         return [self._of_part(answers[part], targets[part]) for part in parts]
 
-    def _of_part(self, answers: Outputs, targets: Labels) -> PartMetrics:
+    def _of_part(self, answers: Outputs, targets: Targets) -> PartMetrics:
         found = {
             name: metric.of(answers, targets) if len(targets) else None
             for name, metric in self.metrics.items()
