@@ -87,12 +87,12 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
         return None
     classes = run.task.classes_counted
     held = np.reshape(found.counts[: classes**2], (classes, classes)).sum(axis=1)
-    columns, largest = run.enrolment.columns, int(held.argmax())
+    names, largest = run.task.load().named_classes, int(held.argmax())
     return AtChance(
         accuracy=accuracy.value or 0.0,
         low=accuracy.low or 0.0,
         high=accuracy.high or 0.0,
-        most_frequent=columns.class_names[largest] if columns is not None else str(largest),
+        most_frequent=names[largest] if largest < len(names) else str(largest),
         share=min(1.0, float(held[largest]) / found.cases),
         tested=f"about {found.cases:.0f} records that clients hold out, by noised counts",
         causes=(),

@@ -34,13 +34,11 @@ def run_of(path: Path, overrides=(), *, x=None, y=None, classes=2) -> Any:
     y = np.array([0] * 120 + [1] * 80) if y is None else y
     x = np.zeros((len(y), 3), dtype=np.float32) if x is None else x
     labels = labels_of("classes", classes, ())
-    data = SimpleNamespace(test=Split(x, y), labels=labels, num_classes=classes, columns=None)
+    data = SimpleNamespace(test=Split(x, y), labels=labels, num_classes=classes, named_classes=("0", "1"))
     task = SimpleNamespace(load=lambda: data, classes_counted=classes)
     config = load(["dataset=digits", *QUIET, *overrides])
     method = make_method(config)
-    return SimpleNamespace(
-        config=config, method=method, task=task, path=path, enrolment=SimpleNamespace(columns=None)
-    )
+    return SimpleNamespace(config=config, method=method, task=task, path=path)
 
 
 def concluded(*records, spent=(1.0, 3.0, 6.0), dimension=4) -> Any:
