@@ -105,6 +105,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "unit": str(plan["unit"]),
         "delta": f"{plan['delta']:.3g}",
         "default": anything,
+        "exposed": f"{100 * -math.expm1(data['num_clients'] * math.log1p(-plan['delta'])):.2g}",
         "adjacency": str(plan["adjacency"]),
         "accountant": str(plan["accountant"]),
         "sampling": str(plan["sampling"]),

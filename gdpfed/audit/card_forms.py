@@ -13,7 +13,9 @@ Fields = Mapping[str, Expected]
 LONGEST = 200
 FIELD = re.compile(r"\{(\w+)\}")
 # Of cells that are several at once.
-SEVERAL = frozenset({"rules", "counted_names", "counted_values", "part_metrics", "part_values"})
+SEVERAL = frozenset(
+    {"rules", "counted_rules", "counted_names", "counted_values", "part_metrics", "part_values"}
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,9 @@ def compare(
             if found is None:
                 continue
             tried.add(form.name)
+            if not form.repeated and seen.get(form.name):
+                wrong = wrong or f"model_card.md has a line more than follows: {_short(line)}"
+                continue
             expected = _expected(form, fields, rows, seen.get(form.name, 0))
             difference = _difference(found, expected, line)
             wrong = wrong or difference

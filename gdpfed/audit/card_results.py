@@ -1,14 +1,18 @@
 """What a model card must say of results: metrics of the last round, a vote, held-out records, parties."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gdpfed.audit.card_forms import Expected, Fields, anything
+from gdpfed.audit.counted_metrics import BINS
 from gdpfed.audit.once_checks import VOTED
 from gdpfed.audit.run_files import RunFiles
 
-ABSENT = "–"
+ABSENT, TOO_FEW = "–", "too few"
+FEWEST = 30
+"""Of fewer examples, or records, a card shows no figure."""
+NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
@@ -23,7 +27,7 @@ def result_sections(files: RunFiles) -> set[str]:
 def result_fields(files: RunFiles) -> Fields:
     """What is expected of the fields of lines about results."""
     vote, counted = files.vote or {}, files.held_out or {}
-    metrics, own = counted.get("metrics", {}), counted.get("parties", [])
+    metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
     return {
         "voters": str(vote.get("clients")),
@@ -38,7 +42,9 @@ def result_fields(files: RunFiles) -> Fields:
         "left": "" if files.config["run"]["evaluation"] == "both" else "No record left its client. ",
         "cost": _cost(files.plan),
         "part_metrics": anything,
-        "rules": lambda text: set(text) <= set("-:|") and (not own or text == "---|" * len(metrics)),
+        "rules": "---:|" * len(next(iter((files.parts or {}).get("parties", ())), {}).get("metrics", ())),
+        "counted_rules": "---|" * len(metrics),
+        "cases": "" if counted.get("weighs") != "records" else f", about {_cases(counted['counts'])} records",
     }
 
 
@@ -66,12 +72,59 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
                 "counted_party": files.parties[each["client"]]
                 if files.parties
                 else f"client {each['client']}",
-                "counted_values": " | ".join(map(_in_percent, each["metrics"].values())),
+                "counted_cases": _cases(each["counts"]),
+                "counted_values": " | ".join(
+                    _in_percent(metric) if _number(each["counts"]) >= FEWEST else TOO_FEW
+                    for metric in each["metrics"].values()
+                ),
             }
             for each in counted.get("parties", ())
         ],
         "part": _parts(files.parts or {}),
+        "at_chance": _at_chance(files),
     }
+
+
+def _number(counts: Sequence[float]) -> float:
+    """How many records counts are of: the sum of the cells, which are all but two histograms."""
+    return math.fsum(counts[: len(counts) - 2 * BINS])
+
+
+def _cases(counts: Sequence[float]) -> str:
+    return f"{max(0.0, _number(counts)):.0f}"
+
+
+def _at_chance(files: RunFiles) -> list[Fields]:
+    """The line on a result at chance: its accuracy is that of the last round, or of the counts."""
+    found = files.chance
+    if found is None:
+        return []
+    if files.config["run"]["evaluation"] == "nodes":
+        counted = files.held_out or {}
+        of_counts = counted.get("metrics", {}).get("accuracy", {})
+        value, low, high = (float(of_counts.get(key) or 0.0) for key in ("value", "low", "high"))
+        tested = f"about {_cases(counted['counts'])} records that clients hold out, by noised counts"
+    else:
+        value, tested = float(files.rounds[-1]["accuracy"]), str(found["tested"])
+        low, high = wilson(value, int(tested.partition(" ")[0]))
+    causes = "; ".join(found["causes"])
+    return [
+        {
+            "chance_accuracy": f"{100 * value:.1f}",
+            "chance_between": f"{100 * low:.1f} to {100 * high:.1f}",
+            "tested": tested,
+            "answer": str(found["most_frequent"]),
+            "chance_share": f"{100 * max(float(found['share']), low):.1f}",
+            "causes": causes or anything,
+        }
+    ]
+
+
+def wilson(share: float, number: int) -> tuple[float, float]:
+    """Compute the ends of Wilson's interval, the shares p with (share - p)^2 <= z^2 p (1 - p) / number."""
+    z = NORMAL_QUANTILE**2 / number
+    middle, half = (share + z / 2) / (1 + z), math.sqrt(z * share * (1 - share) + z**2 / 4) / (1 + z)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _results(files: RunFiles) -> list[Fields]:
@@ -119,18 +172,44 @@ def _in_percent(metric: Mapping[str, float | None]) -> str:
 
 def _parts(parts: Mapping[str, Any]) -> list[Fields]:
     return [
-        {"part": each["name"], "examples": str(each["examples"]), "part_values": _cells(each["metrics"])}
+        {
+            "part": each["name"],
+            "examples": str(each["examples"]),
+            "part_values": _cells(each["metrics"], each["intervals"], each["examples"]),
+        }
         for each in (*parts.get("parties", ()), *parts.get("budgets", ()))
     ]
 
 
-def _cells(metrics: Mapping[str, float | None]) -> Expected:
-    wanted = [_shown(value) for value in metrics.values()]
+def _cells(
+    metrics: Mapping[str, float | None], intervals: Mapping[str, Sequence[float] | None], examples: int
+) -> Expected:
+    wanted = [_with_interval(name, value, intervals.get(name), examples) for name, value in metrics.items()]
 
     def agrees(text: str) -> bool:
         cells = text.split(" | ")
         return len(cells) == len(wanted) and all(
-            each(cell) if callable(each) else each == cell for each, cell in zip(wanted, cells, strict=True)
+            cell in texts for texts, cell in zip(wanted, cells, strict=True)
         )
 
     return agrees
+
+
+def _with_interval(
+    name: str, value: float | None, ends: Sequence[float] | None, examples: int
+) -> Collection[str]:
+    """A figure of a part with its interval, in per cent or on its own scale; Wilson's is computed again."""
+    if examples < FEWEST:
+        return {TOO_FEW}
+    if value is None or math.isnan(value):
+        return {ABSENT}
+    right = value * examples
+    if name == "accuracy" and 0 < value < 1 and math.isclose(right, round(right), abs_tol=1e-6):
+        ends = wilson(value, examples)
+    if ends is None:
+        return {f"{100 * value:.1f} %", f"{value:.4g}"}
+    low, high = ends
+    return {
+        f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})",
+        f"{value:.4g} ({low:.4g} to {high:.4g})",
+    }

@@ -11,6 +11,7 @@ import numpy as np
 from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
+    AT_CHANCE_FILE,
     COLUMNS_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
@@ -50,6 +51,7 @@ class RunFiles:
         parts: results by party; None where there are none.
         rewards: what clients have earned that choose their budgets; None of other runs.
         card: the model card; None where there is none yet.
+        chance: what there is to say of a result at chance; None of another.
     """
 
     config: dict[str, Any]
@@ -68,6 +70,7 @@ class RunFiles:
     parts: dict[str, Any] | None = None
     rewards: dict[str, Any] | None = None
     card: str | None = None
+    chance: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -102,6 +105,7 @@ class RunFiles:
             parties=tuple(map(str, assignment.get("parties", ()))),
             parts=_if_there(directory / PARTS_FILE),
             rewards=_if_there(directory / REWARDS_FILE),
+            chance=_if_there(directory / AT_CHANCE_FILE),
             card=_text(directory / MODEL_CARD_FILE) if (directory / MODEL_CARD_FILE).exists() else None,
         )
 

@@ -71,7 +71,7 @@ IN_CARD = [
     ("turns", " % of it", " % of it\n* epsilon in all: 0.01", "does not know: * epsilon in all: 0.01"),
     ("turns", "* model: linear, 5 local", "* model: linear, 50 local", "steps 50 local steps, where 5 local"),
     ("sampled", "| 2 | 2.00 |", "| 2 | 0.20 |", "spent 0.20"),
-    ("sampled", " of 100 tries. The", "0 of 100 tries. The", "which does not follow"),
+    ("sampled", " of 100 tries. That", "0 of 100 tries. That", "which does not follow"),
     ("sampled", "true positives | accuracy", "true negatives | accuracy", "does not know"),
     ("records", "factor exp(epsilon) |", "factor |", "does not know"),
     ("records", "unknown to everybody else", "known to nobody", "does not know"),

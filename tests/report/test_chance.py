@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from conf.load import load
+from gdpfed.audit.card_checks import check_card
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.learning.data import Split
 from gdpfed.learning.labels import labels_of
@@ -151,6 +154,17 @@ def test_it_is_the_last_line_of_simulate_and_of_report(tmp_path, capsys):
     assert last.startswith("The result is not above chance: accuracy ")
     assert f"* **{last}**" in (path / "model_card.md").read_text().splitlines()
     assert AT_CHANCE_FILE in (path / "seal.json").read_text()
+    assert audit_run(path).passed
+    files = RunFiles.read(path)
+    for before, after in (
+        ("accuracy ", "accuracy 1"),
+        (" to ", " to 1"),
+        (" test examples", "9 test examples"),
+    ):
+        assert files.card is not None
+        edited = files.card.replace(last, last.replace(before, after, 1))
+        assert list(check_card(replace(files, card=edited)))
+    assert list(check_card(replace(files, card=files.card.replace(f"* **{last}**\n", ""))))
     assert main(["report", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"fedavg: {last}"
     assert main(["report", "--latex", str(path)]) == 0

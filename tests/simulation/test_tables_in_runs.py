@@ -1,6 +1,7 @@
 """Whole runs on tables: regression, class weights, several metrics, and results by party and by budget."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gdpfed.audit.card_checks import check_card
+from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
@@ -141,6 +144,10 @@ def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):
     assert "| party 0 | 19 | too few | too few | too few |" in card
     assert f"| budget 3 (group 0) | 114 | {shown} |" in card
     assert "the figures carry no noise: no budget covers them" in card
+    files = RunFiles.read(run)
+    assert list(check_card(files)) == []
+    assert list(check_card(replace(files, card=card.replace(f"({low:.1f} to", "(1.0 to"))))
+    assert list(check_card(replace(files, card=card.replace("| 19 | too few |", "| 19 | 97.2 % |", 1))))
     assert main(["report", "--output", str(tmp_path / "out"), str(run)]) == 0
     rows = (tmp_path / "out" / "parts.csv").read_text().splitlines()
     assert len(rows) == 8

@@ -141,7 +141,7 @@ class StepsCard(MechanismCard):
             self.sections
             | {"persons" if persons else "rows"}
             | ({"several-parties"} if parties > 1 else set())
-            | ({"sums-without-noise"} if noiseless else set())
+            | ({"sums-without-noise", "shared-noise"} if noiseless else {"own-noise"})
         )
 
     def _parties(self) -> int:

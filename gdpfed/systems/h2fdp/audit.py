@@ -104,7 +104,10 @@ class SubnetsCard(TrustCard, SampledCard):
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """Of subnets of devices whose records are protected."""
+    """Of subnets of devices whose records are protected: who added the noise is said of each subnet."""
+
+    def holds(self) -> frozenset[str]:
+        return super().holds() - {"own-noise", "shared-noise"}
 
 
 def _in_ranges(numbers: list[int]) -> str:
