@@ -42,10 +42,16 @@ def result_fields(files: RunFiles) -> Fields:
         "left": "" if files.config["run"]["evaluation"] == "both" else "No record left its client. ",
         "cost": _cost(files.plan),
         "part_metrics": anything,
-        "rules": "---:|" * len(next(iter((files.parts or {}).get("parties", ())), {}).get("metrics", ())),
+        "rules": "---:|" * _metrics_of_parts(files),
         "counted_rules": "---|" * len(metrics),
         "cases": "" if counted.get("weighs") != "records" else f", about {_cases(counted['counts'])} records",
     }
+
+
+def _metrics_of_parts(files: RunFiles) -> int:
+    """How many metrics the results by party have."""
+    parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
+    return len(parties[0]["metrics"]) if parties else 0
 
 
 def _cost(plan: Mapping[str, Any]) -> str:
