@@ -119,7 +119,7 @@ def _at_chance(files: RunFiles) -> list[Fields]:
             "chance_accuracy": f"{100 * value:.1f}",
             "chance_between": f"{100 * low:.1f} to {100 * high:.1f}",
             "tested": tested,
-            "answer": str(found["most_frequent"]),
+            "answer": anything,
             "chance_share": f"{100 * max(float(found['share']), low):.1f}",
             "causes": causes or anything,
         }

@@ -26,6 +26,7 @@ CHANGE_NOTHING: Sequence[tuple[str, object]] = (
         for key in ("train_stride", "vocabulary", "weights", "weights_sha256", "encoder")
     ),
     ("dataset.client_state", None),
+    ("privacy.delta_floor", 1e-8),
 )
 """Settings that came later, with which a run is what it was without: it keeps its directory."""
 

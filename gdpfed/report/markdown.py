@@ -20,13 +20,14 @@ def text(name: str) -> str:
 
 def in_markdown(subject: CardSubject) -> CardSubject:
     """The subject of a card with all its names as text."""
-    parts, rate = subject.parts, subject.base_rate
+    parts, rate, chance = subject.parts, subject.base_rate, subject.at_chance
     return replace(
         subject,
         parties=_texts(subject.parties),
         columns=None if subject.columns is None else _columns(subject.columns),
         parts=None if parts is None else Parts(_parts(parts.parties), parts.budgets),
         base_rate=None if rate is None else (text(rate[0]), rate[1]),
+        at_chance=None if chance is None else replace(chance, most_frequent=text(chance.most_frequent)),
     )
 
 

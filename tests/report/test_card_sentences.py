@@ -51,7 +51,7 @@ def test_tries_are_of_one_participant_one_question_and_even_odds(demo):
         (
             "dp_sum",
             "pairwise",
-            "knows its own share, so against another client the figures are larger",
+            "its own share of a sum's noise, and the noise was sized without it",
             "itself",
         ),
         ("dp_sum", "off", "so the same figures hold against the other clients", "server that follows"),

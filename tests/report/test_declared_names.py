@@ -9,6 +9,7 @@ from conf.load import load
 from gdpfed.errors import LearningError, line_of
 from gdpfed.learning.data.declaration import check_printable, columns_of
 from gdpfed.methods import make_method
+from gdpfed.report.chance import AtChance
 from gdpfed.report.markdown import text
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.model_card import model_card
@@ -44,7 +45,8 @@ def card_with(name):
             parties=(name, f"{name} 2", f"{name} 3"),
             columns=columns_of(declared(name), "columns.yaml"),
             base_rate=(name, 0.5),
-            parts=Parts([Part(name, 3, {"accuracy": 0.5})], []),
+            at_chance=AtChance(0.5, 0.4, 0.6, name, 0.5, "90 test examples", ()),
+            parts=Parts([Part(name, 3, {"accuracy": 0.5}, {"accuracy": (0.1, 0.9)})], []),
         )
     )
 

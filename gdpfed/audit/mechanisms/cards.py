@@ -28,11 +28,6 @@ AGAINST_ALL_BUT_SERVER = (
     "Epsilon holds against everyone but the server, whether they know who takes part when or not. The server "
     "is trusted: secure aggregation is off, so it sees single updates and adds the noise."
 )
-OF_OTHERS = {
-    False: " and the other clients",
-    True: " and the other clients: each of them knows its own share of a sum's noise, and the noise was "
-    "sized without it",
-}
 NO_BOUND = "no bound"
 CLIENTS = frozenset({"clients-protected"})
 
@@ -171,7 +166,6 @@ class StepsCard(MechanismCard):
         clients = "one client" if parties == 1 else f"up to {parties} clients"
         return {
             "record": record,
-            "of_others": OF_OTHERS[self.plan["works"] == ["gradient_sum"] and self.plan["sums_hidden"]],
             "whole": "" if record == "record" else f", with all its rows at {clients},",
             "parties": str(parties),
             "elsewhere": "several clients" if parties == 1 else f"more than {parties} clients",
