@@ -16,7 +16,7 @@ from rich.progress import track
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.console import Table
-from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.extensions.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.in_process_fleet import simulate_prepared
@@ -29,11 +29,11 @@ class Averaging(Observer):
     """Averages the models of a run beside it."""
 
     def __init__(self) -> None:
-        self.average = ReleasedAverage("polynomial")
+        self.average = ReleasedAverage()
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Take in the round's model."""
-        self.average.add(ended.theta)
+        self.average.stepped(ended.theta)
         self.last = ended.theta
 
 

@@ -14,30 +14,34 @@ from edge_app.mailbox import EdgeError, Job, Mailbox
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import TrainingOver
 from gdpfed.methods.base import Theta
-from gdpfed.rounds.observers import Observer, RoundEnded
+from gdpfed.rounds.extensions.base import Extension, RoundLeftOut
+from gdpfed.rounds.observers import RoundEnded
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
+LEFT_OUT = "the cloud did this round without this edge"
 TOO_LATE = "its round is behind this edge: charged or left out, and not done again"
 
 
-class Edge(Observer):
+class Edge(Extension):
     """Waits for the cloud's jobs and answers them.
 
     `mailbox`: shared with the edge client. `announce`: is told in one line for what it waits. `num_rounds`:
     of the edge's run.
     """
 
+    key = "edge"
+
     def __init__(self, mailbox: Mailbox, announce: Callable[[str], None], num_rounds: int) -> None:
         self._mailbox = mailbox
         self._announce = announce
         self._num_rounds = num_rounds
 
-    def start(self, order: TrainingOrder, theta: Theta) -> Theta | None:
-        """The model that a round starts from, shape (d,); None where the cloud is past that round.
+    def start(self, order: TrainingOrder, theta: Theta) -> Theta:
+        """The model that a round starts from, shape (d,).
 
-        It waits for a job as long as it takes: nothing is charged meanwhile. Raises TrainingOver: the cloud's
-        run has ended, and has no job left for this edge.
+        It waits for a job as long as it takes: nothing is charged meanwhile. Raises RoundLeftOut: the cloud
+        is past that round. Raises TrainingOver: the cloud's run has ended, and has no job left for this edge.
         """
         index, waited = order.round_index, 0.0
         while True:
@@ -47,7 +51,9 @@ class Edge(Observer):
                     continue
                 reason = TOO_LATE if each < index else self._unfit(job, order, theta)
                 if not reason:
-                    return job.start if each == index else None
+                    if each != index:
+                        raise RoundLeftOut(LEFT_OUT)
+                    return job.start
                 self._announce(f"the cloud's job of round {each + 1} is refused: {reason}")
                 self._mailbox.answer(job, None, reason)
             if self._mailbox.is_over() and not self._mailbox.open_rounds():

@@ -38,8 +38,6 @@ from gdpfed.federation.server.questions import (
 from gdpfed.federation.server.server_sides import told_at_join
 from gdpfed.privacy.events import Unit
 from gdpfed.report.run_observers import default_observers
-from gdpfed.rounds.loop import Announce
-from gdpfed.rounds.observers import Observer
 from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
@@ -141,11 +139,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
     if folder is None:
         return prepared.open(fleet, default_observers, announce)
     edge = Edge(Mailbox(Path(folder).expanduser()), announce, prepared.config.run.num_rounds)
-
-    def observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-        return [edge, *default_observers(run, announce)]
-
-    return prepared.open(fleet, observers, announce, edge.start)
+    return prepared.open(fleet, default_observers, announce, [edge])
 
 
 def _refuse_simulated(config: Config) -> None:

@@ -19,7 +19,7 @@ from gdpfed.rounds.plain import sum_noise_steps
 from secagg import Encoding, keystream
 
 _NOISE = "gdpfed.simulation.in_process_fleet.sum_noise_steps"
-_STREAM = "gdpfed.rounds.fleet.NoiseStreams.draw"
+_STREAM = "gdpfed.rounds.noise_streams.NoiseStreams.draw"
 _draw_noise = NoiseStreams.draw
 _sum_wave = WatchedFleet.sum_wave
 _clipped_sums = RecordGradients.clipped_sums

@@ -1,6 +1,7 @@
 """The groups ``run``, ``simulation`` and ``method``; each method extends the last one beside its class."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -31,6 +32,7 @@ class RunConfig:
     mailbox: str | None = None
     evaluation: str = "server"
     evaluation_by_party: bool = False
+    extensions: Any = None
 
     @property
     def last_round(self) -> int:
@@ -51,6 +53,12 @@ class RunConfig:
         require(
             not self.evaluation_by_party or self.evaluation != "server",
             "run.evaluation_by_party=true has nodes count, each for itself: set run.evaluation=nodes or both",
+        )
+        named = self.extensions or {}
+        require(
+            isinstance(named, dict) and all(isinstance(options, dict) for options in named.values()),
+            f"run.extensions={named} must name extensions with their options, as "
+            "{early_stop: {patience: 5}}",
         )
         require(
             self.resume is None or self.directory is None,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gdpfed.privacy.plan import PrivacyPlan
     from gdpfed.report.chance import AtChance
     from gdpfed.report.parts import Parts
-    from gdpfed.rounds.held_out import HeldOutResult
-    from gdpfed.rounds.vote import VoteResult
+    from gdpfed.rounds.extensions.held_out import HeldOutResult
+    from gdpfed.rounds.extensions.vote import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
 
 

@@ -21,7 +21,7 @@ from gdpfed.report.plan_lines import chosen_by_data_lines, vote_section
 from gdpfed.runs.round_log import RoundLogEntry
 
 if TYPE_CHECKING:
-    from gdpfed.rounds.held_out import HeldOutResult
+    from gdpfed.rounds.extensions.held_out import HeldOutResult
 
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
 ONE = {"client": "participant", "record": "case", "person": "person"}
@@ -134,7 +134,7 @@ def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str
     """A row a client, where each has counts of its own."""
     if not found.parties:
         return []
-    from gdpfed.rounds.held_out import in_percent
+    from gdpfed.rounds.extensions.held_out import in_percent
 
     names = list(found.metrics)
     return [

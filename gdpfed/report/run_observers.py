@@ -14,11 +14,11 @@ from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import status_line
 from gdpfed.report.trackers import EventFiles, MlflowRun
-from gdpfed.rounds.held_out import HeldOutResult
+from gdpfed.rounds.extensions.held_out import HeldOutResult
+from gdpfed.rounds.extensions.vote import VoteResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
-from gdpfed.rounds.vote import VoteResult
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
 
 SHOWN_COHORTS = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import isfinite
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -12,29 +13,20 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import BudgetExhausted, RunError, TrainingOver
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.enough import present_for_a_round, reachable_by_group, without_small_sums
+from gdpfed.rounds.extensions.base import Extension, RoundLeftOut
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.rounds.held_out import result_of_rates, round_requests
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.round_log import RoundLogEntry, finite
 
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
-LEFT_OUT = "the cloud did this round without this edge"
 Announce = Callable[[str], None]
 EvaluateModel = Callable[[Theta], Evaluation]
-Start = Callable[[TrainingOrder, Theta], Theta | None]
-"""The model that a round starts from, given the one that the round before left; None to leave it out."""
-
-
-def where_it_left(order: TrainingOrder, theta: Theta) -> Theta:
-    """Every round starts where the one before has left the model."""
-    del order
-    return theta
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,7 @@ class _Outcome:
     failures: dict[str, str]
     reachable: list[int] = field(default_factory=list)
     sums: list[ClientSum] = field(default_factory=list)
-    norms: dict[str, float | None] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     noted: dict[str, float] = field(default_factory=dict)
 
 
@@ -63,7 +55,6 @@ class RoundLoop:
         evaluate_model: metrics and loss of parameters on the test split.
         observers: are told of every round, in their order.
         announce: is told in one line where the run begins and why it ends early.
-        start: from which model a round starts; it may wait, since nothing is charged yet.
     """
 
     method: Method
@@ -75,7 +66,6 @@ class RoundLoop:
     evaluate_model: EvaluateModel
     observers: Sequence[Observer]
     announce: Announce
-    start: Start = where_it_left
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
         """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
@@ -103,8 +93,8 @@ class RoundLoop:
             outcome = self._interrupted(index)
         else:
             theta, outcome = self._train(index, theta, end)
-            if not self.counts_in(index):
-                self.state.average.add(self.method.released(theta))
+            if self.state.extensions.replacing(index) is None:
+                self.state.extensions.tell(Extension.stepped, self.method.released(theta))
         trained = perf_counter()
         released = self.released(theta)
         evaluation = self.evaluate_model(released)
@@ -120,8 +110,10 @@ class RoundLoop:
         }
         record = self._record(index, evaluation, outcome, seconds)
         self.state.completed_rounds = index + 1
+        ended = RoundEnded(index, theta, released, outcome.sums, record)
+        self.state.extensions.tell(Extension.evaluated, ended)
         for observer in self.observers:
-            observer.round_ended(RoundEnded(index, theta, released, outcome.sums, record))
+            observer.round_ended(ended)
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
@@ -130,67 +122,54 @@ class RoundLoop:
         Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
         charged in its own round.
         """
-        ledger, order = self.state.ledger, self._order_for(index)
-        given = self.start(order, theta)
-        present = frozenset[int]() if given is None else self._present(index)
+        ledger, order, extensions = self.state.ledger, self._order_for(index), self.state.extensions
+        start, left_out = theta, ""
+        try:
+            start = extensions.start(order, theta)
+            present = present_for_a_round(self.method.plan, self.fleet, index, self.files.path)
+        except RoundLeftOut as reason:
+            left_out, present = str(reason), frozenset()
         cohorts = self._cohorts(index, present)
+        sizes = [len(cohort) for cohort in cohorts]
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
-        if given is None:
+        if left_out:
             ledger.close_round()
-            sizes = [len(cohort) for cohort in cohorts]
-            return theta, _Outcome(sizes, {"round": LEFT_OUT}, self._reachable(present))
-        theta = given
-        start, sums, norm_factor = theta, list[ClientSum](), self.state.norm_factor
-        noise, memory = self.state.noise_streams, None if self.counts_in(index) else self.state.memory
-        norms = {"clipping_norm": norm_factor.clipping_norm}
+            return theta, _Outcome(sizes, {"round": left_out}, self._reachable(present))
+        sums = list[ClientSum]()
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
-            if index + 1 == end or self.counts_in(index + 1):
+            following = index + 1
+            if following == end or extensions.replacing(following) is not None:
                 return []
-            draw = cache(partial(self._cohorts, index + 1, present))
-            requests = norm_factor.asked(self.method.requests_ahead(start, index + 1, draw))
-            requests = self._scheduled(requests, index + 1)
-            return ledger.expect(index + 1, draw(), requests) if requests else []
+            draw = cache(partial(self._cohorts, following, present))
+            ahead = self.method.requests_ahead(start, following, draw)
+            requests = self._scheduled(extensions.asked(self._order_for(following), ahead), following)
+            return ledger.expect(following, draw(), requests) if requests else []
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
-            charged = ledger.charge(index, self._scheduled(norm_factor.asked(requests), index))
-            asked = self.fleet.sum_updates(order, charged, upcoming=upcoming, noise=noise, memory=memory)
-            pairs = zip(norm_factor.taken(asked), charged, strict=True)
-            summed = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
-            if memory is not None:
-                memory.taken(index, summed, order.training)
-            sums.extend(summed)
-            return summed
+            charged = ledger.charge(index, self._scheduled(extensions.asked(order, requests), index))
+            found = self.fleet.sum_updates(order, charged, upcoming=upcoming, extensions=extensions)
+            pairs = zip(found, charged, strict=True)
+            taken = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
+            taken = extensions.taken(order, taken)
+            sums.extend(taken)
+            return taken
 
-        if self.counts_in(index):
-            self._count(theta, index, cohorts, sum_updates)
+        replacing = extensions.replacing(index)
+        if replacing is not None:
+            replacing.round(start, index, cohorts, sum_updates)
+            theta = start
         else:
-            theta, _ = self.method.round(theta, index, cohorts, sum_updates)
+            theta, _ = self.method.round(start, index, cohorts, sum_updates)
         ledger.close_round()
         failures = {each.name: each.failure for each in sums if each.failure is not None}
-        sizes = [len(cohort) for cohort in cohorts]
-        norms["fraction_within"] = norm_factor.fraction
-        noted = self.method.noted(index)
-        return theta, _Outcome(sizes, failures, self._reachable(present), sums, norms, noted)
-
-    def counts_in(self, index: int) -> bool:
-        """Whether clients send counts on held-out records in a round, from 0, in place of updates."""
-        plan = self.method.plan
-        return plan.last_round_counts and index == plan.num_rounds - 1
+        reachable, noted = self._reachable(present), self.method.noted(index)
+        return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 
     def released(self, theta: Theta) -> Theta:
         """The model that is released as of the last round, shape (d,)."""
-        return self.state.average.released(self.method.released(theta))
-
-    def _count(self, theta: Theta, index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Have the clients of a round count what the released model gets right."""
-        classes = self.order.task.classes_counted
-        model = self.released(theta).astype(np.float32)
-        requests = round_requests(self.method, model, index, cohorts, classes)
-        result = result_of_rates(requests, sum_updates(requests))
-        if result is not None:
-            result.save(self.files.path)
+        return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
         """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""
@@ -221,9 +200,6 @@ class RoundLoop:
             cohort.flags.writeable = False
         return cohorts
 
-    def _present(self, index: int) -> frozenset[int] | None:
-        return present_for_a_round(self.method.plan, self.fleet, index, self.files.path)
-
     def _scheduled(self, requests: Sequence[SumRequest], index: int) -> list[SumRequest]:
         """Return the requests of a round with the number of members that the plan's schedule has in each.
 
@@ -248,7 +224,6 @@ class RoundLoop:
     def _record(
         self, index: int, evaluation: Evaluation, outcome: _Outcome, seconds: dict[str, float]
     ) -> RoundLogEntry:
-        taken_back = [[(client, turn + 1) for client, turn in each.taken_back] for each in outcome.sums]
         shares = [(each.asked, each.share_stddev) for each in outcome.sums]
         return RoundLogEntry(
             round=index + 1,
@@ -267,7 +242,6 @@ class RoundLoop:
             seconds={name: round(value, 4) for name, value in seconds.items()},
             noted=outcome.noted,
             turns=self.state.ledger.turns_in(index),
-            taken_back=taken_back if any(taken_back) else [],
             noise_shares=shares if any(share for _, share in shares) else [],
-            **outcome.norms,
+            **outcome.fields,
         )

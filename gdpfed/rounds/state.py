@@ -12,10 +12,7 @@ from gdpfed.methods.base import Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import KEY_BYTES
 from gdpfed.record_steps import RecordSteps
-from gdpfed.rounds.average import ReleasedAverage
-from gdpfed.rounds.client_memory import ClientMemory
-from gdpfed.rounds.noise_streams import NoiseStreams
-from gdpfed.rounds.norm_factor import NormFactor
+from gdpfed.rounds.extensions.base import Extension, Extensions
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
@@ -32,24 +29,16 @@ class RunState:
         completed_rounds: rounds behind it.
         sampling_key: draws the cohorts; secret.
         ledger: what has been charged; at most one round ahead of ``completed_rounds``.
-        average: of the models that the method has released so far.
-        norm_factor: of adaptive clipping.
-        noise_streams: the noise of sums that later ones take back in part; its keys are secret.
-        memory: what clients keep between their rounds.
+        extensions: the options of the run, with what they keep between rounds; some of it is secret.
     """
 
     completed_rounds: int
     sampling_key: bytes
     ledger: Ledger
-    average: ReleasedAverage
-    norm_factor: NormFactor
-    noise_streams: NoiseStreams
-    memory: ClientMemory
+    extensions: Extensions
 
 
-def begin(
-    files: RunDirectory, method: Method, task: Task, average: ReleasedAverage, memory: ClientMemory
-) -> tuple[RunState, Theta]:
+def begin(files: RunDirectory, method: Method, task: Task, extensions: Extensions) -> tuple[RunState, Theta]:
     """A new run's state, written down before its first round.
 
     The cohorts of a private run are drawn with a key from the operating system, since amplification
@@ -58,30 +47,16 @@ def begin(
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
-    state = RunState(
-        completed_rounds=0,
-        sampling_key=key,
-        ledger=new_ledger(method),
-        average=average,
-        norm_factor=NormFactor(method.plan),
-        noise_streams=new_noise_streams(method),
-        memory=memory,
-    )
+    state = RunState(0, key, new_ledger(method), extensions)
     theta = flatten(task.build_model())
     files.save_ledger(state.ledger)
-    Checkpoint(theta, 0, key, state.norm_factor.state_dict()).save(files.path)
+    Checkpoint(theta, 0, key, extensions.state_dict()).save(files.path)
     return state, theta
 
 
 def new_ledger(method: Method) -> Ledger:
     """Return a method's ledger, in which nothing is charged."""
     return Ledger(method.plan, subject_of(method), REQUESTS)
-
-
-def new_noise_streams(method: Method) -> NoiseStreams:
-    """Return the streams of noise of a method's sums, in which nothing is drawn."""
-    plan = method.plan
-    return NoiseStreams(max(len(plan.mechanism.taps_of(m)) for m in range(len(plan.groups))))
 
 
 def subject_of(method: Method) -> str:
@@ -94,10 +69,8 @@ def secret_sampling_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def restore(
-    files: RunDirectory, method: Method, average: ReleasedAverage, memory: ClientMemory
-) -> tuple[RunState, Theta]:
-    """The state of a run that was stopped, the method's own included; writes no file."""
+def restore(files: RunDirectory, method: Method, extensions: Extensions) -> tuple[RunState, Theta]:
+    """The state of a run that was stopped, those of method and extensions included; writes no file."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan, subject_of(method), REQUESTS)
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
@@ -106,15 +79,12 @@ def restore(
             f"{checkpoint.completed_rounds}: they are not of one run, restore both from one copy"
         )
     files.completed_records(checkpoint.completed_rounds)
-    norm_factor, noise = NormFactor(method.plan), new_noise_streams(method)
     try:
-        carried = noise.restore(norm_factor.restore(average.restore(checkpoint.method_state)))
-        method.load_state_dict(memory.restore(carried, checkpoint.completed_rounds))
+        own = extensions.restore(checkpoint.method_state, checkpoint.completed_rounds)
+        method.load_state_dict(own)
     except ValueError as error:
         raise RunError(f"run.resume={files.path}: {error}; restore the checkpoint from a copy") from None
-    state = RunState(
-        checkpoint.completed_rounds, checkpoint.sampling_key, ledger, average, norm_factor, noise, memory
-    )
+    state = RunState(checkpoint.completed_rounds, checkpoint.sampling_key, ledger, extensions)
     return state, checkpoint.theta
 
 
@@ -130,9 +100,7 @@ class RoundFiles(Observer):
     def round_ended(self, ended: RoundEnded) -> None:
         """Keep theta itself, from which the run goes on, and not what is released of it."""
         self._files.append_round(ended.record)
-        key = self._state.sampling_key
         state = self._state
-        carried = state.average.state_dict() | state.norm_factor.state_dict() | state.memory.state_dict()
-        method_state = self._method.state_dict() | carried | state.noise_streams.state_dict()
-        Checkpoint(ended.theta, ended.record.round, key, method_state).save(self._files.path)
-        state.memory.saved()
+        kept = self._method.state_dict() | state.extensions.state_dict()
+        Checkpoint(ended.theta, ended.record.round, state.sampling_key, kept).save(self._files.path)
+        state.extensions.tell(Extension.saved)

@@ -18,7 +18,7 @@ from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.ledgers.charged import ChargedCounts
 from gdpfed.report.run_observers import default_observers
-from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.fleet import CLIENT_STATES, Fleet
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
@@ -38,6 +38,8 @@ class InProcessFleet(Fleet):
     and recovery are those of a run over Flower. Without it the updates are summed and the noise of the
     sum is drawn at once. Release the engine with ``close``, or use it as a context manager.
     """
+
+    clients_can = frozenset({CLIENT_STATES})
 
     def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine) -> None:
         super().__init__(secagg, run_label)
@@ -64,16 +66,6 @@ class InProcessFleet(Fleet):
     def shows_single_updates(self) -> bool:
         """Whether one client's update may be read in clear: of simulated clients, without masks."""
         return not self.secagg.hides_updates
-
-    @property
-    def releases_counts(self) -> bool:
-        """Whether clients can be asked for their class counts: they are here."""
-        return True
-
-    @property
-    def keeps_client_states(self) -> bool:
-        """Whether clients keep something between their rounds: in files of the run."""
-        return True
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
         """The releases of all clients, with noise from their own secret bits."""

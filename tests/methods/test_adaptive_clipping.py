@@ -17,7 +17,8 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
-from gdpfed.rounds.norm_factor import NormFactor
+from gdpfed.rounds.extensions.adaptive_clipping import NormFactor
+from gdpfed.rounds.extensions.base import Extensions
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
@@ -26,6 +27,7 @@ from gdpfed.simulation.engine import Cohort
 from secagg import Contributors, Encoding
 from testing.local_grid import refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, nothing_drawn, run, small_config
+from tests.simulation.small_cohorts import order_of
 
 ADAPTIVE = "privacy.clipping=adaptive"
 SMALL = (
@@ -154,11 +156,12 @@ def test_the_norms_go_to_the_quantile():
     plan = planned("gdpfed_star", ADAPTIVE, "privacy.clipping_quantile=0.3", "privacy.clipping_norm=50").plan
     sizes = np.random.default_rng(2).lognormal(size=120)
     heard = sum(group.expected_cohort_size * group.clipping_norm for group in plan.groups)
+    order = order_of("linear")
     share, factor = plan.adaptive_clipping.indicator_share, NormFactor(plan)
     for _ in range(80):
         within = np.mean(sizes <= norm_of(factor))
         total = np.append(np.ones(4), (2 * within - 1) * share * heard)
-        (taken,) = factor.taken([ClientSum("all groups", total, 30)])
+        (taken,) = factor.taken(order, [ClientSum("all groups", total, 30)])
         assert factor.fraction == pytest.approx(within)
     assert np.mean(sizes <= norm_of(factor)) == pytest.approx(0.3, abs=0.02)
     assert taken.total is not None
@@ -167,7 +170,7 @@ def test_the_norms_go_to_the_quantile():
 
 def test_without_a_sum_the_norms_stay():
     factor = NormFactor(planned("gdpfed_star", ADAPTIVE).plan)
-    factor.taken([ClientSum("all groups", None, 0, "too few")])
+    factor.taken(order_of("linear"), [ClientSum("all groups", None, 0, "too few")])
     assert (factor.clipping_norm, factor.fraction) == (2.0, None)
 
 
@@ -206,11 +209,14 @@ def test_a_resumed_run_goes_on_with_its_factor(tmp_path):
 
 
 def test_a_checkpoint_of_another_kind_of_clipping_is_refused():
-    fixed, adaptive = (NormFactor(planned("gdpfed_star", *each).plan) for each in ((), (ADAPTIVE,)))
-    assert adaptive.restore(adaptive.state_dict()) == {}
-    for one, state in ((fixed, adaptive.state_dict()), (adaptive, {})):
-        with pytest.raises(ValueError, match="the factor of its clipping norms"):
-            one.restore(state)
+    adaptive = Extensions([NormFactor(planned("gdpfed_star", ADAPTIVE).plan)])
+    assert adaptive.restore(adaptive.state_dict(), 1) == {}
+    with pytest.raises(ValueError, match="the factor of its clipping norms"):
+        adaptive.restore({}, 1)
+    with pytest.raises(ValueError, match=r"gdpfed_star keeps no state, but got clipping\.factor"):
+        planned("gdpfed_star").load_state_dict(adaptive.state_dict())
+    with pytest.raises(PrivacyError, match="fixed, and have no factor"):
+        NormFactor(planned("gdpfed_star").plan)
 
 
 def test_an_audit_finds_a_norm_that_follows_from_nothing(tmp_path):

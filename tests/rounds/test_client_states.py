@@ -15,7 +15,7 @@ from gdpfed.learning.training.local_update import local_update
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.rounds.client_memory import TOLD_KEY, ClientMemory
+from gdpfed.rounds.extensions.client_memory import TOLD, ClientMemory
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.file_formats import CLIENT_STATES_FOLDER
@@ -37,6 +37,9 @@ CPU = torch.device("cpu")
 
 def config_of(directory, *overrides, resume=False):
     return small_config(directory, overrides, resume=resume)
+
+
+TOLD_KEY = f"{ClientMemory.key}.{TOLD}"
 
 
 def told_in(directory):
@@ -187,15 +190,17 @@ def test_who_is_in_no_sum_keeps_what_it_had(tmp_path):
     )
     method, theta = make_method(config), np.zeros(3, np.float32)
     memory, order = ClientMemory(config, method.plan, tmp_path), order_of("linear")
-    memory.open(0)
+    (tmp_path / CLIENT_STATES_FOLDER).mkdir()
     first, second, third = (np.asarray(group.clients[:2]) for group in method.plan.groups)
     for index in range(2):
         requests = method.requests(theta, index, [first, second, third])
-        states = memory.of_round(index, requests)
+        training = replace(order.training, local_steps=1, learning_rate=1.0)
+        here = replace(order, training=training, round_index=index)
+        memory.requested(here, requests)
+        states = memory.kept
         assert states is not None
         everybody = [*first, *second, *third]
-        training = replace(order.training, local_steps=1, learning_rate=1.0)
-        states.keep(everybody, np.full((6, 3), index + 1), 0.5, replace(order, training=training))
+        states.keep(everybody, np.full((6, 3), index + 1), 0.5, here)
         sums = [
             ClientSum(name=f"group {m}", total=total, survivors=2, groups=(m,), members=tuple(clients))
             for m, (clients, total) in enumerate(
@@ -203,9 +208,9 @@ def test_who_is_in_no_sum_keeps_what_it_had(tmp_path):
             )
         ]
         told, expected = states.told, 2 / 3 * 0.6
-        memory.taken(index, sums, training)
+        memory.taken(here, sums)
         memory.saved()
-        stepped = np.asarray(memory.state_dict()[TOLD_KEY], np.float32)
+        stepped = np.asarray(memory.state_dict()[TOLD], np.float32)
         np.testing.assert_allclose(stepped, told - expected * told - 9 / 15, rtol=1e-6)
         names = {path.name for path in (tmp_path / CLIENT_STATES_FOLDER).iterdir()}
         assert names == {f"{client}.{index}.npy" for client in (*first, *third)}

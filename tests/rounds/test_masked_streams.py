@@ -14,8 +14,10 @@ from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.extensions.base import Extensions
+from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
 from gdpfed.rounds.fleet import Fleet
-from gdpfed.rounds.state import new_ledger, new_noise_streams
+from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation import InProcessFleet
 from gdpfed.simulation.engine import SequentialEngine
 from server_app.exchange import Exchanger
@@ -58,7 +60,7 @@ class Run:
         self.fleet: Fleet = GridFleet(exchanger, config.secagg, "run", run_name="run")
         if in_process:
             self.fleet = InProcessFleet(config.secagg, "run", SequentialEngine())
-        self.ledger, self.stream = new_ledger(self.method), new_noise_streams(self.method)
+        self.ledger, self.noise = new_ledger(self.method), CorrelatedNoise(self.plan)
         self.sums: dict[int, Any] = {}
         self.failures: dict[int, str | None] = {}
 
@@ -79,7 +81,8 @@ class Run:
         self.ledger.open_round(self.index, cohorts)
         charged = self.ledger.charge(self.index, self.method.requests(self.theta, self.index, cohorts))
         order = replace(self.order, round_index=self.index)
-        (summed,) = self.fleet.sum_updates(order, charged, upcoming=self.expected, noise=self.stream)
+        extensions = Extensions([self.noise])
+        (summed,) = self.fleet.sum_updates(order, charged, upcoming=self.expected, extensions=extensions)
         if summed.total is None:
             self.failures[self.index] = summed.failure
         else:

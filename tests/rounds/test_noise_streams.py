@@ -25,10 +25,12 @@ from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.rounds.extensions.base import Extensions
+from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.noise_streams import NoiseStreams
 from gdpfed.rounds.plain import summed_in_clear
-from gdpfed.rounds.state import new_ledger, new_noise_streams
+from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import run, small_config
@@ -59,7 +61,7 @@ def released_sums(tmp_path, lost=(), settings=EVERYONE):
     method = make_method(config)
     fleet, order = Silent(config.secagg, "test"), order_of(config, task_of(config))
     fleet.lost = lost
-    ledger, stream = new_ledger(method), new_noise_streams(method)
+    ledger, streams = new_ledger(method), Extensions([CorrelatedNoise(method.plan)])
     sums: dict[str, dict[int, Any]] = {}
     theta = np.zeros(COORDINATES, np.float32)
     for index in range(method.plan.num_rounds):
@@ -67,12 +69,12 @@ def released_sums(tmp_path, lost=(), settings=EVERYONE):
         ledger.open_round(index, cohorts)
         charged = ledger.charge(index, method.requests(theta, index, cohorts))
         here = order.__class__(**{**vars(order), "round_index": index})
-        for released in fleet.sum_updates(here, charged, noise=stream):
+        for released in fleet.sum_updates(here, charged, extensions=streams):
             if released.total is not None:
                 sums.setdefault(released.name, {})[index] = released.total
         # A process that ends here goes on from what is written down.
-        stream, saved = NoiseStreams(stream.most_taps), stream.state_dict()
-        assert stream.restore(saved) == {}
+        streams, saved = Extensions([CorrelatedNoise(method.plan)]), streams.state_dict()
+        assert streams.restore(saved, index + 1) == {}
     return method.plan, sums
 
 

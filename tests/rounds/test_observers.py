@@ -9,7 +9,8 @@ from conf.load import load
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods.fedavg import FedAvg
 from gdpfed.report.run_observers import default_observers
-from gdpfed.rounds.average import ReleasedAverage
+from gdpfed.rounds.extensions.average import ReleasedAverage
+from gdpfed.rounds.extensions.base import Extensions
 from gdpfed.rounds.observers import Observer
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
@@ -134,9 +135,7 @@ def test_an_average_that_there_is_not_is_refused():
     with pytest.raises(ConfigError, match=r"method\.average=mean is none of auto, none, polynomial"):
         config("method.average=mean")
     with pytest.raises(ValueError, match="not one that this run keeps"):
-        ReleasedAverage("none").restore({"released.average": np.zeros(3), "released.rounds": np.array(1)})
-    with pytest.raises(ValueError, match="not one that this run keeps"):
-        ReleasedAverage("polynomial").restore({"released.average": np.zeros(3)})
+        Extensions([ReleasedAverage()]).restore({"released.average": np.zeros(3)}, 1)
 
 
 class AveragedFedAvg(FedAvg):

@@ -221,9 +221,9 @@ def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkey
     from gdpfed.privacy.ledgers.charged import ChargedSum
     from gdpfed.rounds.fleet import Fleet
 
-    honest = Fleet._parameters
+    honest = Fleet.parameters
     weaker = lambda *each: replace(p := honest(*each), noise_multiplier=p.noise_multiplier * 0.99)  # noqa: E731
-    monkeypatch.setattr(Fleet, "_parameters", weaker)
+    monkeypatch.setattr(Fleet, "parameters", weaker)
     monkeypatch.setattr(ChargedSum, "check", lambda *each: None)
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 15)
     overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"]

@@ -13,7 +13,7 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.methods import make_method
 from gdpfed.privacy.sums_once import SumOnce
-from gdpfed.rounds.held_out import record_request
+from gdpfed.rounds.extensions.held_out import record_request
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import run
 

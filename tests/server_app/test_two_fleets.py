@@ -26,13 +26,13 @@ def simulated(directory, overrides=(), *, resume=False, observe=None):
 @pytest.fixture
 def quiet(monkeypatch):
     """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
-    parameters = Fleet._parameters
+    parameters = Fleet.parameters
 
     def without_noise(self, round_index, request, *corrections):
         return parameters(self, round_index, replace(request, noise_multiplier=0.0), *corrections)
 
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
-    monkeypatch.setattr(Fleet, "_parameters", without_noise)
+    monkeypatch.setattr(Fleet, "parameters", without_noise)
     # Both guard what is missing here: the noise that was charged, and that which hides unequal norms.
     monkeypatch.setattr(ChargedSum, "check", lambda charged, clients, norms, noise_stddev: None)
     monkeypatch.setattr(TrainingOrder, "check_part", lambda order, parameters: None)

@@ -13,7 +13,7 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.vote import vote_request
 from gdpfed.privacy.sums_once import SumOnce
-from gdpfed.rounds.vote import VoteResult
+from gdpfed.rounds.extensions.vote import VoteResult
 from gdpfed.simulation.in_process_fleet import simulate
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, nothing_drawn, run, small_config
@@ -168,15 +168,15 @@ def test_a_node_votes_once_whatever_the_server_forgets(hospitals, monkeypatch):
     assert ledger["vote_charged"] is True
     (folder / "run" / "vote.json").unlink()
 
-    def forgotten(self):
+    def forgotten(extension, self):
         self.loop.state.ledger.charged_once.clear()
         self.loop.state.ledger._charged_rounds = 0
-        summed = self._sum_once(
+        summed = self.sum_once(
             vote_request(self.prepared.method, self.theta, range(4), self.prepared.config), 3
         )
         self.loop.state.ledger._charged_rounds = 1
         assert summed.total is None
 
-    monkeypatch.setattr("gdpfed.rounds.run.OpenRun._vote", forgotten)
+    monkeypatch.setattr("gdpfed.rounds.extensions.vote.ClientVote.before_rounds", forgotten)
     run(folder / "run", ["run.stop_after_round=null"], grid=grid, resume=True)
     assert entry_of(folder / "1.json")["rounds"] == [*first["rounds"], 1]

@@ -19,7 +19,8 @@ from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.release import CountsRequest
 from gdpfed.report.plan_table import plan_lines
-from gdpfed.rounds.fleet import NO_COUNTS, NO_SINGLE_UPDATES
+from gdpfed.rounds.extensions.class_counts import NO_COUNTS
+from gdpfed.rounds.fleet import NO_SINGLE_UPDATES
 from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate

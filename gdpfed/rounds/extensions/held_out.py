@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import hypot, isinf, sqrt
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from gdpfed.clients.configured import record_counts
+from gdpfed.errors import RunError
+from gdpfed.learning.models import flatten
 from gdpfed.learning.training.held_out_counts import (
     Interval,
     counts_dimension,
@@ -15,10 +18,14 @@ from gdpfed.learning.training.held_out_counts import (
     judged_rates,
     number_of,
 )
-from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, SumUpdates, Theta
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sums_once import RECORD_MOVES
+from gdpfed.rounds.extensions.base import Extension
 from gdpfed.runs.file_formats import HELD_OUT_FILE, read_result, save_result
+
+if TYPE_CHECKING:
+    from gdpfed.rounds.run import OpenRun, PreparedRun
 
 TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
 
@@ -167,3 +174,86 @@ def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -
     if not survivors:
         return None
     return HeldOutResult(survivors, "clients", noise, total.tolist(), judged_rates(total, noise))
+
+
+class RatesInLastRound(Extension):
+    """In the last round clients send shares of held-out records in place of updates, under the same noise."""
+
+    key = "held_out_rates"
+
+    def __init__(self, run: "PreparedRun") -> None:
+        self._method, self._classes = run.method, run.order.task.classes_counted
+        self._last = run.method.plan.num_rounds - 1
+        self._run: OpenRun | None = None
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return that of a run; None where the last round trains."""
+        return cls(run) if run.method.plan.last_round_counts else None
+
+    def largest(self, run: "PreparedRun") -> list[SumRequest]:
+        """Return the requests of the last round."""
+        model, cohorts = flatten(run.task.build_model()), run.largest_cohorts(self._last)
+        return round_requests(self._method, model, self._last, cohorts, self._classes)
+
+    def opened_run(self, run: "OpenRun") -> None:
+        """Keep the run, whose released model is counted on."""
+        self._run = run
+
+    def replaces(self, round_index: int) -> bool:
+        """The last round."""
+        return round_index == self._last
+
+    def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
+        """Have the clients of the round count what the released model gets right."""
+        if self._run is None:
+            return
+        loop = self._run.loop
+        model = loop.released(theta).astype(np.float32)
+        requests = round_requests(self._method, model, round_index, cohorts, self._classes)
+        result = result_of_rates(requests, sum_updates(requests))
+        if result is not None:
+            result.save(loop.files.path)
+
+
+class CountsAfterRounds(Extension):
+    """After the last round clients count what the released model gets right on records that they hold out."""
+
+    key = "held_out_counts"
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return that of a run; None where its plan pays for no counts."""
+        return None if run.method.plan.held_out is None else cls()
+
+    def largest(self, run: "PreparedRun") -> list[SumRequest]:
+        """Return the request for everybody's counts."""
+        everybody = [client for group in run.method.plan.groups for client in group.clients]
+        return [self._request(run, everybody, flatten(run.task.build_model()))]
+
+    def after_rounds(self, run: "OpenRun") -> None:
+        """Have whoever is there count, once.
+
+        It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
+        """
+        prepared, ledger = run.prepared, run.loop.state.ledger
+        last = prepared.method.plan.num_rounds
+        if "held_out_counts" in ledger.charged_once or ledger.charged_rounds < last:
+            return
+        try:
+            there = run.there(last - 1)
+        except RunError as error:
+            run.loop.announce(f"no evaluation at the clients: {error}")
+            return
+        request = self._request(prepared, there, run.released)
+        summed = run.sum_once(request, last)
+        result = result_of_counts(summed, prepared.order.task.classes_counted)
+        if result is None:
+            run.loop.announce(TOO_FEW.format(summed.failure))
+        else:
+            result.save(run.loop.files.path)
+            run.loop.announce("; ".join(["on held-out records", *result.lines]))
+
+    def _request(self, run: "PreparedRun", clients: Sequence[int], model: Theta) -> SumRequest:
+        most, classes = float(record_counts(run.config).max()), run.order.task.classes_counted
+        return record_request(run.method, model.astype(np.float32), clients, most, classes)

@@ -1,0 +1,1 @@
+"""What a round can do without, an option a file: `base` says what that is, `table` which there are."""

@@ -1,0 +1,96 @@
+"""Adaptive clipping: by which factor norms differ from the plan's, and how it follows from released sums.
+
+Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
+arXiv:1905.03871, Algorithm 1.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import PrivacyError
+from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.rounds.extensions.base import Extension, State
+
+if TYPE_CHECKING:
+    from gdpfed.rounds.run import PreparedRun
+
+FACTOR = "factor"
+
+
+class NormFactor(Extension):
+    """F(t), by which all norms differ from those of the first round.
+
+    A sum is asked for in units of F(t), so that norms and noise are the plan's in every round, and what comes
+    of it is multiplied by F(t). Its last coordinate says which part of the clients was within its norm; F
+    follows from that, a released figure, and from nothing else: it costs no privacy of its own.
+
+    `plan`: one with adaptive clipping. Raises PrivacyError for another one.
+    """
+
+    key = "clipping"
+
+    def __init__(self, plan: PrivacyPlan) -> None:
+        if plan.adaptive_clipping is None:
+            raise PrivacyError("the plan's clipping norms are fixed, and have no factor")
+        self._plan, self._adaptive = plan, plan.adaptive_clipping
+        self._factor = 1.0
+        self._norm_of_round = self.clipping_norm
+        self.fraction: float | None = None
+        """b of the last sum, the released part of the clients within their norm."""
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return that of a run; None where norms are fixed."""
+        plan = run.method.plan
+        return None if plan.adaptive_clipping is None else cls(plan)
+
+    @property
+    def clipping_norm(self) -> float:
+        """C(t) = C F(t), of the updates."""
+        return self._plan.clipping_norm * self._factor
+
+    def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
+        """Return what is really asked for."""
+        share = self._adaptive.indicator_share
+        return [replace(each, norm_factor=self._factor, indicator_share=share) for each in requests]
+
+    def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
+        """Return the sums in the unit of updates and without their last coordinate, and move F by that."""
+        self.fraction, self._norm_of_round = None, self.clipping_norm
+        factor, taken = self._factor, list[ClientSum]()
+        for each in sums:
+            if each.total is None:
+                taken.append(each)
+                continue
+            taken.append(replace(each, total=factor * each.total[:-1]))
+            self.fraction = 0.5 + float(each.total[-1]) / (2 * self._adaptive.indicator_share * self._heard)
+            self._factor *= math.exp(
+                -self._adaptive.learning_rate * (self.fraction - self._adaptive.quantile)
+            )
+        return taken
+
+    def record(self) -> dict[str, Any]:
+        """Return C(t) of the round that has ended, and which part of its clients was within its norm."""
+        return {"clipping_norm": self._norm_of_round, "fraction_within": self.fraction}
+
+    @property
+    def _heard(self) -> float:
+        """sum_m r_m B_m: what the norms of a round's contributions add up to, as is to be expected."""
+        return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
+
+    def state_dict(self) -> State:
+        """Return the factor."""
+        return {FACTOR: np.array(self._factor)}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
+        """Take what `state_dict` returned. Raises ValueError for a state without the factor."""
+        if state.keys() != {FACTOR}:
+            raise ValueError("the factor of its clipping norms is not one that this run keeps")
+        self._factor = float(state[FACTOR])

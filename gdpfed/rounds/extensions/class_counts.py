@@ -1,0 +1,70 @@
+"""Noised class counts, which every client releases once before the first round if sampling uses them."""
+
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.configured import require_classes
+from gdpfed.errors import RunError
+from gdpfed.learning.task import Task
+from gdpfed.methods.base import SumRequest
+from gdpfed.privacy.ledgers.charged import ChargedCounts
+from gdpfed.privacy.release import CountsRequest
+from gdpfed.rounds.extensions.base import Extension
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gdpfed.rounds.fleet import Fleet
+    from gdpfed.rounds.run import OpenRun, PreparedRun
+
+NO_COUNTS = (
+    "method.client_sampling=fed_cbs has every client release its class counts, for which there is no message "
+    "to nodes: use gdpfed simulate, or another method.client_sampling"
+)
+
+
+@runtime_checkable
+class ReleasesCounts(Protocol):
+    """A fleet whose clients can be asked for their class counts."""
+
+    def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
+        """Return the class counts of every client, each under its client's own noise, shape (n, B)."""
+
+
+class ClassCounts(Extension):
+    """Every client's class counts, from which the method draws its cohorts."""
+
+    key = "class_counts"
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return that of a run; None where sampling needs no counts."""
+        return cls() if run.method.plan.mechanism.counts_rho else None
+
+    def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
+        """Refuse a run whose clients have no class counts to release, or no way to.
+
+        Raises ConfigError, RunError: before anything is written or charged.
+        """
+        if not isinstance(fleet, ReleasesCounts):
+            raise RunError(NO_COUNTS)
+        require_classes(run.task.load().labels, run.task.source.name)
+
+    def opened_run(self, run: "OpenRun") -> None:
+        """Have every client release its class counts, unless it has; then give them to the method.
+
+        They are charged, and that is on the disk, before any client adds its noise. So they are never
+        released a second time: where they are charged and not there, the run is over.
+
+        Raises RunError: they are charged, and their file is missing or damaged.
+        """
+        loop, method = run.loop, run.prepared.method
+        ledger, files, fleet = loop.state.ledger, loop.files, loop.fleet
+        if not ledger.counts_charged and isinstance(fleet, ReleasesCounts):
+            noise = CountsRequest(noise_stddev=method.plan.mechanism.counts_noise)
+            charged = ledger.charge_counts(noise)
+            files.save_ledger(ledger)
+            files.save_counts(fleet.release_counts(run.prepared.task, charged))
+        method.take_counts(files.load_counts(method.plan.num_clients))

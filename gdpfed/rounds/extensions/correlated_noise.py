@@ -1,0 +1,138 @@
+"""Noise of which later sums take parts back: its place in a fleet's sums (gdpfed/rounds/noise_streams.py).
+
+Where the server adds the noise of sums in clear it keeps the bytes; where sums are masked the members of the
+earlier sum send what they take back of their own shares, as members without an update.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import hypot
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.rounds.extensions.base import State, SumExtension
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.noise_streams import PREFIX, NoiseStreams, SumNoise
+from gdpfed.rounds.prepared import PreparedSum
+from secagg import Corrections, SumParameters
+
+if TYPE_CHECKING:
+    from gdpfed.rounds.run import PreparedRun
+
+
+class CorrelatedNoise(SumExtension):
+    """The streams of noise of a run's sums.
+
+    `plan`: its sums of a group take back parts of the noise of earlier ones, as its taps say.
+    """
+
+    key = PREFIX.rstrip(".")
+
+    def __init__(self, plan: PrivacyPlan) -> None:
+        groups = range(len(plan.groups))
+        self.streams = NoiseStreams(max(len(plan.mechanism.taps_of(group)) for group in groups))
+        self._taken_back: list[list[tuple[int, int]]] = []
+        self._round_index = -1
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return that of a run; None where the noise of each sum is independent."""
+        extension = cls(run.method.plan)
+        return extension if extension.streams.most_taps else None
+
+    def sum_checked(
+        self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
+    ) -> SumParameters:
+        """Return the parameters with what is taken back once as many rounds as there are taps lie before."""
+        if not (any(request.taps) and fleet.secagg.hides_updates):
+            return parameters
+        lags = [tap for tap in request.taps if tap > 0]
+        largest = hypot(*lags) * _largest_share(parameters) / request.clipping_norm
+        corrections = Corrections(len(lags) * len(request.clients), largest)
+        return fleet.parameters(round_index, request, corrections)
+
+    def sum_prepared(
+        self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
+    ) -> PreparedSum:
+        """Give the sum its noise, with a fresh key, and say who takes back what."""
+        if not request.taps:
+            return prepared
+        draw, round_index = self.streams.expected if ahead else self.streams.draw, prepared.order.round_index
+        noise = draw(request.name, request.taps, round_index)
+        parameters, corrections = _with_corrections(fleet, request, prepared, noise)
+        if fleet.secagg.hides_updates and not ahead:
+            self.streams.asked(request.name, tuple(prepared.clients), _largest_share(parameters))
+        return replace(prepared, parameters=parameters, noise=noise, corrections=corrections)
+
+    def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
+        """Keep the noise of what was released, and erase what no later round takes back."""
+        self.streams.round_ended(order.round_index, sums)
+
+    def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
+        """Note who took noise back in the sums of a round, and of which rounds, which count from 1."""
+        if order.round_index != self._round_index:
+            self._round_index, self._taken_back = order.round_index, []
+        self._taken_back += [[(client, turn + 1) for client, turn in each.taken_back] for each in sums]
+        return list(sums)
+
+    def record(self) -> dict[str, Any]:
+        """Return who took noise back in the round that has ended."""
+        return {"taken_back": self._taken_back} if any(self._taken_back) else {}
+
+    def state_dict(self) -> State:
+        """Return bytes for every sum whose noise is kept."""
+        return {name.removeprefix(PREFIX): value for name, value in self.streams.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
+        """Take what `state_dict` returned. Raises ValueError for keys that this run does not keep."""
+        self.streams.restore({f"{PREFIX}{name}": np.asarray(value) for name, value in state.items()})
+
+
+def _with_corrections(
+    fleet: Fleet, request: SumRequest, prepared: PreparedSum, noise: SumNoise
+) -> tuple[SumParameters, dict[int, tuple[int, ...]]]:
+    """The parameters of a sum with those who take noise back in it, and who that is.
+
+    Where colluders could be all who add new noise, only those take back who bring an update, too. What is
+    never taken back costs accuracy and no epsilon.
+    """
+    everybody, updates = _corrections(fleet, noise), set(request.clients.tolist())
+    with_update = {client: everybody[client] for client in sorted(everybody.keys() & updates)}
+    largest = noise.largest_correction / request.clipping_norm
+    for corrections in (everybody, with_update):
+        others = Corrections(len(corrections.keys() - updates), largest)
+        with suppress(ValueError):
+            return fleet.parameters(prepared.order.round_index, request, others), corrections
+    return prepared.parameters, {}
+
+
+def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
+    """Who takes back noise of a masked sum, and of which rounds; whoever cannot be reached does not.
+
+    Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
+    whoever was asked for one is a member, and takes nothing back where it is not.
+    """
+    turns: dict[int, list[int]] = {}
+    for earlier, _ in noise.taken_back if fleet.secagg.hides_updates else ():
+        for client in earlier.asked if fleet.prepares_ahead else earlier.members:
+            turns.setdefault(client, [])
+        for client in earlier.members:
+            turns[client].append(earlier.round_index)
+    reachable = fleet.reachable(turns)
+    return {client: tuple(sorted(turns[client])) for client in sorted(turns) if client in reachable}
+
+
+def _largest_share(parameters: SumParameters) -> float:
+    """The standard deviation of a client's noise if as many vanish as may, before and after they share keys.
+
+    So it is known when keys are agreed for the sum in which parts of it are taken back.
+    """
+    return parameters.client_noise_stddev(
+        max(parameters.num_updates - parameters.dropout_tolerance, parameters.fewest_updates)
+    )

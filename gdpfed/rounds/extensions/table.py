@@ -1,0 +1,67 @@
+"""Which extensions a run has: the project's own, by its settings, and those of others that it names."""
+
+from typing import TYPE_CHECKING
+
+from gdpfed.errors import ConfigError
+from gdpfed.registry import Registry
+from gdpfed.rounds.extensions.adaptive_clipping import NormFactor
+from gdpfed.rounds.extensions.average import ReleasedAverage
+from gdpfed.rounds.extensions.base import Extension, Extensions, SumExtension
+from gdpfed.rounds.extensions.class_counts import ClassCounts
+from gdpfed.rounds.extensions.client_memory import ClientMemory
+from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
+from gdpfed.rounds.extensions.held_out import CountsAfterRounds, RatesInLastRound
+from gdpfed.rounds.extensions.vote import ClientVote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gdpfed.rounds.run import PreparedRun
+
+OWN = (
+    ClassCounts,
+    ClientVote,
+    ClientMemory,
+    NormFactor,
+    CorrelatedNoise,
+    ReleasedAverage,
+    RatesInLastRound,
+    CountsAfterRounds,
+)
+"""In their order: requests pass them from the first to the last, and sums come back from the last."""
+
+EXTENSIONS: Registry[type[Extension]] = Registry("extension", "gdpfed.extensions", error=ConfigError)
+"""Those of other packages, by the names that `run.extensions` says."""
+
+
+def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Extensions:
+    """Return new extensions of a run, in which nothing has happened.
+
+    `more`: of whoever starts it; they come first. Raises ConfigError: a name that there is not, options that
+    an extension does not take, or two that write into the checkpoint under one name.
+    """
+    own = [extension for each in OWN if (extension := each.of(run)) is not None]
+    named = [_named(name, options) for name, options in (run.config.run.extensions or {}).items()]
+    extensions = [*more, *own, *named]
+    keys = [f"{each.key}." for each in extensions]
+    for position, key in enumerate(keys):
+        if any(key.startswith(other) for other in keys[:position] + keys[position + 1 :]):
+            raise ConfigError(
+                f"run.extensions: the key '{key[:-1]}' of {type(extensions[position]).__name__} is taken: an "
+                "extension's key has to be its own"
+            )
+    return Extensions(extensions)
+
+
+def _named(name: str, options: dict[str, object]) -> Extension:
+    made = EXTENSIONS.get(name)
+    try:
+        extension = made(**options)
+    except TypeError as error:
+        raise ConfigError(f"run.extensions={{{name}: {options}}}: {error}") from None
+    if not isinstance(extension, Extension) or isinstance(extension, SumExtension):
+        raise ConfigError(
+            f"run.extensions={name} is a {type(extension).__name__}: make it an Extension of "
+            "gdpfed.rounds.extensions.base, and no SumExtension"
+        )
+    return extension
