@@ -16,6 +16,7 @@ from secagg.arithmetic.sum_bounds import check_sum, largest_undetected_push
 from secagg.crypto.prg import add_masks, keystream
 from secagg.crypto.roster import Roster
 from secagg.crypto.signatures import Identity
+from secagg.in_memory import sum_in_memory
 from secagg.protocol.client_session import ClientSession
 from secagg.protocol.graph import COMPLETE_BELOW, sparse_degree
 from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
@@ -66,5 +67,6 @@ __all__ = [
     "keystream",
     "largest_undetected_push",
     "sparse_degree",
+    "sum_in_memory",
     "threshold_for",
 ]
