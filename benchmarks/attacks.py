@@ -11,8 +11,8 @@ from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.canaries.membership import MembershipGuess
-from gdpfed.canaries.model_attack import ModelAttack, attack_run
+from gdpfed.extras.canaries.membership import MembershipGuess
+from gdpfed.extras.canaries.model_attack import ModelAttack, attack_run
 from gdpfed.report.console import Table
 from gdpfed.simulation.in_process_fleet import simulate
 

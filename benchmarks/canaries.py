@@ -17,7 +17,7 @@ from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
-from gdpfed.canaries.measure import Measurement, Settings, measure
+from gdpfed.extras.canaries.measure import Measurement, Settings, measure
 from gdpfed.report.console import Table
 from testing.broken_programs import FAULTS, STREAM_FAULTS, broken
 

@@ -14,7 +14,7 @@ from rich.progress import track
 from benchmarks.harness import CONSOLE, noted, publish, read_options, three
 from conf.load import load
 from conf.schema import Config
-from gdpfed.canaries.measure import Measurement, Settings, measure
+from gdpfed.extras.canaries.measure import Measurement, Settings, measure
 from gdpfed.report.console import Table
 from testing.planted_faults import PLANTED_FAULTS, PlantedFault, planted
 

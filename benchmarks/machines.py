@@ -21,12 +21,12 @@ from benchmarks.simulation.random_data import draw_pictures
 from benchmarks.simulation.work import Work
 from conf.load import load
 from gdpfed.errors import InputError
+from gdpfed.extras.ray_machines import RayMachines
 from gdpfed.report.console import Table
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.in_process_fleet import InProcessFleet
-from gdpfed.simulation.ray_machines import RayMachines
 from testing.ray_cluster import ray_cluster
 
 ALONE = (1, 2, 4)

@@ -17,7 +17,7 @@ from benchmarks.harness import (
     with_tables,
 )
 from gdpfed.cli import main as gdpfed
-from gdpfed.experiments.presentation import TABLE_FILE
+from gdpfed.extras.experiments.presentation import TABLE_FILE
 
 
 def tables_of(markdown: str) -> str:

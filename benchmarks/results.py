@@ -10,12 +10,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from benchmarks.harness import CONSOLE, present_command, publish, read_options
-from gdpfed.experiments.accuracy import accuracy_tables
-from gdpfed.experiments.cells import Setting, cells_of
-from gdpfed.experiments.definitions import Experiment, load_experiment
-from gdpfed.experiments.reproduction import Reproduction, reproduce
-from gdpfed.experiments.run_training import Processes
-from gdpfed.experiments.runs import outcomes_of, runs_of
+from gdpfed.extras.experiments.accuracy import accuracy_tables
+from gdpfed.extras.experiments.cells import Setting, cells_of
+from gdpfed.extras.experiments.definitions import Experiment, load_experiment
+from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
+from gdpfed.extras.experiments.run_training import Processes
+from gdpfed.extras.experiments.runs import outcomes_of, runs_of
 from gdpfed.report.console import Table
 
 EXPERIMENTS = ("demo", "everybody", "best")

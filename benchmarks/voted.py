@@ -23,7 +23,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.vote import chance_of_agreement, vote_request
 from gdpfed.report.console import Table
-from gdpfed.rounds.extensions.vote import VoteResult
+from gdpfed.rounds.extensions.vote_result import VoteResult
 from gdpfed.rounds.prepared import client_parts, order_of_sum
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import simulate

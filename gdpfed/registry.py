@@ -6,11 +6,13 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar
 
+from gdpfed.extras_table import EXTRAS
+
 T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Items of one kind by name: those of the project, and those that installed packages bring along.
+    """Items of one kind by name: the project's own, its extras, and what installed packages bring along.
 
     An item that is registered exists in the process that registered it. One that a package declares as an
     entry point exists in every process of the environment, so also in Flower's nodes and Ray's workers::
@@ -36,9 +38,8 @@ class Registry(Generic[T]):
         self.entry_point_group = entry_point_group
         self._error = error
         self._items: dict[str, T] = {}
-        self._built_in = [
-            EntryPoint(name, value, entry_point_group) for name, value in (built_in or {}).items()
-        ]
+        own = {**(built_in or {}), **EXTRAS.get(entry_point_group, {})}
+        self._built_in = [EntryPoint(name, value, entry_point_group) for name, value in own.items()]
 
     def register(self, name: str, item: T) -> T:
         """Add an item under a name that is free; returns the item.

@@ -2,7 +2,6 @@
 
 from functools import partial
 from logging import INFO
-from pathlib import Path
 from typing import cast
 
 from flwr.common.logger import log
@@ -10,8 +9,6 @@ from flwr.serverapp import Grid
 
 from conf.schema import CLIENTS, Config
 from conf.schema.run_config import LOCAL
-from edge_app.edge import Edge
-from edge_app.mailbox import Mailbox
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError
 from gdpfed.federation.server.attendance import Attendance, tell_edges_the_end
@@ -37,8 +34,8 @@ from gdpfed.federation.server.questions import (
 )
 from gdpfed.federation.server.server_sides import told_at_join
 from gdpfed.privacy.events import Unit
-from gdpfed.report.run_observers import default_observers
-from gdpfed.rounds.run import OpenRun, PreparedRun, path_of
+from gdpfed.rounds.extensions.table import server_extensions_of
+from gdpfed.rounds.run import RUN_OBSERVERS, OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.exchange import Exchanger, GridTransport
@@ -134,12 +131,11 @@ def _joined_and_planned(
 
 
 def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
-    """The run; that of an edge starts every round from the cloud's model, and answers with its own."""
-    announce, folder = partial(log, INFO, "%s"), prepared.config.run.mailbox
-    if folder is None:
-        return prepared.open(fleet, default_observers, announce)
-    edge = Edge(Mailbox(Path(folder).expanduser()), announce, prepared.config.run.num_rounds)
-    return prepared.open(fleet, default_observers, announce, [edge])
+    """The run, with the extensions that only runs over Flower have."""
+    announce = partial(log, INFO, "%s")
+    return prepared.open(
+        fleet, RUN_OBSERVERS.get("shown"), announce, server_extensions_of(prepared, announce)
+    )
 
 
 def _refuse_simulated(config: Config) -> None:

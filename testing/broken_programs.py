@@ -9,7 +9,7 @@ from unittest.mock import patch
 import torch
 
 from fastgrad.record_gradients import RecordGradients
-from gdpfed.canaries.transcript import WatchedFleet
+from gdpfed.extras.canaries.transcript import WatchedFleet
 from gdpfed.learning.training.record_training import exact_sums
 from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
 from gdpfed.methods.base import ClientSum
@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
         "gdpfed.rounds.loop.draw_cohorts",
         lambda plan, index, key: draw_cohorts(plan, 0, key),
     ),
-    "charged once, summed twice": ("gdpfed.canaries.transcript.WatchedFleet.sum_wave", _sums_twice),
+    "charged once, summed twice": ("gdpfed.extras.canaries.transcript.WatchedFleet.sum_wave", _sums_twice),
 }
 """What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
 

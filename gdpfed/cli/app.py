@@ -12,13 +12,21 @@ import gdpfed
 from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.errors import FailedError, InputError, line_of
+from gdpfed.extras_table import EXTRAS
 from gdpfed.late_import import packages_needed
+from gdpfed.registry import Registry
 
-COMMANDS = (
+EXTRA_COMMANDS: Registry[Command] = Registry("command", "gdpfed.commands", error=InputError)
+"""Commands of extras and of other packages: each is a `Command`."""
+
+OWN = (
     *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
-    *("audit", "report", "compare", "adapt", "reproduce", "identity", "status", "node", "metrics"),
+    *("audit", "report", "compare", "adapt", "identity", "status", "node", "metrics"),
 )
 """The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""
+
+COMMANDS = (*OWN, *EXTRAS["gdpfed.commands"])
+"""Those that the help lists; commands of other packages are found when they are asked for."""
 
 NOBODY_READS = 141
 """The exit status of a program that SIGPIPE ends, as a shell tells it."""
@@ -67,7 +75,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line in which overrides may also stand between and after the options."""
-    parser = _parser([arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS)
+    first = arguments[0] if arguments else ""
+    alone = first in COMMANDS or (not first.startswith("-") and first in EXTRA_COMMANDS.names())
+    parser = _parser([first] if alone else COMMANDS)
     options, further = parser.parse_known_args(arguments)
     if not hasattr(options, "overrides") or any(word.startswith("-") for word in further):
         parser.parse_args(arguments)
@@ -79,6 +89,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def load_command(name: str) -> Command:
     """Import a command's words and arguments; what carries it out is imported when it is executed."""
+    if name not in OWN:
+        return EXTRA_COMMANDS.get(name)
     command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND
     return command
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.cli.command import MODES, Command, make_console, user_path
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError
 
@@ -64,13 +64,9 @@ def _execute(options: argparse.Namespace) -> int:
     if options.outside is not None and not options.attack:
         raise ConfigError(f"--outside {options.outside} goes with --attack RUN")
     if options.canaries:
-        from gdpfed.cli.audit_measured import measure_canaries
-
-        return measure_canaries(options)
+        return int(MODES.get("audit --canaries")(options))
     if options.attack:
-        from gdpfed.cli.audit_measured import attack_model
-
-        return attack_model(options)
+        return int(MODES.get("audit --attack")(options))
     if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gdpfed.decimal_numbers import whole_number
 from gdpfed.errors import ConfigError
+from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+MODES: Registry[Callable[..., Any]] = Registry("way of a command", "gdpfed.command_modes", error=ConfigError)
+"""What extras do for a command, by the words that ask for it, as in ``audit --attack``."""
 HELP_WIDTH = 78
 """Columns of a help page, so that it stays whole on a terminal of 80."""
 OVERRIDES_NOTE = (

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gdpfed.cli.command import Command, add_overrides, add_sweep, make_console, planning
+from gdpfed.cli.command import MODES, Command, add_overrides, add_sweep, make_console, planning
 from gdpfed.errors import ConfigError
 
 OUTPUT = Path("runs/sweep")
@@ -24,9 +24,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from gdpfed.experiments.sweep import sweep
-
     output = (options.output or OUTPUT).absolute()
+    sweep = MODES.get("simulate --multirun")
     complete = sweep(options.overrides, output, make_console(), options.command_line, num_jobs=options.jobs)
     return 0 if complete else 1
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gdpfed.report.chance import AtChance
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.extensions.held_out import HeldOutResult
-    from gdpfed.rounds.extensions.vote import VoteResult
+    from gdpfed.rounds.extensions.vote_result import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
 
 
@@ -87,9 +87,6 @@ MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
         "sampled_sums": "gdpfed.report.client_report:ClientReport",
         "scheduled_sums": "gdpfed.report.client_report:TurnsReport",
         "record_sums": "gdpfed.report.record_report:RecordReport",
-        "own_spending": "gdpfed.systems.fedpcs.budgets_card:BudgetsReport",
-        "subnet_sums": "gdpfed.systems.h2fdp.subnet_tables:SubnetReport",
-        "subnet_steps": "gdpfed.systems.h2fdp.subnet_tables:SubnetRecordReport",
     },
     error=ConfigError,
 )

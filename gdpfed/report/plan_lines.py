@@ -12,7 +12,7 @@ from gdpfed.privacy.replacement import replacement_bound
 from gdpfed.privacy.sampling.cohorts import skipped_fractions
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.trust_lines import trust_lines
-from gdpfed.rounds.extensions.vote import VoteResult
+from gdpfed.rounds.extensions.vote_result import VoteResult
 
 PROOFS = {
     "nothing": "nothing was told",

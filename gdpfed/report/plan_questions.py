@@ -40,6 +40,5 @@ class PlanQuestion:
 PLAN_QUESTIONS: Registry[PlanQuestion] = Registry(
     "question",
     "gdpfed.plan_questions",
-    built_in={"price": "gdpfed.systems.fedpcs.price_question:QUESTION"},
     error=ConfigError,
 )

@@ -15,7 +15,7 @@ from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import status_line
 from gdpfed.report.trackers import EventFiles, MlflowRun
 from gdpfed.rounds.extensions.held_out import HeldOutResult
-from gdpfed.rounds.extensions.vote import VoteResult
+from gdpfed.rounds.extensions.vote_result import VoteResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun

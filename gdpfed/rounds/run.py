@@ -14,7 +14,7 @@ import numpy as np
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of, training_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import RunError
+from gdpfed.errors import ConfigError, RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
@@ -22,6 +22,7 @@ from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
 from gdpfed.privacy.sampling.cohorts import refuse_skipped
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.registry import Registry
 from gdpfed.rounds.enough import present_for_a_round, without_a_sum
 from gdpfed.rounds.extensions.base import Extension, Extensions
 from gdpfed.rounds.extensions.table import extensions_of
@@ -189,6 +190,14 @@ class PreparedRun:
 
 
 MakeObservers = Callable[[PreparedRun, Announce], Sequence[Observer]]
+
+RUN_OBSERVERS: Registry[MakeObservers] = Registry(
+    "observers of runs",
+    "gdpfed.run_observers",
+    built_in={"shown": "gdpfed.report.run_observers:default_observers"},
+    error=ConfigError,
+)
+"""Who watches a run, handed in by name: no part of the kernel knows a report."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +17,15 @@ from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
+from gdpfed.registry import Registry
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.engine import Engine, SequentialEngine
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses
 from gdpfed.simulation.training_choice import choose_training
 
+MACHINES: Registry[Any] = Registry("kind of machines", "gdpfed.machines", error=ConfigError)
+"""Engines of several machines: functions (address, workers, choose, source) -> engine."""
 # A step of a larger model keeps a core busy by itself, and its unfolded pictures would not fit the caches.
 MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
 # More processes than cores only wait for each other, and each has an engine of its own in memory.
@@ -88,9 +92,9 @@ def _device(settings: SimulationConfig, name: str) -> torch.device:
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
     """The engine of a cluster, whose machines choose theirs as this one would."""
     try:
-        from gdpfed.simulation.ray_machines import RayMachines
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
+        make_machines = MACHINES.get("ray")
+    except ConfigError as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError) or error.__cause__.name != "ray":
             raise
         raise ConfigError(
             "simulation.backend=ray needs Ray, which is not installed: pip install 'flwr[simulation]', or "
@@ -101,7 +105,7 @@ def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) ->
         there = replace(settings, backend=LOCAL, ray_address=AUTO, workers=workers)
         return partial(choose_engine, there, task, "cpu", records=records)
 
-    engine = RayMachines(settings.ray_address, settings.workers, choose, task.source)
+    engine = make_machines(settings.ray_address, settings.workers, choose, task.source)
     workers = engine.shares
     for (machine, words), count in zip(engine.words.items(), workers, strict=True):
         if words != (here := _on_cpu(kind, count)):

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.worth import HEADINGS, SETTING, posted, row, steps_of
 from conf.load import load
-from gdpfed.systems.fedpcs.fedpcs import FedPCS
+from gdpfed.extras.fedpcs.fedpcs import FedPCS
 
 SMALL = [*SETTING, "dataset.num_clients=8", "privacy.sampling_rate=0.4", "run.num_rounds=3"]
 

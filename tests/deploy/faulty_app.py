@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gdpfed.launch.home import PROJECT
 
-FOLDERS = ("client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app")
+FOLDERS = ("client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app")
 FILES = ("LICENSE", "README.md", "pyproject.toml")
 HONEST_APP = 'clientapp = "client_app.app:app"'
 FAULTY_APP = 'clientapp = "client_app.rule_breaker:app"\n\n[tool.flwr.app.config]\nfaults = "{}"'

@@ -8,11 +8,11 @@ import pytest
 
 from deploy.edges import CLOUD, Layers
 from deploy.layers import LoopbackLayers
-from edge_app.edge_client import EdgeClient
-from edge_app.mailbox import ANSWER, JOB, Mailbox
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
+from gdpfed.extras.edges.edge_client import EdgeClient
+from gdpfed.extras.edges.mailbox import ANSWER, JOB, Mailbox
 from gdpfed.runs.round_log import read_rounds
 from testing.small_runs import final_model
 from tests.deploy.faulty_federation import FaultyFederation

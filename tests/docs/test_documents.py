@@ -12,7 +12,7 @@ from gdpfed.privacy.sampling.cohorts import skipped_fractions
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = "imports point one way"
-FOLDERS = ("client_app", "conf", "deploy", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app")
+FOLDERS = ("client_app", "conf", "deploy", "fastgrad", "gdpfed", "secagg", "server_app")
 QUOTED = re.compile(r"`([^`\s]+)`")
 PATH = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)")
 ROOM = re.compile(r"^\| (\d+) \| `([^`]+)` \|", re.MULTILINE)

@@ -16,16 +16,15 @@ from flwr.app import Context, Message
 import conf
 import deploy
 import deploy.operate
-import edge_app
 import gdpfed
 from client_app.relay import relayed
 from conf.load import load
 from deploy.certificates import Authority
 from deploy.federation import Federation
-from edge_app.edge import Edge
-from edge_app.mailbox import Job, Mailbox
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError, FailedError, GDPFedError, line_of
+from gdpfed.extras.edges.edge import Edge
+from gdpfed.extras.edges.mailbox import Job, Mailbox
 from gdpfed.federation.node.budget import of_unit
 from gdpfed.federation.node.contribution import Contributor, checked_order
 from gdpfed.federation.node.join_checks import own_records
@@ -148,7 +147,7 @@ CALLS = {
 
 
 def every_error():
-    for package in (conf, deploy, edge_app, gdpfed):
+    for package in (conf, deploy, gdpfed):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)

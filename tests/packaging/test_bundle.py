@@ -16,7 +16,7 @@ from flwr.common.constant import FAB_MAX_SIZE
 from gdpfed.launch.flower_run import copy_app
 
 PROJECT = Path(__file__).resolve().parents[2]
-APP = {"client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app"}
+APP = {"client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app"}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-PACKAGES = {"client_app", "conf", "edge_app", "fastgrad", "gdpfed", "secagg", "server_app"}
+PACKAGES = {"client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app"}
 # A small part of the suite, of files that need nothing of the checkout but the packages.
 COPIED_TESTS = ("conf/test_per_client.py", "fastgrad/test_im2col.py", "secagg/test_shamir.py")
 CONFTEST = """

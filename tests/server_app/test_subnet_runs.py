@@ -82,8 +82,8 @@ def test_a_node_with_a_budget_for_clients_only_takes_no_part(tmp_path):
 
 def test_a_node_refuses_windows_that_are_not_convex(tmp_path, monkeypatch):
     """A server that plans for a convex loss and orders another model gets nothing."""
-    monkeypatch.setattr("gdpfed.systems.h2fdp.subnet_mechanisms.record_norm", lambda config, mechanism: 1.5)
-    monkeypatch.setattr("gdpfed.systems.h2fdp.subnet_mechanisms.reserved_delta", lambda config: 0.0)
+    monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.record_norm", lambda config, mechanism: 1.5)
+    monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.reserved_delta", lambda config: 0.0)
     grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})
     overrides = [*SUBNETS, "method.mechanism=convex", "dataset.model=linear", "run.num_rounds=1"]
     records = run(tmp_path / "run", overrides, grid=grid, without_a_sum=True)

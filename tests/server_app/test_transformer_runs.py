@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.canaries.model_attack import attack_run
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import RunError
+from gdpfed.extras.canaries.model_attack import attack_run
 from gdpfed.learning.models import build_model, trainable
 from gdpfed.learning.onnx_export import INPUT, PACKAGES, save_onnx
 from gdpfed.learning.prediction import load_model

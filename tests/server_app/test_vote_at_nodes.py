@@ -13,7 +13,7 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.vote import vote_request
 from gdpfed.privacy.sums_once import SumOnce
-from gdpfed.rounds.extensions.vote import VoteResult
+from gdpfed.rounds.extensions.vote_result import VoteResult
 from gdpfed.simulation.in_process_fleet import simulate
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, nothing_drawn, run, small_config

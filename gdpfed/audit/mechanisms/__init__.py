@@ -17,9 +17,6 @@ AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
         "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
         "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:ScheduledSumsRule",
         "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
-        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:OwnBudgets",
-        "subnet_sums": "gdpfed.systems.h2fdp.audit:SubnetsOfClients",
-        "subnet_steps": "gdpfed.systems.h2fdp.audit:SubnetsOfRecords",
     },
     error=AuditError,
 )
@@ -33,7 +30,6 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
         "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:TurnEntry",
         "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
         "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-        "own_spending": "gdpfed.systems.fedpcs.audit.budget_checks:PathEntry",
     },
     error=AuditError,
 )
@@ -46,9 +42,6 @@ AUDIT_CARDS: "Registry[type[MechanismCard]]" = Registry(
         "sampled_sums": "gdpfed.audit.mechanisms.cards:SampledCard",
         "scheduled_sums": "gdpfed.audit.mechanisms.cards:TurnsCard",
         "record_sums": "gdpfed.audit.mechanisms.cards:StepsCard",
-        "own_spending": "gdpfed.systems.fedpcs.audit.card:BudgetsCard",
-        "subnet_sums": "gdpfed.systems.h2fdp.audit:SubnetsCard",
-        "subnet_steps": "gdpfed.systems.h2fdp.audit:SubnetRecordsCard",
     },
     error=AuditError,
 )

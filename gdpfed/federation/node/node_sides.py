@@ -43,9 +43,5 @@ class NodeSide:
 NODE_SIDES: Registry[type[NodeSide]] = Registry(
     "node side",
     "gdpfed.node_sides",
-    built_in={
-        "game": "gdpfed.systems.fedpcs.node_side:GameNode",
-        "price": "gdpfed.systems.fedpcs.node_side:PriceNode",
-    },
     error=NodeConfigError,
 )

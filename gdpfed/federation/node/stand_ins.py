@@ -62,7 +62,6 @@ class StandInKind:
 STAND_INS: Registry[StandInKind] = Registry(
     "stand-in",
     "gdpfed.stand_ins",
-    built_in={"edge": "edge_app.edge_client:EDGE"},
     error=NodeConfigError,
 )
 

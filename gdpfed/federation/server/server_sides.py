@@ -70,10 +70,6 @@ class ServerSide:
 SERVER_SIDES: Registry[type[ServerSide]] = Registry(
     "server side",
     "gdpfed.server_sides",
-    built_in={
-        "game": "gdpfed.systems.fedpcs.server_side:GameServer",
-        "price": "gdpfed.systems.fedpcs.server_side:PriceServer",
-    },
     error=ConfigError,
 )
 

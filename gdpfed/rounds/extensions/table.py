@@ -14,8 +14,9 @@ from gdpfed.rounds.extensions.held_out import CountsAfterRounds, RatesInLastRoun
 from gdpfed.rounds.extensions.vote import ClientVote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from gdpfed.rounds.loop import Announce
     from gdpfed.rounds.run import PreparedRun
 
 OWN = (
@@ -32,6 +33,17 @@ OWN = (
 
 EXTENSIONS: Registry[type[Extension]] = Registry("extension", "gdpfed.extensions", error=ConfigError)
 """Those of other packages, by the names that `run.extensions` says."""
+
+SERVER_EXTENSIONS: "Registry[Callable[[PreparedRun, Announce], Extension | None]]" = Registry(
+    "extension of servers", "gdpfed.server_extensions", error=ConfigError
+)
+"""Those that runs over Flower have by their settings: what makes one, or None where a run has none of it."""
+
+
+def server_extensions_of(run: "PreparedRun", announce: "Announce") -> list[Extension]:
+    """Return the extensions of a run over Flower; `announce` is told in one line what they wait for."""
+    made = (make(run, announce) for make in SERVER_EXTENSIONS.items().values())
+    return [extension for extension in made if extension is not None]
 
 
 def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Extensions:

@@ -1,83 +1,21 @@
 """The vote of a run: one charged sum before its first round, and the setting that it chooses."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-import numpy as np
-
-from conf.schema import VOTABLE, Config
+from conf.schema import VOTABLE
 from gdpfed.clients.configured import training_of
 from gdpfed.learning.models import flatten
-from gdpfed.methods.base import ClientSum, SumRequest
-from gdpfed.methods.vote import RecordRun, Setting, settings_of, vote_request, with_setting
+from gdpfed.methods.base import SumRequest
+from gdpfed.methods.vote import RecordRun, vote_request, with_setting
 from gdpfed.privacy.sums_once import Vote
 from gdpfed.rounds.extensions.base import Extension
-from gdpfed.runs.file_formats import VOTE_FILE, read_result, save_result
+from gdpfed.rounds.extensions.vote_result import VoteResult, in_words
 
 if TYPE_CHECKING:
     from gdpfed.rounds.run import OpenRun, PreparedRun
 
 NO_VOTE = "no vote: {}; what was charged stays charged, and the run goes on with {}"
-
-
-@dataclass(frozen=True)
-class VoteResult:
-    """What clients have voted.
-
-    Attributes:
-        clients: how many are in the sum.
-        noise_stddev: of the noise in every number of votes.
-        settings: what was voted on, each with the values of `VOTABLE`.
-        votes: of every setting, as they were released.
-    """
-
-    clients: int
-    noise_stddev: float
-    settings: Sequence[Sequence[float]]
-    votes: Sequence[float]
-
-    @classmethod
-    def of(cls, config: Config, summed: ClientSum) -> Self | None:
-        """Return what the sum of votes says; None where there is none."""
-        if summed.total is None:
-            return None
-        return cls(summed.survivors, summed.noise_stddev, settings_of(config), summed.total.tolist())
-
-    @classmethod
-    def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None where it has none.
-
-        Raises:
-            RunError: its file is damaged, or of another format.
-        """
-        return read_result(directory / VOTE_FILE, "a vote", lambda values: cls(**values))
-
-    def save(self, directory: Path) -> None:
-        """Write the file of a run."""
-        save_result(directory / VOTE_FILE, asdict(self))
-
-    @property
-    def chosen(self) -> Setting:
-        """The setting with the most votes."""
-        return tuple(map(float, self.settings[int(np.argmax(self.votes))]))
-
-    @property
-    def lines(self) -> list[str]:
-        """One line a setting, that with the most votes first."""
-        asked = [len(set(values)) > 1 for values in zip(*self.settings, strict=True)]
-        order = np.argsort(self.votes)[::-1]
-        return [
-            f"{in_words(self.settings[number], asked)}: {self.votes[number]:.1f} votes" for number in order
-        ]
-
-
-def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Return a setting as it is configured, as far as clients were asked."""
-    named = zip(VOTABLE, setting, asked, strict=True)
-    return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)
 
 
 class ClientVote(Extension):

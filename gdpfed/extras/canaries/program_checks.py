@@ -1,0 +1,358 @@
+"""What the simulated runs did, beside what their plan says: noise, contributions, turns and samples.
+
+A lower bound on epsilon sees a fault only as far as canaries are told apart by it, and some faults hardly
+tell: turns a round too close, a correction that is taken twice. These checks look at each thing itself. Each
+has a part of the probability of a false alarm that all of them share.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from gdpfed.audit.mechanisms.scheduled_sums import moved_by
+from gdpfed.extras.canaries.canary import Canaries
+from gdpfed.extras.canaries.noise_tests import (
+    MOST_SUMS,
+    Floats,
+    NoiseStream,
+    NoiseTest,
+    amount_of_noise,
+    length_of_contributions,
+    noise_at_lags,
+    noise_in_common,
+    noise_over_rounds,
+)
+from gdpfed.extras.canaries.program_check import (
+    CONTRIBUTIONS,
+    CORRELATION,
+    KEYS,
+    NOISE,
+    SAMPLES,
+    TURNS,
+    Looked,
+    NotComputed,
+    ProgramCheck,
+)
+from gdpfed.extras.canaries.sample_tests import broken_limit, law_of_samples
+from gdpfed.extras.canaries.transcript import RevealedSum, Transcript
+from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums, limits_of
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.release import ROUNDING
+
+# The rounds of so many different clients are tried.
+MOST_TURNS = 128
+ONE_RUN_MORE = "more --runs"
+COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
+
+
+def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
+    """Look at everything that the plan fixes; all false alarms together have the stated probability.
+
+    What could not be looked at is in the list as well, with what would compute it.
+    """
+    observed = _Observed(runs, plan)
+    jobs = list(_jobs(observed))
+    return [job(significance / len(jobs)) for job in jobs]
+
+
+Job = Callable[[float], ProgramCheck | NotComputed]
+
+
+def _jobs(observed: "_Observed") -> Iterator[Job]:
+    """One check each, which is given its part of the significance."""
+    plan, mechanism = observed.plan, observed.plan.mechanism
+    yield from (partial(_noise, observed, name) for name in observed.names)
+    if not plan.about_records and plan.num_rounds > 1:
+        yield from (partial(_over_rounds, observed, name) for name in observed.names)
+    yield partial(_keys, observed)
+    groups = range(len(plan.groups))
+    if not plan.about_records:
+        yield from (partial(_contributions, observed, m) for m in groups)
+    if isinstance(mechanism, ScheduledSums):
+        yield from (partial(_turns, observed, m) for m in groups)
+    elif plan.sample_is_secret and mechanism.rule is None:
+        yield from (partial(_samples, observed, m) for m in groups if mechanism.most_rounds(m) is None)
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """All runs, and the streams of their sums by name."""
+
+    runs: Sequence[Transcript]
+    plan: PrivacyPlan
+
+    @cached_property
+    def sums(self) -> list[dict[str, dict[int, RevealedSum]]]:
+        """Of every run, by name and round."""
+        found: list[dict[str, dict[int, RevealedSum]]] = []
+        for transcript in self.runs:
+            by_name: dict[str, dict[int, RevealedSum]] = defaultdict(dict)
+            for each in transcript.sums:
+                by_name[each.name].setdefault(each.round_index, each)
+            found.append(dict(by_name))
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """Of all sums; where none came out, of the one that was to come."""
+        return sorted({name for by_name in self.sums for name in by_name}) or ["all sums"]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nobody but canaries moves anything, so that the rest is noise."""
+        return all(len(transcript.watched) for transcript in self.runs)
+
+    def streams(self, name: str) -> list[NoiseStream]:
+        """The noise of the sums of one name, a stream a run."""
+        return [self.stream(by_name[name]) for by_name in self.sums if name in by_name]
+
+    def stream(self, sums: Mapping[int, RevealedSum]) -> NoiseStream:
+        """The noise of the sums of one name and run."""
+        rounds = tuple(sorted(sums))
+        values = np.stack([sums[index].pure_noise for index in rounds]).astype(np.float64)
+        return NoiseStream(rounds, values, self.root(sums))
+
+    def root(self, sums: Mapping[int, RevealedSum]) -> Floats:
+        """The square root of the planned covariance of a stream, with the noise that was to be drawn."""
+        first, there = sums[min(sums)], sorted(sums)
+        taken_back = np.eye(self.plan.num_rounds)
+        if isinstance(self.plan.mechanism, ScheduledSums):
+            for lag, tap in enumerate(self.plan.mechanism.taps_of(first.groups[0]), start=1):
+                taken_back -= tap * np.eye(self.plan.num_rounds, k=-lag)
+        # What a sum that was thrown away carried is taken back nowhere.
+        drawn = np.asarray([sums[index].drawn_stddev for index in there])
+        return np.asarray(taken_back[np.ix_(there, there)] * drawn)
+
+    def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
+        """The different rounds in which clients of a group were asked for sums of a name, of all runs."""
+        members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
+        for by_name in self.sums:
+            rounds = defaultdict[int, list[int]](list)
+            for index, each in sorted(by_name.get(name, {}).items()):
+                for client in members.intersection(each.clients):
+                    rounds[client].append(index)
+            found |= dict.fromkeys(map(tuple, rounds.values()))
+        return list(found)[:MOST_TURNS]
+
+    def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
+        """A check that could not be made; for the reason that is before all others if there is one."""
+        if not any(self.sums):
+            why, remedy = "no sum came out", "sums that are not refused"
+        elif not self.whole and view not in (TURNS, SAMPLES):
+            why, remedy = "other clients train, so a sum is more than noise", COORDINATES_OF_THEIR_OWN
+        return NotComputed(view=view, of=of, why=why, remedy=remedy)
+
+
+def _noise(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
+    test = amount_of_noise(observed.streams(name), level) if observed.whole else None
+    if test is None:
+        return observed.missing(NOISE, name, "a canary is in every coordinate")
+    return _of_noise(NOISE, name, test, "less than is planned" if test.p_value <= level else "")
+
+
+def _over_rounds(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
+    streams, plan = observed.streams(name) if observed.whole else [], observed.plan
+    turns = [each for m in range(len(plan.groups)) for each in observed.asked_in(m, name)]
+    test = noise_over_rounds(streams, turns, plan.num_rounds, level / 2) if streams and turns else None
+    if test is None:
+        return observed.missing(CORRELATION, name, "nobody was asked, or a canary is in every coordinate")
+    wrong = "" if test.p_value > level / 2 else "the rounds of a client together have less than is planned"
+    check = _of_noise(CORRELATION, name, test, wrong)
+    lags = noise_at_lags(streams, plan.num_rounds, level / 2)
+    if lags is None:
+        return check
+    if lags.p_value <= level / 2:
+        wrong = wrong or f"new noise has a correlation of {lags.correlation:.3f} with that {lags.lag} before"
+    return replace(
+        check,
+        measured=f"{check.measured}; {abs(lags.correlation):.3f} in common",
+        would_find=f"{check.would_find}; > {lags.would_find:.3f}",
+        wrong=wrong,
+    )
+
+
+def _of_noise(looked_at: str, of: str, test: NoiseTest, wrong: str) -> ProgramCheck:
+    return ProgramCheck(
+        looked_at=looked_at,
+        of=of,
+        measured=f"{test.share:.3f} of planned",
+        would_find=f"< {test.would_find:.3f}",
+        num_values=test.num_values,
+        wrong=wrong,
+    )
+
+
+def _keys(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
+    noise, names = list[Floats](), list[str]()
+    for number, by_name in enumerate(observed.sums if observed.whole else ()):
+        for name in by_name:
+            stream = observed.stream(by_name[name])
+            noise += list(stream.white)
+            names += [f"{name}, round {index + 1}, run {number + 1}" for index in stream.rounds]
+    of = "any two sums" if len(noise) <= MOST_SUMS else f"any two of {MOST_SUMS} sums"
+    test = noise_in_common(np.stack(noise[:MOST_SUMS]), level) if noise else None
+    if test is None:
+        return observed.missing(KEYS, of, "there is one sum, or a canary is in every coordinate")
+    first, second = (names[number] for number in test.pair)
+    return ProgramCheck(
+        looked_at=KEYS,
+        of=of,
+        measured=f"{abs(test.correlation):.3f} in common",
+        would_find=f"> {test.would_find:.3f}",
+        num_values=test.num_pairs,
+        wrong=f"{first}, and {second} have noise in common" if test.p_value <= level else "",
+    )
+
+
+def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+    of, beyond, expected = f"group {m}", list[Floats](), list[Floats]()
+    for transcript, by_name in zip(observed.runs, observed.sums, strict=True):
+        if not observed.whole:
+            break
+        for sums in by_name.values():
+            found = _beyond_bound(observed, transcript.canaries, sums, m)
+            beyond.append(found[0])
+            expected.append(found[1])
+    test = (
+        length_of_contributions(np.concatenate(beyond), np.concatenate(expected), level) if beyond else None
+    )
+    if test is None:
+        return observed.missing(CONTRIBUTIONS, of, "fewer than three canaries were asked")
+    return ProgramCheck(
+        looked_at=CONTRIBUTIONS,
+        of=of,
+        measured=f"{test.length:.2f} norms",
+        would_find=f"> {test.would_find:.2f}",
+        num_values=test.num_values,
+        wrong="longer than the norm that they are clipped to" if test.p_value <= level else "",
+    )
+
+
+def _beyond_bound(
+    observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
+) -> tuple[Floats, Floats]:
+    """What each canary of a group that sends anything moves a stream by beyond its bound, and the bound."""
+    group, there = observed.plan.groups[m], sorted(sums)
+    ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
+    signs = canaries.signs[ours]
+    y, x = np.zeros((2, len(there), len(ours)))
+    for row, index in enumerate(there):
+        y[row] = sums[index].projections[ours]
+        x[row] = sums[index].asked[ours] * group.at(index).clipping_norm
+    root = observed.root(sums)
+    seen, moved = (solve_triangular(root, each, lower=True) for each in (y * signs - x, x))
+    lengths = np.linalg.norm(moved, axis=0)
+    asked = lengths > 0
+    return np.sum(moved * seen, axis=0)[asked] / lengths[asked], lengths[asked]
+
+
+def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+    """Turns of every run against the limits, what they cost, the run's log and its ledger: no false alarm."""
+    del level
+    of, wrong = f"group {m}", ""
+    limits, most = limits_of(observed.plan)[m], 0
+    if not any(observed.sums):
+        return observed.missing(TURNS, of, "")
+    densest = [number * limits.separation for number in range(limits.most_turns)]
+    for transcript in observed.runs:
+        turns = _asked(transcript, m)
+        most = max(most, *map(len, turns.values()), 0)
+        wrong = wrong or broken_limit(turns, limits.most_turns, limits.separation)
+        wrong = wrong or _dear_turn(turns, limits.taps, densest, observed.plan.num_rounds)
+        wrong = wrong or _unlike_files(transcript, m, turns) or _twice(transcript, m)
+    return ProgramCheck(
+        looked_at=TURNS,
+        of=of,
+        measured=f"{most} of {limits.most_turns}, {limits.separation} apart",
+        would_find="any other",
+        num_values=len(observed.plan.groups[m].clients) * len(observed.runs),
+        wrong=wrong,
+    )
+
+
+def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
+    """The rounds of a run in which each client of a group was asked for an update."""
+    members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
+    for index in sorted({each.round_index for each in transcript.sums}):
+        of_round = [each.clients for each in transcript.sums if each.round_index == index]
+        for client in sorted(members.intersection(set().union(*of_round))):
+            turns.setdefault(client, []).append(index)
+    return turns
+
+
+def _dear_turn(
+    turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
+) -> str:
+    """Say whose turns cost more than the densest, by the audit's own formula; "" of none."""
+    cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
+    stated = moved_by(taps, densest, num_rounds)
+    for client, rounds in turns.items():
+        if cost[tuple(rounds)] > stated * (1 + ROUNDING):
+            return f"the turns of client {client} cost more than the densest that are stated"
+    return ""
+
+
+def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
+    """Say where the run's log or ledger has other turns than the sums; rounds without a sum are left out."""
+    summed = {each.round_index for each in transcript.sums if m in each.groups}
+    for record in transcript.records:
+        index = record.round - 1
+        if index not in summed or not record.turns:
+            continue
+        asked = sorted(client for client, rounds in turns.items() if index in rounds)
+        if sorted(record.turns[m]) != asked:
+            return f"round {record.round} asked {len(asked)} clients, and its log names others"
+    taken = transcript.ledger.get("taken")
+    if taken is not None:
+        for client, rounds in turns.items():
+            if not set(rounds) <= set(taken.get(str(client), ())):
+                return f"the ledger lacks a turn of client {client}"
+    return ""
+
+
+def _twice(transcript: Transcript, m: int) -> str:
+    """Say which sum of a round came out twice; "" of none."""
+    seen = set[tuple[str, int]]()
+    for each in transcript.sums:
+        if m in each.groups and (key := (each.name, each.round_index)) in seen:
+            return f"the sum of round {key[1] + 1} came out twice"
+        seen.add((each.name, each.round_index))
+    return ""
+
+
+def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+    """Who was asked in every round of every run, against the law of samples, and the run's log."""
+    of, group, wrong = f"group {m}", observed.plan.groups[m], ""
+    samples, sizes, rates, ours = [], [], [], frozenset(group.clients)
+    for transcript in observed.runs:
+        by_round = defaultdict[int, set[int]](set)
+        for each in transcript.sums:
+            by_round[each.round_index].update(ours.intersection(each.clients))
+        members = np.asarray(group.clients)
+        samples += [np.isin(members, list(asked)) for asked in by_round.values() if asked]
+        for record in transcript.records:
+            index, size = record.round - 1, record.cohort_sizes[m]
+            sizes.append(size)
+            rates.append(group.at(index).sampling_rate)
+            if by_round.get(index) and len(by_round[index]) != size:
+                wrong = f"round {record.round} asked {len(by_round[index])} clients, and its log says {size}"
+        wrong = wrong or _twice(transcript, m)
+    test = law_of_samples(samples, sizes, rates, level) if sizes else None
+    if test is None:
+        return observed.missing(SAMPLES, of, "fewer than two samples were drawn")
+    if test.p_value <= level:
+        wrong = wrong or test.unlikeliest
+    return ProgramCheck(
+        looked_at=SAMPLES,
+        of=of,
+        measured=(
+            f"rate {test.rate:.3f} of {test.planned:.3f}; {test.shared} in common of {test.expected:.1f}"
+        ),
+        would_find=f"> {test.would_find_rate:.3f}; {test.would_find_shared}",
+        num_values=test.num_samples,
+        wrong=wrong,
+    )

@@ -1,0 +1,80 @@
+"""Present an edge to the cloud as one client, whose update is the edge's change of the model."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gdpfed.extras.edges.mailbox import JOB, EdgeError, Job, Mailbox, Vector
+from gdpfed.federation.node.node_config import DATA_KEY, EDGE_TRUSTED_KEY, NodeConfigError, path, positive
+from gdpfed.federation.node.own_budget import BUDGET_KEYS
+from gdpfed.federation.node.stand_ins import StandInKind
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+
+EDGE_KEY, EDGE_SECONDS_KEY = "edge", "edge-seconds"
+DEFAULT_EDGE_SECONDS = 600.0
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class EdgeClient:
+    """Hands the cloud's jobs to an edge's run.
+
+    `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
+    """
+
+    folder: Path
+    seconds: float
+
+    def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
+        """The change of the cloud's model by one interval of the edge, shape (d,); see `interval`."""
+        return self.interval(Job.of(run, order, theta))
+
+    def interval(self, job: Job) -> Vector:
+        """The change of the job's model by one interval of the edge, shape (d,).
+
+        A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
+        does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its
+        job is taken back; one that it has begun it ends, and its devices stay charged.
+        """
+        mailbox = Mailbox(self.folder)
+        mailbox.offer(job)
+        deadline = time.monotonic() + self.seconds
+        while (change := mailbox.answered(job)) is None:
+            if time.monotonic() > deadline:
+                mailbox.withdraw(job)
+                raise EdgeError(
+                    f"the edge has not answered round {job.round_index + 1} within {self.seconds:g} s"
+                )
+            if max(mailbox.rounds(JOB), default=job.round_index) > job.round_index:
+                raise EdgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")
+            time.sleep(POLL_SECONDS)
+        return change
+
+    def end(self, run: str) -> None:
+        """Tell the edge's run that the cloud's is over.
+
+        Raises EdgeError: the folder serves another run.
+        """
+        Mailbox(self.folder).end(run)
+
+
+def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
+    """The edge client that a node's settings describe.
+
+    Raises NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
+    """
+    other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
+    if other:
+        raise NodeConfigError(
+            f"{EDGE_KEY} makes this node the client of an edge, and {other[0]} is for a device: leave one out"
+        )
+    seconds = float(config.get(EDGE_SECONDS_KEY, DEFAULT_EDGE_SECONDS))
+    return EdgeClient(Path(str(config[EDGE_KEY])).expanduser(), seconds)
+
+
+EDGE = StandInKind({EDGE_KEY: path(), EDGE_SECONDS_KEY: positive()}, edge_client_of)
+"""How a node is told that it is the client of an edge."""

@@ -1,0 +1,282 @@
+"""Accuracies of trained cells: tables beside the published values, pictures over rounds and megabytes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from gdpfed.extras.experiments.definitions import Choice, Experiment
+from gdpfed.extras.experiments.presentation import Footnotes
+from gdpfed.extras.experiments.runs import Outcome
+from gdpfed.report.console import Table
+from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
+from gdpfed.report.plots import (
+    Dots,
+    draw_curves,
+    draw_dots,
+    error_bars,
+    height_inches,
+    method_styles,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
+
+FIGURE_HEADINGS = (
+    "dataset",
+    "row",
+    "column",
+    "accuracy_percent",
+    "stddev_percent",
+    "seeds",
+    "published_percent",
+    "missing",
+)
+PANEL_WIDTH_INCHES = 3.4
+PANEL_HEIGHT_INCHES = 2.7
+PANELS_A_ROW = 2
+ACCURACY = "test accuracy (%)"
+DODGE = 0.03
+
+Lines = Mapping[tuple[str, str, str], Outcome]
+DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
+
+
+def accuracy_tables(
+    experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
+) -> list[Table]:
+    """One table with a column a data set; or, where the experiment has columns, one table a data set."""
+    if not experiment.columns:
+        headings = {(name, ""): dataset_label(name) for name in datasets}
+        return [_table(experiment, experiment.title, headings, outcomes)]
+    tables = []
+    for name in datasets:
+        headings = {
+            (name, column): f"{experiment.column_heading} {choice.label}"
+            for column, choice in experiment.columns.items()
+        }
+        tables.append(_table(experiment, f"{experiment.title}, {dataset_label(name)}", headings, outcomes))
+    return tables
+
+
+def published_accuracy(experiment: Experiment, dataset: str, row: str, column: str) -> float | None:
+    """What the paper prints there, in percent; it has none by column."""
+    if column:
+        return None
+    return experiment.published.accuracy.get(row, {}).get(dataset)
+
+
+def _table(
+    experiment: Experiment, title: str, columns: Mapping[tuple[str, str], str], outcomes: Sequence[Outcome]
+) -> Table:
+    by_place = {outcome.cell.place: outcome for outcome in outcomes}
+    footnotes = Footnotes()
+    headings, rows = [experiment.row_heading], [[choice.label] for choice in experiment.rows.values()]
+    for (dataset, column), heading in columns.items():
+        headings.append(f"{heading} (%)")
+        for row, name in zip(rows, experiment.rows, strict=True):
+            row.append(_cell(by_place[dataset, name, column], footnotes))
+        published = [published_accuracy(experiment, dataset, name, column) for name in experiment.rows]
+        if any(published):
+            headings.append("paper (%)")
+            for row, figure in zip(rows, published, strict=True):
+                row.append(ABSENT if figure is None else f"{figure:.2f}")
+    if experiment.best_of_columns:
+        headings.append("best")
+        for row, name in zip(rows, experiment.rows, strict=True):
+            row.append(_best([by_place[dataset, name, column] for dataset, column in columns]))
+    return Table(title, headings, rows, _note(outcomes, footnotes))
+
+
+def _best(outcomes: Sequence[Outcome]) -> str:
+    """The largest mean of a row: chosen by looking at test accuracies, so it flatters every row alike."""
+    spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
+    return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
+
+
+def _cell(outcome: Outcome, footnotes: Footnotes) -> str:
+    if outcome.line is None:
+        return footnotes.mark(outcome.reason or "")
+    some = "" if len(outcome.finished) == len(outcome.runs) else f" [{len(outcome.finished)}]"
+    return outcome.line.final_result.text() + some
+
+
+def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
+    seeds = len(outcomes[0].runs)
+    spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
+    partial = any(0 < len(outcome.finished) < len(outcome.runs) for outcome in outcomes)
+    some = " [k]: over the k seeds that are finished." if partial else ""
+    return "\n".join(filter(None, [f"Test accuracy after the last round{spread}.{some}", footnotes.text()]))
+
+
+def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
+    """One cell a row, to compute with."""
+    return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
+
+
+def _figures(experiment: Experiment, outcome: Outcome) -> list[str]:
+    dataset, row, column = outcome.cell.place
+    spread = outcome.line.final_result if outcome.line else None
+    published = published_accuracy(experiment, dataset, row, column)
+    return [
+        *(dataset, row, column),
+        "" if spread is None else f"{spread.mean:.4f}",
+        "" if spread is None or spread.stddev is None else f"{spread.stddev:.4f}",
+        str(len(outcome.finished)),
+        "" if published is None else f"{published:g}",
+        outcome.reason or "",
+    ]
+
+
+def accuracy_picture(
+    experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
+) -> None:
+    """Final accuracies, a panel a data set: over the columns, or a row a choice beside the published ones."""
+    if experiment.columns:
+        _panels(experiment, datasets, outcomes, path, _over_columns, PANEL_HEIGHT_INCHES)
+    else:
+        height = height_inches(len(experiment.rows), kinds=2)
+        _panels(experiment, datasets, outcomes, path, _dots, height)
+
+
+def convergence_picture(
+    experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
+) -> None:
+    """Accuracy over the rounds with its band over the seeds, a panel a data set."""
+    _panels(experiment, datasets, outcomes, path, _curves, PANEL_HEIGHT_INCHES)
+
+
+@styled
+def _panels(
+    experiment: Experiment,
+    datasets: Sequence[str],
+    outcomes: Sequence[Outcome],
+    path: Path,
+    draw: DrawPanel,
+    height: float,
+) -> None:
+    """One panel for every data set that has anything to show."""
+    shown = [name for name in datasets if any(o.finished for o in outcomes if o.cell.dataset == name)]
+    columns = min(PANELS_A_ROW, len(shown))
+    width = PANEL_WIDTH_INCHES * max(columns, 1) + (2.4 if columns == 1 else 0.6)
+    figure = new_figure(width, height * -(-len(shown) // columns))
+    panels = new_panels(figure, len(shown), columns=columns, sharey=draw is _dots)
+    by_place = {outcome.cell.place: outcome for outcome in outcomes}
+    for axes, name in zip(panels, shown, strict=True):
+        axes.set_title(dataset_label(name))
+        draw(axes, experiment, name, by_place)
+    shared_legend(figure, panels)
+    save(figure, path)
+
+
+def _dots(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> None:
+    ours = [_accuracy(outcomes[dataset, row, ""]) for row in experiment.rows]
+    published = [published_accuracy(experiment, dataset, row, "") for row in experiment.rows]
+    kinds = [Dots("this code", ours)]
+    if any(published):
+        printed = [None if figure is None else Spread.of([figure]) for figure in published]
+        kinds.append(Dots("paper", printed, hollow=True))
+    draw_dots(axes, [choice.label for choice in experiment.rows.values()], kinds, ACCURACY)
+
+
+def _over_columns(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> None:
+    styles = method_styles([_method(choice) for choice in experiment.rows.values()])
+    for index, (row, choice) in enumerate(experiment.rows.items()):
+        spreads = [_accuracy(outcomes[dataset, row, column]) for column in experiment.columns]
+        shift = DODGE * (index - (len(experiment.rows) - 1) / 2)
+        points = [(place + shift, each) for place, each in enumerate(spreads) if each is not None]
+        axes.errorbar(
+            [place for place, _ in points],
+            [spread.mean for _, spread in points],
+            yerr=error_bars([spread for _, spread in points]),
+            capsize=2,
+            elinewidth=0.8,
+            label=choice.label,
+            **styles[index],
+        )
+    # Labels of several words would run into each other: what follows the last comma has a line of its own.
+    labels = [",\n".join(column.label.rsplit(", ", 1)) for column in experiment.columns.values()]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlabel(experiment.column_heading)
+    axes.set_ylabel(ACCURACY)
+    axes.grid(axis="y", alpha=0.3)
+
+
+def _curves(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -> None:
+    styles = method_styles([_method(choice) for choice in experiment.rows.values()])
+    curves = []
+    for style, (row, choice) in zip(styles, experiment.rows.items(), strict=True):
+        line = outcomes[dataset, row, ""].line
+        if line is not None:
+            curves.append((style, choice.label, line.results()))
+    draw_curves(axes, curves)
+
+
+def _method(choice: Choice) -> str:
+    """The method that a row chooses; an empty name where all rows have one."""
+    chosen = [word.partition("=")[2] for word in choice.overrides if word.startswith("method=")]
+    return chosen[-1] if chosen else ""
+
+
+def _accuracy(outcome: Outcome) -> Spread | None:
+    return outcome.line.final_result if outcome.line else None
+
+
+MEGA = 1e6
+AS_SENT = 4.0
+"""Bytes a coordinate of an update, where a run does not say what was sent."""
+
+
+def megabytes(outcome: Outcome) -> list[float]:
+    """Return what a client has received and sent after every round, on average over all clients, in MB.
+
+    A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
+    says how often that is. One that only takes noise back sends as much as an update.
+    """
+    run = outcome.finished[0]
+    groups = run.plan["groups"]
+    clients = sum(group["clients"] for group in groups)
+    rate = sum(group["expected_cohort_size"] for group in groups) / clients
+    sent = run.upload_bytes if run.upload_bytes is not None else AS_SENT * run.dimension
+    corrections = accumulate(record.num_corrections for record in run.records)
+    return [
+        (number * rate * (run.download_bytes + sent) + taken_back / clients * sent) / MEGA
+        for number, taken_back in enumerate(corrections, start=1)
+    ]
+
+
+@styled
+def traffic_picture(
+    experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
+) -> None:
+    """Accuracies of finished cells over the megabytes: a panel for each data set and column."""
+    columns = {name: choice.label for name, choice in experiment.columns.items()} or {"": ""}
+    finished = {outcome.cell.place: outcome for outcome in outcomes if outcome.finished}
+    shown = [
+        (dataset, column)
+        for dataset in datasets
+        for column in columns
+        if any(place[0] == dataset and place[2] == column for place in finished)
+    ]
+    wide = min(len(columns), len(shown))
+    size = PANEL_WIDTH_INCHES * wide + 0.6, PANEL_HEIGHT_INCHES * -(-len(shown) // wide)
+    figure = new_figure(*size)
+    panels = new_panels(figure, len(shown), columns=wide, sharey=False)
+    styles = method_styles([_method(choice) for choice in experiment.rows.values()])
+    for axes, (dataset, column) in zip(panels, shown, strict=True):
+        words = f"\n{experiment.column_heading} {columns[column]}" if column else ""
+        axes.set_title(f"{dataset_label(dataset)}{words}")
+        for style, (row, choice) in zip(styles, experiment.rows.items(), strict=True):
+            outcome = finished.get((dataset, row, column))
+            if outcome is not None:
+                results = zip(*(run.results for run in outcome.finished), strict=True)
+                means = [Spread.of(list(each)).mean for each in results]
+                axes.plot(megabytes(outcome), means, label=choice.label, **{**style, "marker": ""})
+        axes.set_xlabel("received and sent by a client, on average (MB)")
+        axes.set_ylabel("test accuracy (%)")
+        axes.grid(alpha=0.3)
+    shared_legend(figure, panels)
+    save(figure, path)

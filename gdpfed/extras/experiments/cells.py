@@ -1,0 +1,199 @@
+"""The cells of an experiment: a configuration for every data set, row and column, with changes to all."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from conf.load import load, options
+from conf.schema import Config
+from gdpfed.errors import ConfigError, ExperimentError
+from gdpfed.extras.experiments.definitions import Choice, Experiment
+from gdpfed.methods import make_method, resolve
+from gdpfed.privacy.planning.groups import paper_delta
+from gdpfed.runs.resume import CARRYING_OUT
+
+NO_COLUMN = Choice(label="")
+CHOSEN_BY_EXPERIMENT = {"dataset": "--datasets", "run.seed": "--seeds", "run.num_rounds": "--rounds"}
+OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulation.backend")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Changes to all cells alike.
+
+    `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
+    those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
+    multiplies the number of clients.
+    """
+
+    datasets: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    num_rounds: int | None = None
+    client_factor: float = 1.0
+
+    def check(self) -> None:
+        """Refuse what would contradict the experiment.
+
+        Raises ExperimentError: one line that names the value and the remedy.
+        """
+        if not 0 < self.client_factor <= 1:
+            raise ExperimentError(f"--scale {self.client_factor:g} must be in (0, 1]")
+        if self.num_rounds is not None and self.num_rounds < 1:
+            raise ExperimentError(f"--rounds {self.num_rounds} must be at least 1")
+        for name in self.datasets:
+            if name not in options("dataset"):
+                raise ExperimentError(f"--datasets {name} is not one of {', '.join(options('dataset'))}")
+        for override in self.overrides:
+            key = override.partition("=")[0]
+            if key in CHOSEN_BY_EXPERIMENT:
+                raise ExperimentError(f"'{override}': use {CHOSEN_BY_EXPERIMENT[key]}")
+            if key == "method" or key in OF_EVERY_RUN:
+                raise ExperimentError(f"'{override}' is for the experiment to choose: leave it out")
+
+    def datasets_of(self, experiment: Experiment) -> tuple[str, ...]:
+        """The data sets to show."""
+        return self.datasets or tuple(experiment.datasets)
+
+    @property
+    def final_overrides(self) -> tuple[str, ...]:
+        """What comes after the overrides of row and column."""
+        rounds = () if self.num_rounds is None else (f"run.num_rounds={self.num_rounds}",)
+        return (*self.overrides, *rounds)
+
+    @property
+    def final_scale(self) -> dict[str, Any]:
+        """What is multiplied once everything else is set."""
+        return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
+
+    def changes(self, configs: list[Config]) -> str:
+        """What differs from the paper's setting, in words; empty if nothing does."""
+        parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
+        if self.client_factor != 1:
+            clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
+            parts.append(f"clients times {self.client_factor:g} ({clients})")
+        if self.num_rounds is not None:
+            full = _by_dataset(configs, lambda config: config.dataset.num_rounds)
+            parts.append(f"{self.num_rounds} rounds in place of {full}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One configuration and its place in the table.
+
+    `dataset`, `row`, `column`: names; ``column`` is empty where the data sets are the columns. `overrides`:
+    all of them; :func:`conf.load.load` makes ``config`` from them. `label`: the place in the table's words.
+    """
+
+    dataset: str
+    row: str
+    column: str
+    overrides: tuple[str, ...]
+    config: Config
+    label: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Data set, row and column."""
+        return self.dataset, self.row, self.column
+
+
+def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
+    """All cells, data set by data set.
+
+    Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
+    """
+    setting.check()
+    return list(_cells(experiment, setting))
+
+
+def _cells(experiment: Experiment, setting: Setting) -> Iterator[Cell]:
+    for dataset in setting.datasets_of(experiment):
+        start = (f"dataset={dataset}", *experiment.overrides, *experiment.of_dataset.get(dataset, ()))
+        for column_name, column in (experiment.columns or {"": NO_COLUMN}).items():
+            own = (*start, *_delta(experiment, start, column, setting))
+            for row_name, row in experiment.rows.items():
+                overrides = _overrides(own, row, column, setting)
+                label = ", ".join(filter(None, [dataset, row.label, column.label]))
+                yield Cell(dataset, row_name, column_name, overrides, _configuration(overrides), label)
+
+
+def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Setting) -> tuple[str, ...]:
+    overrides = (*start, *row.overrides, *column.overrides, *setting.final_overrides)
+    for scale in (row.scale, column.scale, setting.final_scale):
+        overrides = (*overrides, *_scaled(overrides, scale))
+    if row.effective_step_of is not None:
+        step = _effective_step(start, row.effective_step_of, column, setting)
+        overrides = (*overrides, f"method.server_learning_rate={step:.6g}")
+    return overrides
+
+
+def _delta(
+    experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
+) -> tuple[str, ...]:
+    """The paper's delta of so many clients as a column has, where the experiment asks for it."""
+    if not experiment.paper_delta:
+        return ()
+    scaled = _overrides(start, NO_COLUMN, column, setting)
+    return (f"privacy.delta={paper_delta(_configuration(scaled).dataset.num_clients)!r}",)
+
+
+def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
+    """sum_m omega_m r_m of a method's plan in the same setting."""
+    reference = Choice(label=method, overrides=[f"method={method}"])
+    return _planned_step(_overrides(start, reference, column, setting))
+
+
+@lru_cache(maxsize=64)
+def _planned_step(overrides: tuple[str, ...]) -> float:
+    planned = make_method(_configuration(overrides))
+    return planned.weighting.effective_step(planned.plan)
+
+
+@lru_cache(maxsize=256)
+def _configuration(overrides: tuple[str, ...]) -> Config:
+    """What :func:`conf.load.load` composes in a tenth of a second; cells with a scale ask repeatedly."""
+    return resolve(load(overrides))
+
+
+def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
+    """Overrides that multiply settings as they are under ``overrides``."""
+    if not scale:
+        return []
+    config = _configuration(overrides)
+    return [f"{key}={_product(key, _value(config, key), factor)}" for key, factor in scale.items()]
+
+
+def _value(config: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    try:
+        return getattr(getattr(config, section), name)
+    except AttributeError:
+        raise ConfigError(f"scale: there is no setting '{key}' to multiply") from None
+
+
+def _product(key: str, value: Any, factor: Any) -> str:
+    """In the grammar of overrides; a whole number stays one, and at least 1."""
+    if isinstance(value, list):
+        factors = factor if isinstance(factor, list) else [factor] * len(value)
+        if len(factors) != len(value):
+            raise ConfigError(f"scale: {key}={value} needs {len(value)} factors, not {len(factors)}")
+        return "[" + ",".join(_product(key, *each) for each in zip(value, factors, strict=True)) + "]"
+    if isinstance(value, int):
+        return str(max(1, round(value * factor)))
+    if isinstance(value, float):
+        return f"{value * factor:.12g}"
+    raise ConfigError(f"scale: {key}={value} is no number to multiply")
+
+
+def _changes_results(override: str) -> bool:
+    """Whether results may follow from it: not from where the data lie, nor from how a run is carried out."""
+    section, _, name = override.partition("=")[0].partition(".")
+    return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
+
+
+def _by_dataset(configs: list[Config], value: Any) -> str:
+    return ", ".join(
+        f"{name} {number}" for name, number in {c.dataset.name: value(c) for c in configs}.items()
+    )

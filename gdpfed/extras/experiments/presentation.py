@@ -1,0 +1,135 @@
+"""What an experiment shows, and its files: Markdown, CSV, picture, and the configuration of every cell."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gdpfed.errors import ExperimentError
+from gdpfed.extras.experiments.cells import Cell
+from gdpfed.extras.experiments.definitions import Experiment
+from gdpfed.extras.experiments.runs import Outcome
+from gdpfed.files import PUBLIC_MODE, save_whole
+from gdpfed.report.console import Table
+from gdpfed.runs.file_formats import CONFIG_FILE
+
+TABLE_FILE = "table.md"
+FIGURES_FILE = "figures.csv"
+PICTURE_FILE = "picture.png"
+TRAFFIC_FILE = "traffic.png"
+CELLS_FILE = "cells.yaml"
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """Tables to read, the same figures to compute with, and pictures.
+
+    `tables`: for the terminal and Markdown. `figures`: one figure a row, for CSV. `draw`: writes the picture
+    as PNG. `more`: writes more pictures, by the names of their files.
+    """
+
+    tables: Sequence[Table]
+    figures: Table
+    draw: Callable[[Path], None]
+    more: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+
+
+class Footnotes:
+    """Gives every reason one number, in the order in which they are first met."""
+
+    def __init__(self) -> None:
+        self._reasons: list[str] = []
+
+    def mark(self, reason: str) -> str:
+        """What stands in the cell."""
+        if reason not in self._reasons:
+            self._reasons.append(reason)
+        return f"missing ({self._reasons.index(reason) + 1})"
+
+    def text(self) -> str:
+        """All reasons, a line each."""
+        return "\n".join(f"({number}) {reason}" for number, reason in enumerate(self._reasons, start=1))
+
+
+def write_experiment(
+    directory: Path,
+    experiment: Experiment,
+    presentation: Presentation,
+    cells: Sequence[dict[str, Any]],
+    *,
+    changes: str,
+    command: str,
+) -> None:
+    """Write everything into a directory, made if need be.
+
+    Args:
+        directory: where to.
+        experiment: for its title and text.
+        presentation: tables, figures and picture.
+        cells: one entry a cell, from :func:`planned_entry` or :func:`trained_entry`.
+        changes: what differs from the paper's setting; empty if nothing does.
+        command: the command line that makes all this.
+
+    Raises ExperimentError, RunError: the file system refuses.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, draw in {PICTURE_FILE: presentation.draw, **presentation.more}.items():
+            draft = directory / f".{name}"
+            draw(draft)
+            draft.replace(directory / name)
+        texts = {
+            FIGURES_FILE: presentation.figures.to_csv(),
+            CELLS_FILE: yaml.safe_dump(list(cells), sort_keys=False, allow_unicode=True),
+            TABLE_FILE: _markdown(experiment, presentation, changes, command),
+        }
+        for name, text in texts.items():
+            save_whole(directory / name, text.encode(), mode=PUBLIC_MODE)
+    except OSError as error:
+        raise ExperimentError(f"{directory} cannot be written: {error.strerror}") from None
+
+
+def _markdown(experiment: Experiment, presentation: Presentation, changes: str, command: str) -> str:
+    parts = [f"# {experiment.title}", *(text.strip() for text in experiment.text)]
+    if changes:
+        parts.append(changes_note(changes))
+    parts += [table.to_markdown().strip() for table in presentation.tables]
+    parts += [
+        *(f"![{experiment.title}]({name})" for name in (PICTURE_FILE, *presentation.more)),
+        f"Made with `{command}`; the configuration of every cell is in [{CELLS_FILE}]({CELLS_FILE}), the "
+        f"figures to compute with are in [{FIGURES_FILE}]({FIGURES_FILE}).",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def changes_note(changes: str) -> str:
+    """What a reader must know before comparing with the paper."""
+    return (
+        "**Not the paper's setting**, so its figures are no yardstick for these. Changed in every cell: "
+        f"{changes}."
+    )
+
+
+def planned_entry(cell: Cell) -> dict[str, Any]:
+    """Place and overrides of a cell."""
+    entry = {
+        "dataset": cell.dataset,
+        "row": cell.row,
+        "column": cell.column,
+        "overrides": list(cell.overrides),
+    }
+    return {key: value for key, value in entry.items() if value}
+
+
+def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
+    """Place, overrides and runs of a cell; paths are relative to ``directory``."""
+    runs = [
+        {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
+        for run in outcome.runs
+        if run.path.is_dir()
+    ]
+    missing = {} if outcome.reason is None else {"missing": outcome.reason}
+    return {**planned_entry(outcome.cell), "runs": runs, **missing}

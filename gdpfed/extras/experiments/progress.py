@@ -1,0 +1,129 @@
+"""Shows on the terminal how runs in training get on."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from statistics import fmean
+from time import monotonic
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from gdpfed.errors import GDPFedError, InputError
+from gdpfed.extras.experiments.runs import Run
+from gdpfed.report.metric_display import shown_in
+from gdpfed.runs.file_formats import CONFIG_FILE
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+
+
+class TrainingProgress:
+    """Shows, on a terminal, a bar for all runs and one for each in training; elsewhere prints a line a run.
+
+    `console`: where to. `runs`: all of them, each directory once.
+    """
+
+    def __init__(self, console: Console, runs: Sequence[Run]) -> None:
+        self.console = console
+        self._count = len(runs)
+        self._to_do = {run for run in runs if not run.finished}
+        # What finished runs took tells how long others will take.
+        self._records: dict[Run, list[RoundLogEntry]] = {
+            run: read_rounds(run.path) if run.finished else [] for run in runs
+        }
+        self._bars_of: dict[Run, tuple[TaskID, float]] = {}
+        self._bars = Progress(
+            TextColumn("{task.fields[what]}"),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            # Drawn when something happens: a thread that draws would be in the way of forks.
+            auto_refresh=False,
+        )
+        self._runs_bar = self._bars.add_task("loading data", total=self._count, what="runs")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def started(self, run: Run) -> None:
+        """Add a run's own bar."""
+        bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
+        self._bars_of[run] = bar, monotonic()
+        self._show_runs()
+
+    def update(self, run: Run) -> None:
+        """Show the rounds that a run has recorded so far."""
+        records = read_rounds(run.path)
+        if len(records) > len(self._records[run]):
+            self._records[run] = records
+            self._bars.update(self._bars_of[run][0], completed=len(records), description=self._label(run))
+            self._show_runs()
+
+    def look(self, runs: Sequence[Run]) -> None:
+        """Find in the directories of runs which are begun, got on or ended, wherever they are trained."""
+        for run in self._to_do.intersection(runs):
+            if run in self._bars_of:
+                self.update(run)
+            elif (run.path / CONFIG_FILE).exists():
+                self.started(run)
+            if run.finished:
+                self.done(run, None)
+
+    def stopped(self, run: Run) -> None:
+        """Remove a run's own bar."""
+        self._bars.remove_task(self._bars_of.pop(run)[0])
+
+    def done(self, run: Run, error: GDPFedError | None) -> None:
+        """Count a run; its failure is said at once, but why input was refused stands below the table."""
+        self._to_do.discard(run)
+        if run in self._bars_of:
+            self.update(run)
+            if not self.console.is_terminal:
+                done, left = self._count - len(self._to_do), self._time_left()
+                took = _clock(monotonic() - self._bars_of[run][1])
+                self.say(f"{done}/{self._count} {self._label(run)}, took {took}, left {left}")
+            self.stopped(run)
+        if error is not None and not isinstance(error, InputError):
+            self.say(str(error))
+        self._show_runs()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(text, soft_wrap=True)
+
+    def _show_runs(self) -> None:
+        done, left = self._count - len(self._to_do), f"left {self._time_left()}"
+        self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
+
+    def _time_left(self) -> str:
+        """From the mean seconds a round by data set; one without rounds counts as the mean of the others."""
+        seconds = defaultdict(list)
+        for run, records in self._records.items():
+            for record in records:
+                if "total" in record.seconds:
+                    seconds[run.config.dataset.name].append(record.seconds["total"])
+        if not seconds:
+            return "?"
+        means = {name: fmean(each) for name, each in seconds.items()}
+        mean = fmean(means.values())
+        left = sum(
+            (run.config.run.num_rounds - len(self._records[run])) * means.get(run.config.dataset.name, mean)
+            for run in self._to_do
+        )
+        return _clock(left / max(1, len(self._bars_of)))
+
+    def _label(self, run: Run) -> str:
+        records = self._records[run]
+        return run.label + (f", {shown_in(records[-1])}" if records else "")
+
+
+def _clock(seconds: float) -> str:
+    """``h:mm:ss``."""
+    return str(timedelta(seconds=round(seconds)))

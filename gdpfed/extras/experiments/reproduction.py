@@ -1,0 +1,150 @@
+"""One experiment from its file to its table: train what is missing, plan what needs no training, write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from gdpfed.errors import ExperimentError, InputError
+from gdpfed.extras.experiments.accuracy import (
+    accuracy_figures,
+    accuracy_picture,
+    accuracy_tables,
+    convergence_picture,
+    traffic_picture,
+)
+from gdpfed.extras.experiments.cells import Cell, Setting, cells_of
+from gdpfed.extras.experiments.definitions import QUANTITIES, Experiment
+from gdpfed.extras.experiments.presentation import (
+    TRAFFIC_FILE,
+    Presentation,
+    changes_note,
+    planned_entry,
+    trained_entry,
+    write_experiment,
+)
+from gdpfed.extras.experiments.run_training import SIMULATION, Launch, Processes, Trainer, train_missing
+from gdpfed.extras.experiments.runs import Outcome, distinct, lock_output, outcomes_of, runs_of
+from gdpfed.registry import Registry
+
+PLANNED: Registry[Callable[[Experiment, Sequence[str], Sequence[Cell]], Presentation]] = QUANTITIES
+PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
+
+
+MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One call of ``gdpfed reproduce``.
+
+    Attributes:
+        experiment: what to show.
+        setting: what to change in every cell.
+        num_seeds: runs a cell, with seeds 0, 1, ...
+        output: where runs and tables go.
+        command: the command line, to say how to continue.
+        launch: how runs are trained.
+    """
+
+    experiment: Experiment
+    setting: Setting
+    num_seeds: int
+    output: Path
+    command: str
+    launch: Launch = field(default_factory=Processes)
+
+    def check(self) -> None:
+        """Refuse a number that is out of range.
+
+        Raises ExperimentError: one line that names the value and the remedy.
+        """
+        if not 1 <= self.num_seeds <= MOST_SEEDS:
+            raise ExperimentError(f"--seeds {self.num_seeds} must be from 1 to {MOST_SEEDS}")
+
+    @property
+    def directory(self) -> Path:
+        """Where this experiment's table goes; the runs lie beside it, shared with other experiments."""
+        return self.output / self.experiment.name
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets to show."""
+        return self.setting.datasets_of(self.experiment)
+
+
+def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULATION) -> bool:
+    """Do what is asked and print the table; returns whether every run is there.
+
+    `request`: what is asked. `console`: for progress and the table. `trainer`: loads data and trains.
+
+    Raises:
+        ConfigError, PrivacyError, ExperimentError, ReportError: one line; before anything is trained.
+        RunError: nothing is finished, and a training has failed.
+        KeyboardInterrupt: with a line that says how to continue; what is finished is written.
+    """
+    request.check()
+    cells = cells_of(request.experiment, request.setting)
+    with lock_output(request.output):
+        if request.experiment.trained:
+            return _train(request, cells, console, trainer)
+        _compute(request, cells, console)
+        return True
+
+
+def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> None:
+    with console.status(f"planning {len(cells)} cells ..."):
+        presentation = PLANNED.get(request.experiment.quantity)(request.experiment, request.datasets, cells)
+    _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+
+
+def _train(request: Reproduction, cells: Sequence[Cell], console: Console, trainer: Trainer) -> bool:
+    cell_runs = runs_of(cells, request.num_seeds, request.output)
+    runs = distinct(cell_runs)
+    try:
+        errors = train_missing(runs, trainer, request.launch, console, request.command)
+    except KeyboardInterrupt:
+        if any(run.finished for run in runs):
+            _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
+        raise
+    outcomes = outcomes_of(cells, cell_runs, errors)
+    if not any(outcome.finished for outcome in outcomes):
+        error = next(iter(errors.values()))
+        if isinstance(error, InputError):
+            raise ExperimentError(f"nothing can be run of {request.experiment.name}: {error}")
+        raise error
+    _write_outcomes(request, outcomes, console)
+    return not errors
+
+
+def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
+    experiment, datasets = request.experiment, request.datasets
+    traffic = {TRAFFIC_FILE: partial(traffic_picture, experiment, datasets, outcomes)}
+    presentation = Presentation(
+        tables=accuracy_tables(experiment, datasets, outcomes),
+        figures=accuracy_figures(experiment, outcomes),
+        draw=partial(PICTURES[experiment.quantity], experiment, datasets, outcomes),
+        more=traffic if experiment.traffic else {},
+    )
+    entries = [trained_entry(outcome, request.directory) for outcome in outcomes]
+    _write(request, [outcome.cell for outcome in outcomes], presentation, entries, console)
+
+
+def _write(
+    request: Reproduction,
+    cells: Sequence[Cell],
+    presentation: Presentation,
+    entries: Sequence[dict[str, object]],
+    console: Console,
+) -> None:
+    changes = request.setting.changes([cell.config for cell in cells])
+    write_experiment(
+        request.directory, request.experiment, presentation, entries, changes=changes, command=request.command
+    )
+    for table in presentation.tables:
+        console.print(table.to_rich())
+    if changes:
+        console.print(changes_note(changes).replace("**", ""))
+    console.print(f"Table, picture and configurations are in {request.directory}", soft_wrap=True)

@@ -1,0 +1,318 @@
+"""Train the runs that are missing, one after the other, in processes or by a launcher of Hydra's."""
+
+import multiprocessing
+import os
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from conf.schema import Config
+from conf.sweeps import BASIC, LAUNCHER, launch, parted
+from gdpfed.child_process import can_fork, fork_context, serve_only
+from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError
+from gdpfed.extras.experiments.progress import TrainingProgress
+from gdpfed.extras.experiments.runs import Run
+from gdpfed.runs.round_log import RoundLogEntry
+
+PROGRESS_INTERVAL_SECONDS = 0.5
+
+Errors = dict[Path, GDPFedError]
+
+
+class Train(Protocol):
+    """Trains one run to its end; :func:`gdpfed.simulation.simulate` is one."""
+
+    def __call__(self, config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
+        """Train; ``observe`` gets the record of every round once it is written."""
+
+
+def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
+    """Train in this process; torch takes seconds to import, so only where something is trained."""
+    from gdpfed.simulation import simulate
+
+    return simulate(config, observe=observe)
+
+
+def load_data(config: Config) -> None:
+    """Load a run's data, and the modules that every forked process would otherwise import for itself."""
+    import gdpfed.simulation  # noqa: F401
+    from gdpfed.clients.configured import task_of
+
+    task_of(config).load()
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """The functions that load the data of a run and train it; tests put others in place of the simulation."""
+
+    load_data: Callable[[Config], object]
+    train: Train
+
+
+SIMULATION = Trainer(load_data, train_by_simulation)
+
+
+class Launch(Protocol):
+    """Trains runs to their end; returns the errors of those that fail, which stop no others."""
+
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors: ...
+
+
+def train_missing(
+    runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str
+) -> Errors:
+    """Train the runs that are not finished; returns the errors of those that fail, which stop no others.
+
+    `runs`: all of them, each directory once. `command`: the command line, to say how to continue.
+
+    Raises:
+        ExperimentError, ReportError: a directory that a run cannot use; before anything is trained.
+        KeyboardInterrupt: with a line that says how to continue.
+    """
+    for run in runs:
+        run.check()
+    missing = [run for run in runs if not run.finished]
+    try:
+        with TrainingProgress(console, runs) as progress:
+            errors = _load_data(missing, trainer)
+            for run in missing:
+                if run.path in errors:
+                    progress.done(run, errors[run.path])
+            usable = [run for run in missing if run.path not in errors]
+            return errors | (launch_all(usable, trainer.train, progress) if usable else {})
+    except KeyboardInterrupt:
+        finished = sum(run.finished for run in runs)
+        raise KeyboardInterrupt(
+            f"interrupted after {finished} of {len(runs)} runs; the same command continues: {command}"
+        ) from None
+
+
+def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
+    """How runs are trained, as ``--jobs`` or a launcher of Hydra's among the overrides say, and all others.
+
+    Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
+    """
+    words, others = parted(overrides)
+    if num_jobs is not None and words:
+        raise ExperimentError(f"--jobs {num_jobs} and {words[0]}: leave one of them out")
+    if num_jobs is not None and num_jobs < 1:
+        raise ExperimentError(f"--jobs {num_jobs} must be at least 1")
+    if (num_jobs or 1) > 1 and not can_fork():
+        raise ExperimentError(f"--jobs {num_jobs} is not available on {sys.platform}: leave it out")
+    if not words or words == [f"{LAUNCHER}={BASIC}"]:
+        return Processes(1 if words else num_jobs), list(others)
+    return HydraLauncher(tuple(words), output), others
+
+
+def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
+    """Load every data set once; returns the errors of the runs whose data cannot be loaded.
+
+    Processes that are forked afterwards share the data: none downloads a data set or holds a copy.
+    """
+    by_dataset: dict[str, LearningError | None] = {}
+    errors: Errors = {}
+    for run in runs:
+        settings = repr(run.config.dataset)
+        if settings not in by_dataset:
+            by_dataset[settings] = None
+            try:
+                trainer.load_data(run.config)
+            except LearningError as error:
+                by_dataset[settings] = error
+        refusal = by_dataset[settings]
+        if refusal is not None:
+            errors[run.path] = refusal
+    return errors
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Runs in forked processes of one core each, or one after the other in this one, on all cores.
+
+    `num_jobs`: how many at a time; None: one a core, one alone on a GPU and without forks.
+    """
+
+    num_jobs: int | None = None
+
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
+        """Train them.
+
+        Processes end with this one, however it ends. Where one is killed, the executor ends them all, and
+        half as many go on, since there may be too little memory. A run whose process is killed while it is
+        the only one counts as failed.
+        """
+        num_jobs = min(self.num_jobs or self._default(len(runs)), len(runs))
+        if num_jobs == 1:
+            return _train_one_by_one(runs, train, progress)
+        errors: Errors = {}
+        waiting = deque(runs)
+        while waiting:
+            interrupted = _train_until_killed(waiting, train, progress, num_jobs, errors)
+            if interrupted and num_jobs == 1:
+                run = interrupted.pop()
+                errors[run.path] = _named(run, RunError("its process was killed, perhaps for want of memory"))
+                progress.done(run, errors[run.path])
+            elif interrupted:
+                waiting.extendleft(reversed(interrupted))
+                num_jobs = max(1, num_jobs // 2)
+                progress.say(
+                    "a training process was killed, perhaps for want of memory: going on with "
+                    f"--jobs {num_jobs}"
+                )
+        return errors
+
+    def _default(self, num_runs: int) -> int:
+        if num_runs == 1:
+            return 1
+        import torch
+
+        return 1 if torch.cuda.is_available() or not can_fork() else len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class HydraLauncher:
+    """Runs by a launcher of Hydra's, such as joblib or Slurm's, on one core each.
+
+    `words`: the overrides that choose and set it. `output`: for its own files.
+    """
+
+    words: tuple[str, ...]
+    output: Path
+
+    def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
+        """Train them; a run that the launcher leaves unfinished counts as failed."""
+        end, said = "it ended early", [None] * len(runs)
+        try:
+            with _watched(runs, progress):
+                said = launch(self.words, partial(_train_number, runs, train), len(runs), self.output)
+        except Exception as raised:  # Whatever a package of others raises.
+            end = f"{type(raised).__name__}: {' '.join(str(raised).split())}"
+        errors: Errors = {}
+        for run, error in zip(runs, said, strict=True):
+            if not run.finished:
+                errors[run.path] = error or _named(run, RunError(f"{self.words[0]}: {end}"))
+                progress.done(run, errors[run.path])
+        return errors
+
+
+def _train_number(runs: Sequence[Run], train: Train, number: int) -> GDPFedError | None:
+    try:
+        # A queue may begin a job again, wherever the first time ended.
+        if not runs[number].finished:
+            _train_on_one_core(train, runs[number])
+    except Exception as error:
+        return _named(runs[number], error)
+    return None
+
+
+@contextmanager
+def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
+    """Show meanwhile what is found in the directories of runs that others train."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(PROGRESS_INTERVAL_SECONDS):
+            progress.look(runs)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        progress.look(runs)
+
+
+def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
+    """Train in this process, on all cores."""
+    errors: Errors = {}
+    for run in runs:
+        progress.started(run)
+        try:
+            train(run.to_train(), observe=partial(_show, progress, run))
+        except GDPFedError as error:
+            errors[run.path] = _named(run, error)
+        progress.done(run, errors.get(run.path))
+    return errors
+
+
+def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
+    progress.update(run)
+
+
+def _train_until_killed(
+    waiting: deque[Run], train: Train, progress: TrainingProgress, num_jobs: int, errors: Errors
+) -> list[Run]:
+    """Train until none is waiting or a process is killed; returns the runs that this has interrupted."""
+    training: dict[Future[None], Run] = {}
+    try:
+        with _process_pool(num_jobs) as pool:
+            while waiting or training:
+                while waiting and len(training) < num_jobs:
+                    future = pool.submit(_train_on_one_core, train, waiting[0])
+                    training[future] = waiting.popleft()
+                    progress.started(training[future])
+                done, _ = wait(training, PROGRESS_INTERVAL_SECONDS, return_when=FIRST_COMPLETED)
+                for run in training.values():
+                    progress.update(run)
+                for future in done:
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        raise error
+                    run = training.pop(future)
+                    if error is not None:
+                        errors[run.path] = _named(run, error)
+                    progress.done(run, errors.get(run.path))
+    except BrokenProcessPool:
+        for run in training.values():
+            if run.finished:
+                progress.done(run, None)
+            else:
+                progress.stopped(run)
+    return [run for run in training.values() if not run.finished]
+
+
+@contextmanager
+def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """An executor of forked processes; at the end of the block they are terminated, whatever they do."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(num_jobs, fork_context(), initializer=serve_only, initargs=(os.getpid(),))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        pool.shutdown(wait=True)
+
+
+def _train_on_one_core(train: Train, run: Run) -> None:
+    """Train in another process; a number of workers that was asked for is kept."""
+    import torch
+
+    torch.set_num_threads(1)
+    config = run.to_train()
+    workers = config.simulation.workers or 1
+    train(replace(config, simulation=replace(config.simulation, workers=workers)))
+
+
+def _named(run: Run, error: BaseException) -> GDPFedError:
+    """Bad input as it is, since it says what to change; any other error with the run that failed."""
+    if isinstance(error, InputError):
+        return error
+    if not isinstance(error, GDPFedError):
+        traceback.print_exception(error)
+        error = RunError(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    return RunError(f"the training of {run.path} failed: {error}")

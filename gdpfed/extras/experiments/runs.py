@@ -1,0 +1,184 @@
+"""Runs of a sweep or of an experiment's cells: their directories, what is in them, and their one writer."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+
+from conf.schema import Config
+from gdpfed.errors import ExperimentError, GDPFedError
+from gdpfed.extras.experiments.cells import Cell
+from gdpfed.report.comparison import Line, computed_settings
+from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE
+
+RUNS_DIRECTORY = "runs"
+DIGEST_LENGTH = 10
+LOCK_FILE = ".lock"
+NOT_YET = "not run yet"
+NAMED = ("dataset", "method", "run.seed")
+"""Overrides of which the name of every run's directory tells."""
+MOST_WORDS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training among others.
+
+    `label`: what tells it from them. `config`: its configuration. `path`: where its files are or will be; the
+    same for the same configuration.
+    """
+
+    label: str
+    config: Config
+    path: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train."""
+        return (self.path / MODEL_FILE).is_file()
+
+    def to_train(self) -> Config:
+        """The configuration that begins the run, or continues what is there of it.
+
+        Raises ExperimentError, RunError: the directory holds something else, or another process is at it.
+        """
+        self.check()
+        if not (self.path / CONFIG_FILE).exists():
+            return self._with(directory=str(self.path))
+        if (self.path / CHECKPOINT_FILE).exists():
+            return self._with(resume=str(self.path))
+        # Stopped before its first round could be charged: nothing to continue, nothing spent.
+        with RunDirectory(self.path).held():
+            shutil.rmtree(self.path)
+        return self._with(directory=str(self.path))
+
+    def check(self) -> None:
+        """Refuse a directory that this run cannot use.
+
+        Raises:
+            ExperimentError: it holds another run, or files that are no run.
+            ReportError: it holds this run, finished and damaged.
+        """
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        saved = read_settings(self.path)
+        if saved is None:
+            raise ExperimentError(
+                f"{self.path} holds files of no run: move it away, or choose another --output"
+            )
+        if computed_settings(saved) != computed_settings(asdict(self.config)):
+            raise ExperimentError(
+                f"{self.path} holds a run of another configuration: move it away, or choose another --output"
+            )
+        if self.finished:
+            read_run(self.path)
+
+    def _with(self, *, directory: str | None = None, resume: str | None = None) -> Config:
+        return replace(self.config, run=replace(self.config.run, directory=directory, resume=resume))
+
+
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True, eq=False)
+class CellRun(Run):
+    """One training of a cell, with the cell's configuration and a seed."""
+
+    cell: Cell
+
+    @property
+    def seed(self) -> int:
+        """The seed of model, partition and batches."""
+        return self.config.run.seed
+
+
+def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun]:
+    """One run a cell and seed below ``output``; seed by seed, so that a first table is there early."""
+    chosen = list(cells)
+    return [_run(cell, seed, output) for seed in range(num_seeds) for cell in chosen]
+
+
+def _run(cell: Cell, seed: int, output: Path) -> CellRun:
+    config = replace(cell.config, run=replace(cell.config.run, seed=seed))
+    label, path = f"{cell.label}, seed {seed}", output / RUNS_DIRECTORY / run_name(config)
+    return CellRun(label, config, path, cell)
+
+
+def run_name(config: Config, differing: Sequence[str] = ()) -> str:
+    """Data set, method, what else differs, a hash of every setting that results follow from, and the seed."""
+    settings = json.dumps(computed_settings(asdict(config)), sort_keys=True)
+    digest = sha256(settings.encode()).hexdigest()[:DIGEST_LENGTH]
+    shown = [word for word in differing if word.partition("=")[0] not in NAMED]
+    words = re.sub(r"[^\w.=,+-]", "_", "-".join(shown))[:MOST_WORDS]
+    names = [config.dataset.name, config.method.name, words, digest, f"seed{config.run.seed}"]
+    return "-".join(filter(None, names))
+
+
+def distinct(runs: Iterable[R]) -> list[R]:
+    """One run for every directory: two of the same configuration share one."""
+    by_path: dict[Path, R] = {}
+    for run in runs:
+        by_path.setdefault(run.path, run)
+    return list(by_path.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A cell with its finished runs.
+
+    `runs`: all runs that belong to it, finished or not. `finished`: those that are. `reason`: why none of
+    them is; None if one is.
+    """
+
+    cell: Cell
+    runs: tuple[CellRun, ...]
+    finished: tuple[FinishedRun, ...]
+    reason: str | None
+
+    @property
+    def line(self) -> Line | None:
+        """The finished runs as one line; None without any."""
+        return Line(self.cell.row, self.finished) if self.finished else None
+
+
+def outcomes_of(
+    cells: Sequence[Cell], runs: Sequence[CellRun], errors: Mapping[Path, GDPFedError]
+) -> list[Outcome]:
+    """Every cell's finished runs.
+
+    Raises ReportError: a damaged run; names its directory.
+    """
+    return [_outcome(cell, tuple(run for run in runs if run.cell is cell), errors) for cell in cells]
+
+
+def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFedError]) -> Outcome:
+    finished = tuple(read_run(run.path) for run in runs if run.finished)
+    reason = (
+        None if finished else next((str(errors[run.path]) for run in runs if run.path in errors), NOT_YET)
+    )
+    return Outcome(cell, runs, finished, reason)
+
+
+def lock_output(output: Path) -> AbstractContextManager[object]:
+    """Hold the directory, made if need be; it is free again once this process ends, however it ends.
+
+    Raises ExperimentError: another process holds it, or it cannot be made.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        return FileLock(output / LOCK_FILE).acquire(blocking=False)
+    except Timeout:
+        raise ExperimentError(
+            f"--output {output} is in use by another command: wait for it, or choose another"
+        ) from None
+    except OSError as error:
+        raise ExperimentError(f"--output {output} cannot be a directory: {error.strerror}") from None

@@ -1,0 +1,266 @@
+"""Runs whose clients spend what each has chosen: totals of zCDP, computed again from the files.
+
+A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
+took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
+its cost is that of so many. Who was sampled is not accounted. In a client's own ledger such a run is a path.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.audit.accounting import Charges, charges_of, epsilon_after
+from gdpfed.audit.mechanisms.record_entries import RecordEntry
+from gdpfed.audit.node_audit import NodeEntry
+from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
+from gdpfed.audit.run_files import RunFiles
+from gdpfed.extras.fedpcs.audit.draw_checks import check_draws
+
+AGREES_WITHIN = 1e-6
+STEPS_AGREE_WITHIN = 0.02
+STEPS = "steps"
+"""Of a plan's spending, where it is in steps of DP-SGD."""
+
+NOT_COPIED = {
+    "client": ("sampling", "sampling_rate"),
+    "record": ("sampling", "sampling_rate", "adjacency"),
+}
+"""Settings that the plan has of its own, by whom it protects."""
+# One figure, computed twice by the same formula.
+SAME_FIGURE = 1e-9
+
+
+class OwnBudgets(AuditRule):
+    """Audit clients with chosen budgets by the client that may spend or has spent most."""
+
+    entries = frozenset({"spending"})
+    noised = True
+    asked_budgets = None
+
+    @property
+    def free_settings(self) -> Collection[str]:
+        return NOT_COPIED[self.plan["unit"]]
+
+    def check_plan(self) -> Iterator[str]:
+        from gdpfed.extras.fedpcs.audit.total_checks import check_totals
+
+        own = spending_of(self.files)
+        yield from check_spending(self.files, own)
+        yield from check_draws(self.files, own)
+        yield from check_totals(self.files)
+
+    def groups(self) -> Iterator[GroupAudit]:
+        files, group, own = self.files, self.plan["groups"][0], spending_of(self.files)
+        spent = largest_spent(files, own)
+        yield GroupAudit(
+            group=0,
+            clients=group["clients"],
+            budget=group["epsilon"] * (1 + SAME_FIGURE),
+            planned=most_after(files, own, files.plan["num_rounds"]),
+            spent=most_after(files, own, files.ledger["charged_rounds"]),
+            recorded=or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
+            against_server=spent,
+            against_members=spent,
+            most_rounds=max(files.ledger["participations"][0].values(), default=0),
+        )
+
+
+def spending_of(files: RunFiles) -> Mapping[str, Any]:
+    """The plan's budgets by client."""
+    found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
+    return found
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """Epsilon at delta of one Gaussian mechanism of rho zCDP."""
+    return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0
+
+
+def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
+    """Epsilon of the client that can have spent most in so many rounds, and before them."""
+    if not rounds:
+        return epsilon_of(_before(own), files.plan["delta"])
+    if STEPS in own:
+        least = min(own[STEPS]["noise_multipliers"])
+        return _of_steps(files, own, least, min(rounds, own["most_rounds"]))
+    return epsilon_of(float(worst_totals(own, rounds).max()), files.plan["delta"])
+
+
+def worst_totals(own: Mapping[str, Any], rounds: int) -> npt.NDArray[np.float64]:
+    """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,)."""
+    most_expensive = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
+    return np.asarray(most_expensive.sum(axis=0) + _before(own))
+
+
+def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
+    """Epsilon of the client that has spent most, over the rounds that the ledger has each in."""
+    taken = {int(client): rounds for client, rounds in files.ledger["taken"].items()}
+    if STEPS in own:
+        noise, most = own[STEPS]["noise_multipliers"], dict[float, int]()
+        for client, rounds in taken.items():
+            most[noise[client]] = max(most.get(noise[client], 0), len(rounds))
+        return max((_of_steps(files, own, *each) for each in most.items()), default=0.0)
+    budgets = _budgets(own)
+    totals = (float(budgets[rounds, client].sum()) for client, rounds in taken.items())
+    return epsilon_of(max(totals, default=0.0) + _before(own), files.plan["delta"])
+
+
+def _before(own: Mapping[str, Any]) -> float:
+    """The zCDP of what every client has released before the first round: its class counts, or nothing."""
+    return float(own.get("counts_rho", 0.0))
+
+
+def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:
+    """Epsilon of the steps of so many rounds at one noise."""
+    charges = charges_of([{"event": steps_event(own, noise), "count": rounds}])
+    return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
+
+
+def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
+    """The steps of one round at one noise, as a charge states them."""
+    steps = own[STEPS]
+    return {
+        "kind": "dp_sgd_steps",
+        "batch_rate": steps["batch_rate"],
+        "noise_multiplier": noise,
+        "num_steps": steps["num_steps"],
+    }
+
+
+def _agrees_within(own: Mapping[str, Any]) -> float:
+    """The tolerance between two values of one cost; for steps, both are upper bounds on grids."""
+    return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
+
+
+def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
+    """Budgets, chances and rounds taken: a line for every contradiction."""
+    plan, ledger = files.plan, files.ledger
+    budgets, chances = _budgets(own), np.asarray(own["draw_probabilities"])
+    shape = (plan["num_rounds"], plan["groups"][0]["clients"])
+    if budgets.shape != shape or chances.shape != shape:
+        yield f"plan.json has budgets of shape {budgets.shape}, for {shape[0]} rounds of {shape[1]} clients"
+        return
+    if not (budgets > 0).all():
+        yield "plan.json has a budget that is not above 0"
+    if np.abs(chances.sum(axis=1) - 1).max() > AGREES_WITHIN:
+        yield "plan.json has chances of one draw that do not sum to one"
+    if STEPS in own:
+        yield from _check_steps(files, own)
+    promised = most_after(files, own, plan["num_rounds"])
+    if abs(promised - plan["groups"][0]["epsilon"]) > _agrees_within(own) * promised:
+        stated = plan["groups"][0]["epsilon"]
+        yield f"plan.json promises epsilon {stated:.6g}, its budgets cost {promised:.6g}"
+    yield from _check_taken(ledger, own)
+    yield from _check_cohorts(files)
+    yield from _check_recorded(files, own)
+
+
+def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
+    """Steps are those of the configuration, and every client's noise keeps what is promised to it."""
+    steps, config = own[STEPS], files.config
+    asked = {
+        "num_steps": config["training"]["local_steps"],
+        "batch_rate": config["privacy"]["batch_rate"],
+    }
+    for key, value in asked.items():
+        if steps[key] != value:
+            yield f"plan.json has {key} {steps[key]}, the configuration {value}"
+    clients = files.plan["groups"][0]["clients"]
+    if {len(steps["noise_multipliers"]), len(steps["epsilons"])} != {clients}:
+        yield f"plan.json has not one noise and one epsilon for each of {clients} clients"
+        return
+    if not all(noise > 0 for noise in steps["noise_multipliers"]):
+        yield "plan.json has steps without noise"
+        return
+    promises = dict[float, float]()
+    for noise, epsilon in zip(steps["noise_multipliers"], steps["epsilons"], strict=True):
+        promises[noise] = min(epsilon, promises.get(noise, epsilon))
+    for noise, epsilon in promises.items():
+        cost = _of_steps(files, own, noise, own["most_rounds"])
+        if cost > epsilon * (1 + STEPS_AGREE_WITHIN):
+            yield f"plan.json promises epsilon {epsilon:.6g} at noise {noise:.6g}, which costs {cost:.6g}"
+
+
+def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """Rounds that are charged, each once, as often as the ledger counts them, and no more than may be."""
+    (counts,) = ledger["participations"]
+    taken = ledger["taken"]
+    if {client: len(rounds) for client, rounds in taken.items()} != counts:
+        yield "the ledger's rounds taken are not as many as its counts of participations"
+    charged = set(range(ledger["charged_rounds"]))
+    for client, rounds in taken.items():
+        if len(set(rounds)) != len(rounds) or not charged.issuperset(rounds):
+            yield f"the ledger has client {client} in rounds {rounds}, which are not charged, each once"
+            return
+        if len(rounds) > own["most_rounds"]:
+            yield f"client {client} took part in {len(rounds)} rounds, and may in {own['most_rounds']}"
+            return
+
+
+def _check_cohorts(files: RunFiles) -> Iterator[str]:
+    """Every round's cohort is as large as the ledger has clients in it."""
+    sizes = [0] * files.ledger["charged_rounds"]
+    for rounds in files.ledger["taken"].values():
+        for index in rounds:
+            sizes[index] += 1
+    for record in files.rounds:
+        (asked,), drawn = record["cohort_sizes"], sizes[record["round"] - 1]
+        if asked != drawn:
+            yield f"round {record['round']} asked {asked} clients, and the ledger charged {drawn}"
+            return
+
+
+def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
+    """Check that every round's value is a possible cost of that many rounds."""
+    for record in files.rounds:
+        recorded = record["spent_epsilon"][0]
+        computed = most_after(files, own, record["round"])
+        if abs(recorded - computed) > _agrees_within(own) * computed:
+            yield f"round {record['round']} records epsilon {recorded:.6g}, where {computed:.6g} may be spent"
+            return
+    if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
+        claimed = files.rounds[-1]["epsilon_against_server"][0]
+        computed = largest_spent(files, own)
+        if claimed < computed * (1 - _agrees_within(own)):
+            yield (
+                f"the last round records epsilon {claimed:.6g} against the server, where {computed:.6g} is "
+                "spent"
+            )
+
+
+def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    return np.asarray(own["budgets"], dtype=np.float64)
+
+
+class PathEntry(RecordEntry):
+    """One step on all records in a round, under Gaussian noise of the client's own."""
+
+    @property
+    def most_steps(self) -> int:
+        return min(int(self.terms["most_rounds"]), len(self.rounds))
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        """What it has cost: a path is held to the budget round by round.
+
+        A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
+        """
+        taken = charges_of([{"event": self.event(index), "count": 1} for index in self.saved["rounds"]])
+        return [
+            (replace(sums, adjacency="zero_out", noise_multiplier=sums.noise_multiplier / sums.distance), n)
+            for sums, n in taken
+        ]
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        return self.planned(last, group) if self.saved["steps"] else []
+
+    def check_charges(self) -> Iterator[str]:
+        events = [charge["event"] for charge in self.charges]
+        if any(each["kind"] != "gaussian" or each["adjacency"] != "replace_one" for each in events):
+            yield (
+                f"the path of run {self.terms['run']} is not Gaussian noise under replace_one in every round"
+            )

@@ -1,0 +1,112 @@
+"""The server's announcement of a game to nodes that keep their privacy cost weights, and their answer."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from typing import Any, Self
+
+import numpy as np
+
+from gdpfed.extras.fedpcs.game.best_response import best_responses
+from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
+
+MOST_ROUNDS = 10_000
+MOST_CLIENTS = 2**31
+
+Scalar = int | float | list[int] | list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Announcement:
+    """All that a best response needs of the others.
+
+    Attributes:
+        num_clients: n.
+        cohort_sizes: K of every round.
+        least, highest: rho_L and rho_H.
+        scale: multiplies all budgets once the game is played.
+        rewards: R_t of every round.
+        mean_budgets: phi(t) of every round.
+
+    Raises GameError: a number that is out of range, or lists of different lengths.
+    """
+
+    num_clients: int
+    cohort_sizes: tuple[int, ...]
+    least: float
+    highest: float
+    scale: float
+    rewards: tuple[float, ...]
+    mean_budgets: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        whole: tuple[Any, ...] = (self.num_clients, *self.cohort_sizes)
+        if any(type(each) is not int or not 1 <= each <= MOST_CLIENTS for each in whole):
+            raise GameError(f"a game of {self.num_clients!r} clients, or of so many a round, is announced")
+        rounds = {len(self.cohort_sizes), len(self.rewards), len(self.mean_budgets)}
+        if len(rounds) > 1 or not 1 <= len(self.rewards) <= MOST_ROUNDS:
+            raise GameError(
+                f"{len(self.cohort_sizes)} sizes, {len(self.rewards)} rewards and {len(self.mean_budgets)} "
+                f"means are announced; one of each is due for every round, of 1 to {MOST_ROUNDS}"
+            )
+        numbers: tuple[Any, ...] = (
+            *(self.least, self.highest, self.scale),
+            *(*self.rewards, *self.mean_budgets),
+        )
+        if any(type(each) is not float or not 0 <= each < np.inf for each in numbers) or self.scale == 0:
+            raise GameError("a number that is announced is not finite, or negative, or a scale of 0")
+        if not all(self.least <= mean <= self.highest for mean in self.mean_budgets):
+            raise GameError(
+                f"a mean budget is announced outside {self.least:g} to {self.highest:g}, where all are"
+            )
+
+    def answer(self, aversion: float, first_budget: float) -> Floats:
+        """The path that is best for one client, before it is scaled, shape (num_rounds,).
+
+        Raises:
+            GameError: a first budget below the least or above the highest, or a game that cannot be played.
+        """
+        if not self.least <= first_budget <= self.highest:
+            raise GameError(
+                f"first-budget is {first_budget:g}, and this run takes budgets from {self.least:g} to "
+                f"{self.highest:g}: start the node with one between them, or stay away"
+            )
+        game = Game(
+            aversions=np.array([aversion]),
+            first_budgets=np.array([first_budget]),
+            cohort_sizes=np.asarray(self.cohort_sizes, dtype=np.int64),
+            least=self.least,
+            highest=self.highest,
+            unseen=self.num_clients - 1,
+        )
+        found = best_responses(game, np.asarray(self.mean_budgets), np.asarray(self.rewards))
+        return np.asarray(found.budgets[:, 0])
+
+    @property
+    def digest(self) -> str:
+        """Tells it from every other announcement: clients of one run go by the same one."""
+        return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
+
+    def to_scalars(self) -> dict[str, Scalar]:
+        """Flat values for a message."""
+        values = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_scalars`.
+
+        Raises GameError: entries that are missing, unknown or out of range.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(scalars) != names:
+            odd = ", ".join(sorted(names ^ set(scalars)))
+            raise GameError(f"what is announced of a game lacks or has unknown entries: {odd}")
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in scalars.items()
+        }
+        for name in ("cohort_sizes", "rewards", "mean_budgets"):
+            if not isinstance(values[name], tuple):
+                raise GameError(f"{name} is announced as {values[name]!r}; a list is due, one a round")
+        return cls(**values)

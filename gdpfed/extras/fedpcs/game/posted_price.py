@@ -1,0 +1,106 @@
+"""Welfare, the sum of the clients' utilities, and the posted price that makes it largest.
+
+At a posted price there is one reward for a unit of budget, to which every client answers once. A client of
+aversion c is paid R rho for its budget rho of a whole run and loses c rho^2. R / (2 c) is best for it,
+whatever the others answer: the price is truthful and maximises welfare.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
+
+
+def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
+    """sum_i (R rho_i - c_i rho_i^2), of one round (paper, eq. 30)."""
+    return float((reward * budgets - aversions * budgets**2).sum())
+
+
+def price_answers(aversions: Floats, price: float, least: float, highest: float) -> Floats:
+    """rho_i = clip(R / (2 c_i)), the answer to a price R that is best for each client, of the same shape."""
+    return np.clip(price / (2 * aversions), least, highest)
+
+
+def posted_price_budgets(game: Game, reward: float) -> Floats:
+    """Each client's own best answer to a posted price, shape (n,).
+
+    It is also where welfare is largest: nobody races to be sampled. The answer is truthful, since nobody
+    else's changes it.
+    """
+    return price_answers(game.aversions, reward, game.least, game.highest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Welfare:
+    """The welfare of one round, by how budgets are found.
+
+    `attainable`: the most, by a posted price. `played`: of the game's budgets. `at_least`, `at_highest`: with
+    everybody at rho_L or rho_H. `unclipped`: (1/4) sum R^2 / c_i, the paper's optimum, which ignores that
+    budgets have a highest.
+    """
+
+    attainable: float
+    played: float
+    at_least: float
+    at_highest: float
+    unclipped: float
+
+
+def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
+    """Return the welfare of a round with these budgets, shape (n,), beside what could be had."""
+    c, everybody = game.aversions, np.ones(game.num_clients)
+    return Welfare(
+        attainable=welfare(posted_price_budgets(game, reward), c, reward),
+        played=welfare(budgets, c, reward),
+        at_least=welfare(game.least * everybody, c, reward),
+        at_highest=welfare(game.highest * everybody, c, reward),
+        unclipped=float((reward**2 / (4 * c)).sum()),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostedPrice:
+    """The posted terms.
+
+    `price`: R, of a unit of zCDP. `least`, `highest`: between these lie all budgets of a whole run, in zCDP.
+    Raises GameError: a number that is out of range.
+    """
+
+    price: float
+    least: float
+    highest: float
+
+    def __post_init__(self) -> None:
+        numbers: tuple[Any, ...] = (self.price, self.least, self.highest)
+        if any(type(each) is not float or not 0 < each < np.inf for each in numbers):
+            raise GameError(
+                f"a price of {self.price!r} is posted; price and bounds must be above 0 and finite"
+            )
+        if not self.least < self.highest:
+            raise GameError(
+                f"budgets from {self.least:g} to {self.highest:g} are asked for; the least must be below the "
+                "highest"
+            )
+
+    def budgets(self, aversions: Floats) -> Floats:
+        """The answers of clients with these privacy cost weights, of the same shape."""
+        return price_answers(aversions, self.price, self.least, self.highest)
+
+    def to_scalars(self) -> dict[str, float]:
+        """Flat values for a message."""
+        return asdict(self)
+
+    @classmethod
+    def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_scalars`.
+
+        Raises GameError: entries that are missing, unknown or out of range.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(scalars) != names:
+            odd = ", ".join(sorted(names ^ set(scalars)))
+            raise GameError(f"what is posted of a price lacks or has unknown entries: {odd}")
+        return cls(**scalars)

@@ -1,0 +1,128 @@
+"""A node's part in a game and its answer to a posted price, and whether terms keep to either.
+
+Its aversion stays here. A node does not remember what it has answered: terms come with what was announced or
+posted last, and the node answers it again. So a node that was restarted, or comes late, checks as much.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gdpfed.extras.fedpcs.game.announcement import Announcement
+from gdpfed.extras.fedpcs.game.payoffs import Floats, GameError
+from gdpfed.extras.fedpcs.game.posted_price import PostedPrice
+from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.node_config import (
+    AVERSION_KEY,
+    FIRST_BUDGET_KEY,
+    RECORD_EPSILON_KEY,
+    NodeConfigError,
+)
+from gdpfed.federation.node.node_sides import NodeSide, Values
+from gdpfed.federation.node.own_budget import Budget, Budgets, Player
+from gdpfed.privacy.client_budgets import epsilon_of_total
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.mechanisms.own_spending import PathTerms
+
+GAME, PRICE = "game", "price"
+PATH = "path"
+"""What a game's answer has: a budget schedule, before it is scaled."""
+# The way through noise and back is rounded.
+ROUNDING = 1e-9
+
+
+class GameNode(NodeSide):
+    """The best response to what a game announces."""
+
+    def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
+        """The budget schedule that is best for this client, before it is scaled.
+
+        Raises:
+            NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
+            BudgetRefusedError: what is announced is no game.
+        """
+        if player is None:
+            raise NodeConfigError(
+                f"this run asks nodes to play, and this one was not started with {AVERSION_KEY} and "
+                f"{FIRST_BUDGET_KEY}: give both, with {RECORD_EPSILON_KEY} and a ledger"
+            )
+        if "record" not in budgets:
+            raise NodeConfigError(
+                f"{AVERSION_KEY} is given without {RECORD_EPSILON_KEY}, the budget that a path is checked "
+                "against"
+            )
+        return {PATH: _response(_announcement(told), player).tolist()}
+
+    def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
+        """Refuse a schedule that is not this client's own answer; a node without an aversion takes any.
+
+        Raises:
+            BudgetRefusedError: it is another one, or nothing says what it answers.
+            NodeConfigError: the node begins out of range.
+        """
+        if player is None or not isinstance(terms, PathTerms):
+            return
+        announced = _announcement(told)
+        if announced.digest != terms.announced:
+            raise BudgetRefusedError("the terms go by another announcement than this client was told")
+        own = announced.scale * _response(announced, player)
+        if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
+            raise BudgetRefusedError(
+                "the terms' path is not this client's best response to what is announced"
+            )
+
+
+def _response(announced: Announcement, player: Player) -> Floats:
+    if player.first_budget is None:
+        raise NodeConfigError(
+            f"{AVERSION_KEY} is given without {FIRST_BUDGET_KEY}, with which a path begins: give both"
+        )
+    try:
+        return announced.answer(player.aversion, player.first_budget)
+    except GameError as error:
+        raise NodeConfigError(str(error)) from None
+
+
+def _announcement(told: Values | None) -> Announcement:
+    if told is None:
+        raise BudgetRefusedError(
+            f"the message lacks the record {GAME}: without what was announced no path is agreed to"
+        )
+    try:
+        return Announcement.from_scalars(told)
+    except GameError as error:
+        raise BudgetRefusedError(str(error)) from None
+
+
+class PriceNode(NodeSide):
+    """The budget that is best for this client at a posted price, which a run may not exceed."""
+
+    def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
+        """What the price is worth to this client as epsilon; without an aversion, its own budget.
+
+        Raises BudgetRefusedError: what is posted is no price.
+        """
+        if player is None:
+            return budget.epsilon
+        try:
+            posted = PostedPrice.from_scalars(told)
+        except GameError as error:
+            raise BudgetRefusedError(str(error)) from None
+        (rho,) = posted.budgets(np.array([player.aversion])).tolist()
+        return min(budget.epsilon, epsilon_of_total(rho, budget.delta))
+
+    def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
+        """Refuse a run that costs more than this client answers the price with.
+
+        Raises BudgetRefusedError: it does.
+        """
+        if told is None:
+            return
+        answered = self.said_epsilon(told, player, budget)
+        cost = ClientLedger().epsilon(budget.delta, unit=terms.unit, also=terms)
+        if not cost <= answered * (1 + ROUNDING):
+            raise BudgetRefusedError(
+                f"this run costs epsilon {cost:.4g} at delta {budget.delta:g}, above the {answered:.4g} that "
+                "this client answers the price with"
+            )

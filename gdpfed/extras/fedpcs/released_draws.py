@@ -1,0 +1,187 @@
+"""Fed-CBS and DELTA from noised releases of clients: the samples of method=fedpcs.
+
+Chances follow from released class counts, or from released gradients, with a public seed: post-processing,
+which costs nothing. What it costs to release them is in the plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config
+from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.extras.fedpcs.client_choice import (
+    BalancedSamples,
+    noised_distances,
+    public_draws,
+    released_delta_chances,
+)
+from gdpfed.privacy.client_budgets import ClientBudgets, Rule
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+RULES: tuple[Rule, ...] = ("fed_cbs", "delta")
+WEIGHTS_OF_RULES: Mapping[Rule, Sequence[str]] = {
+    "fed_cbs": ("budget", "records"),
+    "delta": ("budget", "records", "horvitz_thompson"),
+}
+DISTANCES_KEY = "delta.distances"
+
+
+def refuse_unfit_rule(config: Config) -> None:
+    """Refuse settings that do not go with samples from what clients have released.
+
+    Raises ConfigError: one line, with the remedy.
+    """
+    method = config.method
+    by = f"method.client_sampling={method.client_sampling}"
+    if method.client_sampling != "fed_cbs" and method.counts_rho is not None:
+        raise ConfigError(
+            f"method.counts_rho={method.counts_rho:g} pays for class counts, which {by} does not read: leave "
+            "it out, or set method.client_sampling=fed_cbs"
+        )
+    if method.client_sampling not in RULES:
+        return
+    if method.local != "full_gradient":
+        raise ConfigError(
+            f"{by} is charged as zCDP of a record that is replaced, and method.local={method.local} protects "
+            "otherwise: set method.local=full_gradient"
+        )
+    if method.draws != "poisson":
+        raise ConfigError(
+            f"method.draws={method.draws} does not go with {by}, which draws by itself: leave it out"
+        )
+    allowed = WEIGHTS_OF_RULES[method.client_sampling]
+    if method.weights not in allowed:
+        raise ConfigError(
+            f"method.weights={method.weights} divides by chances that {by} does not have: set "
+            f"method.weights={' or '.join(allowed)}"
+        )
+    if method.client_sampling == "delta" and config.secagg.hides_updates:
+        raise ConfigError(
+            f"{by} reads the noised gradient of every client that is asked, which secure aggregation hides: "
+            "set secagg=off, or method.client_sampling=random"
+        )
+
+
+class PlannedDraws:
+    """Samples by chances of the plan, whatever clients release; the base of those that follow from it.
+
+    Attributes:
+        reads_alone: whether every gradient is read alone, under the noise of its client.
+    """
+
+    reads_alone: ClassVar[bool] = False
+
+    def sample(self, round_index: int) -> Positions:
+        """The clients of a round, ascending.
+
+        Raises PrivacyError where a secret key draws them, or nothing that they follow from is released yet.
+        """
+        raise PrivacyError(f"round {round_index}: the plan's sampling draws the clients")
+
+    def chances(self, round_index: int) -> Floats | None:
+        """p_i of a round, from all that was released before, shape (n,); None where the plan says them."""
+        del round_index
+        return None
+
+    def take_counts(self, counts: Floats) -> None:
+        """Draw from class counts as they were released, shape (n, B)."""
+        raise PrivacyError(f"class counts of {len(counts)} clients were released for nothing")
+
+    def take_gradients(
+        self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
+    ) -> None:
+        """Note the gradients of a round, each as it was released.
+
+        `round_index`: of the round. `clients`: whose they are, shape (k,). `gradients`: shape (k, d).
+        `noise_stddevs`: of the noise in a coordinate of each, shape (k,).
+        """
+
+    def noted(self, round_index: int) -> dict[str, float]:
+        """The numbers for later samples, of clients that released a gradient in this round."""
+        del round_index
+        return {}
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the numbers from which samples of later rounds follow."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        """Take what `state_dict` returned; nothing, before the first round.
+
+        Raises ValueError: it is not what these samples follow from.
+        """
+        if state:
+            raise ValueError(f"samples follow from no state, but got {', '.join(sorted(state))}")
+
+
+class ClassDraws(PlannedDraws):
+    """Fed-CBS from noised class counts, clipped at 0."""
+
+    def __init__(self, spending: ClientBudgets, seed: int) -> None:
+        self._sizes, self._seed = spending.cohort_sizes.tolist(), seed
+        self._samples: BalancedSamples | None = None
+
+    def take_counts(self, counts: Floats) -> None:
+        self._samples = BalancedSamples(np.maximum(counts, 0.0), self._sizes, self._seed)
+
+    def sample(self, round_index: int) -> Positions:
+        if self._samples is None:
+            raise PrivacyError(f"round {round_index}: the class counts are not released yet")
+        return self._samples.sample(round_index)
+
+
+class DistanceDraws(PlannedDraws):
+    """DELTA from noised gradients: how far each was from the mean of its round, when it was last asked.
+
+    Every client is drawn on its own. Gradients are compared within a round, in which all are of one model.
+    """
+
+    reads_alone: ClassVar[bool] = True
+
+    def __init__(self, spending: ClientBudgets, shares: Floats, seed: int) -> None:
+        self._sizes, self._shares, self._seed = spending.cohort_sizes.tolist(), shares, seed
+        self._distances = np.full(len(shares), np.nan)
+        self._noted: tuple[int, Positions] | None = None
+
+    def chances(self, round_index: int) -> Floats:
+        return released_delta_chances(self._distances, self._shares, self._sizes[round_index])
+
+    def sample(self, round_index: int) -> Positions:
+        chances = self.chances(round_index)
+        return np.flatnonzero(public_draws(self._seed, round_index).random(len(chances)) < chances)
+
+    def take_gradients(
+        self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
+    ) -> None:
+        """Note how far they are apart; a single one says nothing."""
+        if len(clients) > 1:
+            self._distances[clients] = noised_distances(gradients, noise_stddevs)
+            self._noted = round_index, clients
+
+    def noted(self, round_index: int) -> dict[str, float]:
+        if self._noted is None or self._noted[0] != round_index:
+            return {}
+        clients = self._noted[1]
+        return dict(zip(map(str, clients.tolist()), self._distances[clients].tolist(), strict=True))
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
+        return {DISTANCES_KEY: self._distances.copy()}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        if not state:
+            return
+        saved = state.get(DISTANCES_KEY)
+        if set(state) != {DISTANCES_KEY} or saved is None or saved.shape != self._distances.shape:
+            raise ValueError(f"the distances of DELTA are not {len(self._distances)} numbers")
+        self._distances = saved.astype(np.float64)
+
+
+def draws_of(spending: ClientBudgets, shares: Floats, seed: int) -> PlannedDraws:
+    """Return the draws for the clients' budgets."""
+    if spending.rule == "fed_cbs":
+        return ClassDraws(spending, seed)
+    return PlannedDraws() if spending.rule is None else DistanceDraws(spending, shares, seed)

@@ -1,0 +1,116 @@
+"""The server's part in a game with nodes, and in a posted price: what it tells, and what comes of answers."""
+
+from dataclasses import dataclass, replace
+from logging import INFO
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from conf.schema import Config
+from gdpfed.clients.messages import one_line
+from gdpfed.errors import RunError
+from gdpfed.extras.fedpcs.game.announcement import Announcement
+from gdpfed.extras.fedpcs.game.mean_field import find_mean_field
+from gdpfed.extras.fedpcs.game.payoffs import Floats
+from gdpfed.extras.fedpcs.node_game import announcement, answered_announcement, plays_with_nodes
+from gdpfed.extras.fedpcs.node_side import PATH
+from gdpfed.extras.fedpcs.prices import posted_price
+from gdpfed.federation import log
+from gdpfed.federation.server.server_sides import Answer, JoinedNodes, ServerSide, Values
+
+
+class _NoScheduleError(RunError):
+    """A client whose answer is no budget schedule, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedules:
+    """The nodes' answers to a mean: rho_i^t, shape (num_rounds, n)."""
+
+    budgets: Floats
+
+
+class PriceServer(ServerSide):
+    """The price that a run posts: nodes answer it when they join, and again with the terms."""
+
+    def told_at_join(self, config: Config) -> Values | None:
+        posted = posted_price(config)
+        return None if posted is None else posted.to_scalars()
+
+    def told_with_terms(self, config: Config) -> Values | None:
+        return self.told_at_join(config)
+
+
+class GameServer(ServerSide):
+    """A game that nodes play before the plan is made; a run that is resumed was made of their answers."""
+
+    def asks(self, config: Config) -> bool:
+        return plays_with_nodes(config) and config.method.paths is None
+
+    def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
+        """Announce means until the mean field stays, or as often as is allowed.
+
+        A node that does not answer, or with what is no schedule, is left out. The plan has a schedule for
+        each client; that of one who is missing is the least in every round.
+
+        Raises:
+            RunError: too few nodes play.
+            ConfigError, GameError: a game that cannot be announced.
+        """
+        method, num_clients = config.method, config.dataset.num_clients
+        first = np.full(config.run.num_rounds, (method.least_budget + method.highest_budget) / 2)
+
+        def respond(mean: Floats) -> Schedules:
+            announced = announcement(config, mean)
+            budgets = np.full((config.run.num_rounds, num_clients), announced.least)
+            refusals: dict[int, str] = {}
+            for client, answer in nodes.ask(announced.to_scalars()).items():
+                try:
+                    budgets[:, client] = _schedule(client, answer, announced)
+                except _NoScheduleError as error:
+                    refusals[client] = str(error)
+            nodes.leave_out(refusals)
+            return Schedules(budgets)
+
+        found = find_mean_field(respond, first, most=method.most_announcements)
+        log(
+            INFO,
+            "the nodes have answered %d announcements, and the mean field %s",
+            len(found.announced),
+            "stays" if found.converged else "does not stay yet: their last answers are the plan",
+        )
+        played = replace(
+            method,
+            announced=found.announced.tolist(),
+            paths=found.answers.budgets.T.tolist(),
+        )
+        return replace(config, method=played)
+
+    def told_with_terms(self, config: Config) -> Values | None:
+        announced = answered_announcement(config)
+        return None if announced is None else announced.to_scalars()
+
+
+def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
+    """The schedule in a client's answer, shape (num_rounds,).
+
+    Raises _NoScheduleError: there is none.
+    """
+    if answer.silent:
+        raise _NoScheduleError(
+            f"client {client} does not answer what is announced: see whether its node is up"
+        )
+    if answer.refusal is not None:
+        raise _NoScheduleError(f"client {client} does not play: {answer.refusal}")
+    path: Any = answer.values.get(PATH)
+    low, high = announced.least, announced.highest
+    if not isinstance(path, list) or len(path) != len(announced.rewards):
+        raise _NoScheduleError(f"client {client} answers with {one_line(path)}: one budget a round is due")
+    for budget in path:
+        if type(budget) is not float or not isfinite(budget) or not low <= budget <= high:
+            raise _NoScheduleError(
+                f"client {client} answers with a budget of {one_line(budget)}: it must lie from {low:g} to "
+                f"{high:g}"
+            )
+    return np.asarray(path)

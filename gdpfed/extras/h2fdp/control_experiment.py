@@ -1,0 +1,126 @@
+"""Experiments on H2FDP's control from plans alone: its choices, and the modelled cost of rounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from gdpfed.errors import InputError
+from gdpfed.extras.experiments.cells import Cell
+from gdpfed.extras.experiments.definitions import Experiment
+from gdpfed.extras.experiments.presentation import Footnotes, Presentation
+from gdpfed.extras.h2fdp.control import Problem, solve
+from gdpfed.extras.h2fdp.controlled import problem_of, trust_of
+from gdpfed.extras.h2fdp.h2fdp import H2FDP
+from gdpfed.extras.h2fdp.subnet_mechanisms import mechanism_of
+from gdpfed.extras.h2fdp.subnets import sizes_of_subnets
+from gdpfed.methods import METHODS
+from gdpfed.privacy.mechanisms.subnet_sums import Trust
+from gdpfed.report.console import Table
+from gdpfed.report.metric_display import dataset_label
+from gdpfed.report.plots import new_figure, new_panels, save, styled
+
+FIGURE_HEADINGS = ("dataset", "row", "column", "quantity", "value")
+PANELS = ("tau", "devices", "energy (J)", "delay (s)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The values of a cell, by the headings of the table."""
+
+    figures: Mapping[str, float]
+
+
+Findings = Sequence[tuple[Cell, Found | str]]
+
+
+def present_control(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
+    """Show steps, participants, energy, delay and noise of every cell, chosen or as configured."""
+    findings = [(cell, _found(cell)) for cell in cells]
+    places = [(name, column) for name in datasets for column in [*experiment.columns] or [""]]
+    return Presentation(
+        tables=[_table(experiment, *place, findings) for place in places],
+        figures=Table(experiment.title, FIGURE_HEADINGS, _figures(findings)),
+        draw=partial(_draw, experiment, places[0], findings),
+    )
+
+
+def _found(cell: Cell) -> Found | str:
+    config = cell.config
+    if not issubclass(METHODS.get(config.method.name), H2FDP):
+        return f"method={config.method.name} has no subnets under a radio model"
+    try:
+        problem = problem_of(config)
+    except InputError as error:
+        return str(error)
+    trust = trust_of(config, mechanism_of(config))
+    drawn = config.method.participants or sizes_of_subnets(config)
+    taken: dict[Trust, int] = dict(zip(trust, drawn, strict=True))
+    return Found(_of_choice(problem, config.training.local_steps, taken))
+
+
+def _of_choice(problem: Problem, tau: int, sizes: Mapping[Trust, int]) -> dict[str, float]:
+    """The values of one given choice, without optimisation."""
+    alone = replace(problem, local_steps=[tau], sizes={word: [size] for word, size in sizes.items()})
+    chosen = solve(alone)
+    devices = sum(problem.subnets[word] * size for word, size in sizes.items())
+    return {
+        "tau": tau,
+        "sums a round": problem.windows(tau),
+        **{f"s, {word}": size for word, size in sizes.items()},
+        "devices": devices,
+        "rounds": problem.total_steps / tau,
+        "energy (J)": chosen.cost.joules,
+        "delay (s)": chosen.cost.seconds,
+        "nu": chosen.noise,
+    }
+
+
+def _table(experiment: Experiment, dataset: str, column: str, findings: Findings) -> Table:
+    footnotes = Footnotes()
+    own = [(cell, found) for cell, found in findings if (cell.dataset, cell.column) == (dataset, column)]
+    headings: dict[str, None] = {}
+    for _, found in own:
+        if isinstance(found, Found):
+            headings |= dict.fromkeys(found.figures)
+    ordered = sorted(headings, key=lambda name: not name.startswith(("tau", "sums", "s, ")))
+    rows = []
+    for cell, found in own:
+        if isinstance(found, str):
+            cells = [footnotes.mark(found), *[""] * max(0, len(ordered) - 1)]
+        else:
+            cells = [_text(found.figures.get(name)) for name in ordered]
+        rows.append([experiment.rows[cell.row].label, *cells])
+    choice = f", {experiment.columns[column].label}" if column else ""
+    title = f"{experiment.title}, {dataset_label(dataset)}{choice}"
+    return Table(title, [experiment.row_heading, *ordered], rows, footnotes.text())
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _figures(findings: Findings) -> list[list[str]]:
+    return [
+        [cell.dataset, cell.row, cell.column, name, f"{value:.8g}"]
+        for cell, found in findings
+        if isinstance(found, Found)
+        for name, value in found.figures.items()
+    ]
+
+
+@styled
+def _draw(experiment: Experiment, place: tuple[str, str], findings: Findings, path: Path) -> None:
+    """A panel a quantity with one bar a row, of the first data set and column."""
+    own = [
+        (experiment.rows[cell.row].label, found.figures)
+        for cell, found in findings
+        if (cell.dataset, cell.column) == place and isinstance(found, Found)
+    ]
+    figure = new_figure(8.0, 1.2 + 0.5 * len(own))
+    for axes, name in zip(new_panels(figure, len(PANELS), columns=2), PANELS, strict=True):
+        axes.barh([label for label, _ in own], [figures[name] for _, figures in own])
+        axes.invert_yaxis()
+        axes.set_title(name)
+        axes.grid(axis="x", alpha=0.3)
+    save(figure, path)

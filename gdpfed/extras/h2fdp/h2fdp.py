@@ -1,0 +1,312 @@
+"""H2FDP: edges sum their devices several times a round; the most trusted party adds the noise.
+
+Source: Lin and Brinton, "Differentially-Private Hierarchical Federated Learning". Its noise does not cover
+what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is left of its claims.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from conf.schema import Config, MethodConfig, require
+from gdpfed.extras.h2fdp import subnet_mechanisms
+from gdpfed.extras.h2fdp.control import Problem, control_tables
+from gdpfed.extras.h2fdp.controlled import controlled, problem_of, trust_of
+from gdpfed.extras.h2fdp.subnet_mechanisms import WORKS, mean_noise, mechanism_of, noise_factor
+from gdpfed.extras.h2fdp.subnet_tables import subnet_table
+from gdpfed.extras.h2fdp.subnets import ControlConfig, drawing, rate_of_all, subnets_of, windows_of_round
+from gdpfed.methods.base import (
+    ClientSum,
+    Cohorts,
+    ConfiguredMethod,
+    CurveStyle,
+    PlanTable,
+    SumRequest,
+    SumUpdates,
+    Theta,
+)
+from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
+from gdpfed.methods.record_method import configured_records
+from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.subnet_sums import SubnetSums, Trust, trusts_of
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.planning.make_plan import make_plan
+from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.record_steps import KINDS, RecordSteps, Work
+
+
+@dataclass
+class H2FDPConfig(ControlConfig):
+    """The options of method=h2fdp."""
+
+    def validate(self) -> None:
+        super().validate()
+        require(
+            self.mechanism in ("auto", *WORKS),
+            f"method.mechanism={self.mechanism} is none of auto, {', '.join(WORKS)}",
+        )
+        require(
+            self.mechanism != "step_local" or "trusted" not in self.trust_of_subnets(),
+            "method.mechanism=step_local adds noise on every device, whoever is trusted: leave out "
+            f"method.trusted_share={self.trusted_share}, and use method.trust=untrusted",
+        )
+
+
+class SubnetMethod(ConfiguredMethod):
+    """Subnets start a round from one model, sum in J windows each, and their models are averaged.
+
+    Args:
+        config: of the run.
+    """
+
+    unit: ClassVar[Unit | None] = None
+    compared: ClassVar[bool] = False
+    any_optimizer: ClassVar[bool] = False
+
+    @property
+    def work(self) -> Work:
+        """The work of devices in a window."""
+        return self.plan.works[0]
+
+    @property
+    def window_steps(self) -> int:
+        """m, the steps of a device in a window."""
+        return int(self.config.training.local_steps) // self.plan.sums_per_round
+
+    def learning_rate(self, round_index: int) -> float:
+        """eta of a round."""
+        from gdpfed.clients.configured import learning_rate_of
+
+        return learning_rate_of(self.config, round_index)
+
+    def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
+        """The sums of the first window of a round."""
+        return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
+
+    def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
+        """Nothing: a round has several sums of the same clients, and keys are agreed for each in its turn."""
+        del theta, round_index, draw
+        return []
+
+    def window_requests(
+        self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
+    ) -> list[SumRequest]:
+        """One sum a subnet, from the subnet's model."""
+        from gdpfed.clients.configured import training_of
+
+        training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
+        return [
+            replace(
+                self.subnet_request(number, round_index, cohort, start),
+                name=f"subnet {number}, window {window + 1}",
+                training=training,
+                window=window,
+            )
+            for number, (cohort, start) in enumerate(zip(cohorts, models, strict=True))
+            if len(cohort)
+        ]
+
+    def subnet_request(
+        self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+    ) -> SumRequest:
+        """The request to a subnet in any window."""
+        round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
+        return SumRequest(
+            name="subnet",
+            clients=cohort,
+            clipping_norm=round_range.clipping_norm,
+            noise_multiplier=round_range.noise_multiplier * mechanism.noise_factor(number, len(cohort)),
+            noise_at=NoiseAt.EDGE if mechanism.edge_adds_noise(number) else self.noise_at,
+            noise=self.plan.noise,
+            work=self.work,
+            unit=self.plan.unit,
+            start=start,
+        )
+
+    def round(
+        self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
+    ) -> tuple[Theta, list[ClientSum]]:
+        """J windows of all subnets at once; a subnet without any sum leaves the mean to the others."""
+        models, summed = [theta] * len(cohorts), set[int]()
+        sums: list[ClientSum] = []
+        asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]
+        for window in range(self.plan.sums_per_round):
+            requests = self.window_requests(models, round_index, cohorts, window)
+            answers = sum_updates(requests)
+            for number, answer in zip(asked, answers, strict=True):
+                if answer.total is not None:
+                    change = self.change(number, answer, round_index)
+                    models[number] = (models[number] + change).astype(np.float32)
+                    summed.add(number)
+            sums += answers
+        if summed:
+            mean = np.mean([models[number] for number in sorted(summed)], axis=0, dtype=np.float64)
+            theta = (theta + self.server_learning_rate * (mean - theta)).astype(np.float32)
+        return theta, sums
+
+    def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        """The change of a subnet's model by a released sum: by default the mean over the planned devices."""
+        del round_index
+        return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
+
+
+class H2FDP(SubnetMethod):
+    """Noise once at a trusted edge, once by all devices under secure aggregation, or on every device."""
+
+    name: ClassVar[str] = "h2fdp"
+    label: ClassVar[str] = "H2FDP"
+    curve: ClassVar[CurveStyle | None] = ("#A01828", "-", "h")
+    config_class: ClassVar[type[MethodConfig]] = H2FDPConfig
+
+    @classmethod
+    def resolve(cls, config: Config) -> Config:
+        """Give the configuration with the steps, rounds and participants that control chooses."""
+        return controlled(config)
+
+    @classmethod
+    def make_plan(cls, config: Config) -> PrivacyPlan:
+        """Plan all windows of all rounds.
+
+        Raises:
+            ConfigError: options that contradict each other, a model that is not convex, or momentum.
+            PrivacyError: a plan that has no valid accounting.
+        """
+        mechanism = mechanism_of(config)
+        subnets = subnets_of(config)
+        trust = trust_of(config, mechanism)
+        sampling, rates = drawing(config)
+        sums_hidden = config.secagg.hides_updates
+        if mechanism == "update":
+            refuse_given_rates(config)
+            privacy = config.privacy
+            plan = make_plan(
+                groups=subnets,
+                num_rounds=config.run.num_rounds,
+                sampling_rate=rate_of_all(config),
+                group_sampling_rates=rates,
+                clipping_norm=privacy.clipping_norm,
+                delta=configured_delta(config),
+                accountant=privacy.accountant,
+                renyi_orders=renyi_orders(config),
+                noise=cast("NoiseLaw", privacy.noise),
+                sampling=sampling,
+                adjacency=cast("Adjacency", privacy.adjacency),
+                sums_hidden=sums_hidden,
+                sums_per_round=windows_of_round(config),
+            )
+            return replace(plan, mechanism=SubnetSums(**vars(plan.mechanism), trusts=trust))
+        return subnet_record_plan(
+            subnets=subnets,
+            trust=trust,
+            windows=subnet_mechanisms.windows_of(config, mechanism),
+            num_rounds=config.run.num_rounds,
+            delta=configured_delta(config),
+            reserved_delta=subnet_mechanisms.reserved_delta(config) if mechanism == "convex" else 0.0,
+            accountant=config.privacy.accountant,
+            sampling=sampling,
+            sampling_rate=rate_of_all(config),
+            subnet_rates=rates,
+            clipping_norm=config.privacy.clipping_norm,
+            sums_hidden=sums_hidden,
+        )
+
+    def plan_tables(self) -> Sequence[PlanTable]:
+        """Tables of trust, of the view of every adversary, and of control's choice."""
+        problem = self.problem
+        return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """The problem and solution of control; None without it."""
+        return None if self.config.method.control == "none" else problem_of(self.config)
+
+    @cached_property
+    def record_counts(self) -> npt.NDArray[np.float64]:
+        """D_i of every client, shape (num_clients,)."""
+        return configured_records(self.config)
+
+    def subnet_request(
+        self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
+    ) -> SumRequest:
+        request = super().subnet_request(number, round_index, cohort, start)
+        if not self.plan.about_records:
+            return request
+        records = records_of(self.plan)[number]
+        noised = KINDS[self.work].own_noise
+        one = RecordSteps(
+            num_steps=self.window_steps,
+            batch_rates=records.batch_rates,
+            clipping_norm=self.record_norm,
+            noise_multiplier=records.noise_multiplier if noised else 0.0,
+        )
+        request = replace(request, records=[one] * len(cohort))
+        if not noised:
+            return request
+        weights = self.record_counts / self.record_counts.mean()
+        return replace(
+            request, noise_at=NoiseAt.NOWHERE, noise_multiplier=0.0, client_weights=weights[cohort]
+        )
+
+    @cached_property
+    def record_norm(self) -> float:
+        """The clipping bound of a record's gradient, or of a step."""
+        return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
+
+    def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
+        """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
+        if not self.plan.about_records:
+            return super().change(number, released, round_index)
+        total, members = np.asarray(released.total), list(released.members)
+        counts = self.record_counts[members]
+        if KINDS[self.work].own_noise:
+            return np.asarray(total / (counts / self.record_counts.mean()).sum())
+        rate = self.learning_rate(round_index)
+        if KINDS[self.work].window == "window":
+            return np.asarray(rate * total / len(members))
+        return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
+
+    def mean_noise(self, group_index: int) -> float:
+        """The standard deviation of a coordinate of a subnet's mean after one window of the first round.
+
+        With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
+        """
+        size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
+        return self._mean_noise(group_index, size) * self._factor(group_index, size)
+
+    def noise_at_edge(self, group_index: int) -> float:
+        """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
+        size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
+        seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
+        return self.mean_noise(group_index) * seen[self.trusts[group_index]]
+
+    @property
+    def trusts(self) -> tuple[Trust, ...]:
+        """Who adds the noise, subnet by subnet."""
+        return trusts_of(self.plan)
+
+    def _factor(self, number: int, size: int) -> float:
+        if KINDS[self.work].own_noise:
+            return float(np.sqrt(size))
+        return noise_factor(self.config.secagg, self.trusts[number], size)
+
+    def _mean_noise(self, number: int, size: int) -> float:
+        """The same, of the noise as it is planned."""
+        group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
+        if self.plan.about_records:
+            records = records_of(self.plan)[number]
+            stddev = records.noise_multiplier * records.clipping_norm
+            batch = float(records.mean_rate * self.record_counts[list(group.clients)].mean())
+        return mean_noise(
+            work=self.work,
+            stddev=stddev,
+            learning_rate=self.learning_rate(0),
+            size=size,
+            expected_batch=batch,
+            steps=self.window_steps,
+        )

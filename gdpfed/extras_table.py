@@ -1,0 +1,66 @@
+"""Where the extras of this project are: the one place that names them.
+
+An extra is found as a package of somebody else is: by the name of an entry point in a group. A package
+declares its entry points in its own pyproject.toml. This project also runs where it is not installed, as an
+app that Flower has unpacked, so its extras are declared here.
+"""
+
+from collections.abc import Mapping
+
+EXTRAS: Mapping[str, Mapping[str, str]] = {
+    "gdpfed.methods": {
+        "edge_average": "gdpfed.extras.h2fdp.hier_baselines:EdgeAverage",
+        "fedpcs": "gdpfed.extras.fedpcs.fedpcs:FedPCS",
+        "h2fdp": "gdpfed.extras.h2fdp.h2fdp:H2FDP",
+        "hfl_dp": "gdpfed.extras.h2fdp.hier_baselines:HFLDP",
+        "hier_fedavg": "gdpfed.extras.h2fdp.hier_baselines:HierFedAvg",
+        "mr_mtl": "gdpfed.extras.mr_mtl:MRMTL",
+        "pedpfl": "gdpfed.extras.h2fdp.hier_baselines:PEDPFL",
+        "sampled_fedavg": "gdpfed.extras.fedpcs.sampled_fedavg:SampledFedAvg",
+    },
+    "gdpfed.server_sides": {
+        "game": "gdpfed.extras.fedpcs.server_side:GameServer",
+        "price": "gdpfed.extras.fedpcs.server_side:PriceServer",
+    },
+    "gdpfed.node_sides": {
+        "game": "gdpfed.extras.fedpcs.node_side:GameNode",
+        "price": "gdpfed.extras.fedpcs.node_side:PriceNode",
+    },
+    "gdpfed.stand_ins": {"edge": "gdpfed.extras.edges.edge_client:EDGE"},
+    "gdpfed.server_extensions": {"edge": "gdpfed.extras.edges.edge:edge_of"},
+    "gdpfed.plan_questions": {"price": "gdpfed.extras.fedpcs.price_question:QUESTION"},
+    "gdpfed.mechanism_reports": {
+        "own_spending": "gdpfed.extras.fedpcs.budgets_card:BudgetsReport",
+        "subnet_sums": "gdpfed.extras.h2fdp.subnet_tables:SubnetReport",
+        "subnet_steps": "gdpfed.extras.h2fdp.subnet_tables:SubnetRecordReport",
+    },
+    "gdpfed.audit_rules": {
+        "own_spending": "gdpfed.extras.fedpcs.audit.budget_checks:OwnBudgets",
+        "subnet_sums": "gdpfed.extras.h2fdp.audit:SubnetsOfClients",
+        "subnet_steps": "gdpfed.extras.h2fdp.audit:SubnetsOfRecords",
+    },
+    "gdpfed.audit_cards": {
+        "own_spending": "gdpfed.extras.fedpcs.audit.card:BudgetsCard",
+        "subnet_sums": "gdpfed.extras.h2fdp.audit:SubnetsCard",
+        "subnet_steps": "gdpfed.extras.h2fdp.audit:SubnetRecordsCard",
+    },
+    "gdpfed.node_entries": {"own_spending": "gdpfed.extras.fedpcs.audit.budget_checks:PathEntry"},
+    "gdpfed.experiments": {
+        "noise": "gdpfed.extras.experiments.planned_noise:present_noise",
+        "rates": "gdpfed.extras.experiments.planned_rates:present_rates",
+        "steps": "gdpfed.extras.experiments.planned_steps:present_steps",
+        "mean_field": "gdpfed.extras.fedpcs.game_experiments:present_games",
+        "welfare": "gdpfed.extras.fedpcs.game_experiments:present_games",
+        "server_cost": "gdpfed.extras.fedpcs.game_experiments:present_games",
+        "caps": "gdpfed.extras.fedpcs.game_experiments:present_games",
+        "control": "gdpfed.extras.h2fdp.control_experiment:present_control",
+    },
+    "gdpfed.commands": {"reproduce": "gdpfed.extras.experiments.reproduce_command:COMMAND"},
+    "gdpfed.command_modes": {
+        "audit --attack": "gdpfed.extras.canaries.audit_measured:attack_model",
+        "audit --canaries": "gdpfed.extras.canaries.audit_measured:measure_canaries",
+        "simulate --multirun": "gdpfed.extras.experiments.sweep:sweep",
+    },
+    "gdpfed.machines": {"ray": "gdpfed.extras.ray_machines:RayMachines"},
+}
+"""Entry points by group: what each is called, and where it is imported from when it is asked for."""

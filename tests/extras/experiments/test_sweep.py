@@ -1,0 +1,174 @@
+"""``gdpfed simulate --multirun``: each combination of values is a run, by own processes or a launcher."""
+
+import io
+from pathlib import Path
+
+import pytest
+from joblib.externals.loky import get_reusable_executor
+from rich.console import Console
+
+from conf.schema import Config
+from conf.sweeps import jobs_of
+from gdpfed.cli import main
+from gdpfed.errors import RunError
+from gdpfed.extras.experiments.run_training import Trainer
+from gdpfed.extras.experiments.sweep import sweep
+from gdpfed.report.finished_run import read_run
+from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
+from testing.small_runs import SMALL, nothing_drawn
+from tests.extras.experiments.small_experiment import Observe, StubTrainer
+
+PAIR = ("method=dp_fedavg,fedavg", "run.seed=0,1")
+
+
+def sweep_it(output: Path, *overrides: str, train=None, jobs: int | None = 1) -> tuple[bool, str]:
+    """Sweep with a stub; returns whether all is there, and what was printed."""
+    shown = io.StringIO()
+    trainer = Trainer(lambda config: None, train or StubTrainer().train)
+    console = Console(file=shown, width=200)
+    complete = sweep([*SMALL, *overrides], output, console, "the command", num_jobs=jobs, trainer=trainer)
+    return complete, shown.getvalue()
+
+
+def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_path, capfd):
+    words = ["simulate", "-m", *SMALL, *PAIR, "secagg=off", "--jobs=2", f"--output={tmp_path}"]
+    with nothing_drawn():
+        assert main(words) == 0
+    first, said = capfd.readouterr()
+    assert said == ""
+    assert first.count(", took ") == 4
+    assert "method=fedavg run.seed=1, accuracy" in first
+    runs = [read_run(path) for path in sorted(tmp_path.glob("digits-*"))]
+    assert [(run.settings["method"]["name"], run.seed) for run in runs] == [
+        *(("dp_fedavg", 0), ("dp_fedavg", 1), ("fedavg", 0), ("fedavg", 1))
+    ]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
+    assert main(words) == 0
+    again = capfd.readouterr().out
+    assert main(["report", str(tmp_path)]) == 0
+    assert again == f"{capfd.readouterr().out}{first.splitlines()[-1]}\n"
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
+
+
+def stop_after_a_round(config: Config, *, observe: Observe = None) -> None:
+    try:
+        StubTrainer(interrupt_after=1).train(config, observe=observe)
+    except KeyboardInterrupt:
+        raise RunError("the disk is full") from None
+
+
+def fail_after_a_round(config: Config, *, observe: Observe = None) -> None:
+    train = stop_after_a_round if config.method.name == "fedavg" else StubTrainer().train
+    train(config, observe=observe)
+
+
+@pytest.fixture
+def no_worker_left():
+    """Joblib keeps its processes for the next call."""
+    yield
+    get_reusable_executor().shutdown(kill_workers=True)
+
+
+@pytest.mark.usefixtures("no_worker_left")
+@pytest.mark.parametrize(
+    "launcher", [(), ("hydra/launcher=basic",), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")]
+)
+def test_a_run_that_fails_costs_a_line_and_goes_on_the_next_time(tmp_path, launcher):
+    jobs = None if launcher else 2
+    complete, shown = sweep_it(tmp_path, *PAIR, *launcher, train=fail_after_a_round, jobs=jobs)
+    assert not complete
+    missing = [line for line in shown.splitlines() if line.startswith("missing: ")]
+    assert [line.partition(": the")[0] for line in missing] == [
+        "missing: method=fedavg run.seed=0",
+        "missing: method=fedavg run.seed=1",
+    ]
+    assert all(line.endswith(" failed: the disk is full") for line in missing)
+    complete, shown = sweep_it(tmp_path, *PAIR, train=(again := StubTrainer()).train)
+    assert complete
+    resumed = [Path(config.run.resume or "").name for config in again.trained]
+    assert resumed == sorted(path.name for path in tmp_path.glob("digits-fedavg-*"))
+
+
+def test_nothing_but_failures_is_one_line(tmp_path):
+    with pytest.raises(RunError, match="the training of .* failed: the disk is full"):
+        sweep_it(tmp_path, "method=fedavg", train=fail_after_a_round)
+
+
+def test_a_launcher_that_ends_early_costs_a_line_a_run(tmp_path, monkeypatch):
+    def ended(*arguments):
+        raise OSError("sbatch: no\nqueue")
+
+    monkeypatch.setattr("gdpfed.extras.experiments.run_training.launch", ended)
+    with pytest.raises(RunError, match="failed: hydra/launcher=joblib: OSError: sbatch: no queue"):
+        sweep_it(tmp_path, "method=fedavg", "hydra/launcher=joblib", jobs=None)
+
+
+def test_a_run_that_another_process_begins_is_left_to_it(tmp_path):
+    sweep_it(tmp_path, "method=fedavg")
+    (path,) = tmp_path.glob("digits-*")
+    (path / MODEL_FILE).unlink()
+    (path / CHECKPOINT_FILE).unlink()
+    with RunDirectory(path).held(), pytest.raises(RunError, match="another process is at this run: wait"):
+        sweep_it(tmp_path, "method=fedavg")
+    assert path.exists()
+    assert sweep_it(tmp_path, "method=fedavg")[0]
+
+
+def test_a_name_tells_what_differs_and_equal_runs_are_one(tmp_path):
+    _, shown = sweep_it(tmp_path, "privacy.budgets=[1,3,6],[2,6,12]", "simulation.workers=1,2")
+    assert shown.count(", took ") == 2
+    names = sorted(path.name.partition("-simulation")[0] for path in tmp_path.glob("digits-*"))
+    assert names == [f"digits-gdpfed_plus-privacy.budgets=_{each}_" for each in ("1,3,6", "2,6,12")]
+
+
+def test_ranges_globs_and_quoted_paths_have_values():
+    assert [job.differing for job in jobs_of(["run.seed=range(1,3)"])] == [("run.seed=1",), ("run.seed=2",)]
+    chosen = [job.overrides[0] for job in jobs_of(["method=glob([*fedavg],exclude=hier*)"])]
+    assert chosen == ["method=dp_fedavg", "method=fedavg", "method=sampled_fedavg"]
+    assert len(jobs_of(["dataset.path='/a','/b'"])) == 2
+    alone = ["dataset.path=/a,b", "privacy.client_budgets=uniform(1,2)"]
+    assert [job.overrides for job in jobs_of(alone)] == [tuple(alone)]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["run.seed=interval(0,1)"], "'run.seed=interval(0,1)' has no values to count: list them, as in"),
+        (["run.seed=0,x"], "run.seed=x is no whole number"),
+        (
+            ["run.seed=0,1", "run.seed=2"],
+            "run.seed is given twice, with several values: leave one of them out",
+        ),
+        (["method=glob(x*)"], "'method=glob(x*)' stands for no value: the options are ali_dpfl, "),
+        (["run.resume=x"], "'run.resume=x' is of one run, and a sweep has several: leave it out"),
+        (["simulation.backend=ray"], "'simulation.backend=ray' is of one run, and a sweep has several"),
+        (
+            ["hydra/launcher=ray"],
+            "hydra/launcher=ray is not one of basic, joblib: pip install hydra-ray-launcher",
+        ),
+        (["hydra/launcher=x"], "hydra/launcher=x is not one of basic, joblib [config]"),
+        (
+            ["hydra/launcher=basic", "hydra.launcher.n=1"],
+            "hydra/launcher=basic hydra.launcher.n=1: Could not over",
+        ),
+        (
+            ["hydra/launcher=joblib", "+hydra.launcher.n_jobs=1"],
+            "hydra/launcher=joblib +hydra.launcher.n_jobs=1: Could not append",
+        ),
+        (["hydra.sweep.dir=x"], "'hydra.sweep.dir=x': of Hydra's own settings only the launcher is used"),
+        (["hydra/launcher=joblib", "--jobs=2"], "--jobs 2 and hydra/launcher=joblib: leave one of them out"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_line_and_leaves_nothing(tmp_path, capsys, words, line):
+    assert main(["simulate", "-m", f"--output={tmp_path}/out", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"gdpfed: {line}")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [["method=fedavg,pfa"], ["run.seed=1,2"], ["--jobs=2"]])
+def test_several_runs_need_multirun(capsys, words):
+    assert main(["simulate", *words]) == 2
+    assert "--multirun" in capsys.readouterr().err

@@ -1,0 +1,304 @@
+"""Subnets: who is in which, who is trusted, what a round asks and makes of it, and what is refused."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.extras.h2fdp.subnet_tables import observers
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import choose_device
+from gdpfed.methods import make_method
+from gdpfed.methods.base import ClientSum
+from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.release import NoiseAt
+from gdpfed.record_steps import record_move
+from gdpfed.rounds.state import new_ledger
+from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.in_process_fleet import InProcessFleet
+from secagg import keystream
+
+RECORDS = (
+    "dataset=digits",
+    "dataset.num_clients=12",
+    "dataset.model=softmax",
+    "privacy=record_level",
+    "privacy.budgets=[4]",
+    "privacy.batch_rate=0.2",
+    "training.local_steps=4",
+    "method.num_subnets=3",
+    "run.num_rounds=2",
+    "secagg=off",
+)
+CONVEX = ("method=h2fdp", "method.mechanism=convex", "method.local_aggregations=2")
+
+
+@cache
+def configured(*overrides):
+    return load([*RECORDS, *overrides])
+
+
+def made(*overrides):
+    return make_method(configured(*overrides))
+
+
+def test_clients_are_cut_into_subnets_of_one_budget():
+    plan = made("method=h2fdp", "dataset.num_clients=13", "method.num_subnets=3").plan
+    assert [group.clients for group in plan.groups] == [range(5), range(5, 9), range(9, 13)]
+    assert {group.epsilon for group in plan.groups} == {4.0}
+    assert set(plan.mechanism.trusts) == {"secagg"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "trust"),
+    [
+        ((), ["secagg"] * 3),
+        (("method.trusted_share=0.34",), ["trusted", "secagg", "secagg"]),
+        (("method.trusted_share=0.34", "method.trust=untrusted"), ["trusted", "untrusted", "untrusted"]),
+        (("method.trust=[untrusted,trusted,secagg]",), ["untrusted", "trusted", "secagg"]),
+    ],
+)
+def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
+    assert [*made(*CONVEX, *overrides).plan.mechanism.trusts] == trust
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "windows", "steps", "work"),
+    [
+        ("convex", 2, 2, "convex_steps"),
+        ("window", 2, 2, "window_steps"),
+        ("step_sum", 4, 1, "gradient_sum"),
+        ("step_local", 2, 2, "dp_sgd"),
+    ],
+)
+def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
+    """J windows of m steps: T tau steps of DP-SGD, or T J ends of windows."""
+    aggregations = 4 if mechanism == "step_sum" else 2
+    method = made(
+        "method=h2fdp", f"method.mechanism={mechanism}", f"method.local_aggregations={aggregations}"
+    )
+    plan = method.plan
+    assert (plan.works, plan.sums_per_round, method.window_steps) == ((work,), windows, steps)
+    (charge,) = plan.charges(0)
+    assert (charge.count, charge.event.num_steps, charge.unit) == (2, 4, "record")
+    assert plan.groups[0].epsilon_accounted <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (("method.num_subnets=5",), "method.num_subnets=5 of dataset.num_clients=12 leaves subnets of 2"),
+        (("dataset.model=linear",), "dataset.model=linear has none: use dataset.model=softmax"),
+        (("training.momentum=0.9",), "training.momentum=0.9 does not go with method.mechanism=convex"),
+        (
+            ("method.mechanism=window", "training.momentum=0.9"),
+            "training.momentum=0.9 does not go with method.mechanism=window",
+        ),
+        (
+            ("method.local_aggregations=3",),
+            "training.local_steps=4 are not method.local_aggregations=3 windows",
+        ),
+        (("method.participants=0",), "method.participants=0 must be at least 1"),
+        (("method.participants=5",), "method.participants=5 of subnets with 4 devices"),
+        (("method.participants=2",), "subnets of 2 devices a sum, below secagg.minimum_cohort=3"),
+        (("method.trust=often",), "method.trust=often must be one of trusted, secagg, untrusted"),
+        (("method.trust=[secagg]",), "must be one word, or one for each"),
+        (("method.trusted_share=1.5",), "method.trusted_share=1.5 must be from 0 to 1"),
+        (("method.mechanism=update",), "method.mechanism=update protects a client, not privacy.unit=record"),
+        (("method.mechanism=fast",), "method.mechanism=fast is none of auto, update"),
+        (("dataset.class_weights=[1,1,1,1,1,1,1,1,1,2]",), "without weights"),
+        (
+            ("method.mechanism=step_local", "method.trusted_share=1"),
+            "step_local adds noise on every device, whoever is trusted",
+        ),
+        (("method.mechanism=step_sum",), "sums after every step: method.local_aggregations=2"),
+    ],
+)
+def test_bad_input_is_one_line(overrides, line):
+    with pytest.raises(ConfigError) as refused:
+        make_method(load([*RECORDS, *CONVEX, *overrides]))
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_step_that_could_expand_distances_is_refused_with_one_that_cannot():
+    with pytest.raises(PrivacyError, match=r"training.learning_rate=3 is too long .* Any up to 0.792"):
+        made(*CONVEX, "training.learning_rate=3")
+
+
+def test_clients_are_protected_by_sums_of_updates():
+    """mechanism=auto of clients: L = T J Gaussian releases, as many sums a round as windows."""
+    method = made("method=h2fdp", "privacy=client_level", "method.local_aggregations=2", "privacy.delta=1e-5")
+    plan = method.plan
+    assert (plan.works, plan.unit, plan.sums_per_round) == (("update",), "client", 2)
+    assert plan.groups[0].sampling_rate == 1.0
+    # Four releases: sigma of one, times two.
+    from dp_accounting import get_sigma_gaussian
+
+    assert plan.groups[0].noise_multiplier == pytest.approx(2 * get_sigma_gaussian(4.0, 1e-5), rel=2e-3)
+
+
+def test_observers_of_a_trusted_edge_and_of_others():
+    method = made(*CONVEX, "method.trust=[trusted,secagg,untrusted]", "secagg=pairwise")
+    seen = [observers(method, index) for index in range(3)]
+    assert [np.isinf(each.edge) for each in seen] == [True, False, False]
+    for each in seen:
+        assert each.members == each.cloud == method.plan.groups[0].epsilon_accounted
+    noise = [method.mean_noise(index) for index in range(3)]
+    # Of four devices that share the noise, one knows its own share.
+    assert noise[1] == pytest.approx(np.sqrt(4 / 3) * noise[0], rel=0.02)
+    assert noise[2] == pytest.approx(2 * noise[1], rel=0.02)
+
+
+class Answers:
+    """Answers sums with what a test says, and keeps what was asked."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def __call__(self, requests):
+        self.asked.append(list(requests))
+        return [self.answer(request) for request in requests]
+
+
+def cohorts_of(plan):
+    return tuple(np.asarray(group.clients, dtype=np.int64) for group in plan.groups)
+
+
+def test_windows_go_on_from_the_subnets_own_models_and_the_round_averages_them():
+    """hier_fedavg: subnet c moves by c + 1 in each of two windows; the mean of 2, 4 and 6 is 4."""
+    method = made("method=hier_fedavg", "method.local_aggregations=2")
+
+    def answer(request):
+        subnet = int(request.clients[0]) // 4
+        return ClientSum(request.name, np.full(5, 4.0 * (subnet + 1)), 4, members=tuple(request.clients))
+
+    fleet = Answers(answer)
+    theta, sums = method.round(np.zeros(5, np.float32), 0, cohorts_of(method.plan), fleet)
+    assert theta.tolist() == [4.0] * 5
+    first, second = fleet.asked
+    assert [request.start[0] for request in first] == [0.0] * 3
+    assert [request.start[0] for request in second] == [1.0, 2.0, 3.0]
+    assert [request.window for request in second] == [1] * 3
+    assert [each.name for each in sums][::3] == ["subnet 0, window 1", "subnet 0, window 2"]
+    assert {request.training.local_steps for request in first} == {2}
+
+
+def test_a_subnet_without_a_sum_leaves_the_mean_to_the_others():
+    method = made("method=hier_fedavg", "method.local_aggregations=2")
+
+    def answer(request):
+        subnet = int(request.clients[0]) // 4
+        lost = subnet == 0 or (subnet == 1 and request.window == 0)
+        total = None if lost else np.full(5, 4.0)
+        return ClientSum(request.name, total, 4 * (not lost), members=tuple(request.clients))
+
+    theta, _ = method.round(np.zeros(5, np.float32), 0, cohorts_of(method.plan), Answers(answer))
+    # Subnet 1 has one window, subnet 2 both.
+    assert theta.tolist() == [1.5] * 5
+    nothing = Answers(lambda request: ClientSum(request.name, None, 0))
+    unmoved, _ = method.round(theta, 1, cohorts_of(method.plan), nothing)
+    assert unmoved.tolist() == theta.tolist()
+
+
+def seeded_bits(client_id):
+    return keystream(bytes([client_id]) * 32)
+
+
+def one_wave(method, config, requests, secagg):
+    """The sums of requests, of devices whose batches are always the same."""
+    task = task_of(config)
+    engine = BatchedEngine(task, choose_device("cpu"), bits=seeded_bits)
+    ledger = new_ledger(method)
+    ledger.open_round(0, cohorts_of(method.plan))
+    charged = ledger.charge(0, requests)
+    return InProcessFleet(secagg, "test", engine).sum_updates(order_of(config, task), charged)
+
+
+def test_a_sum_under_secure_aggregation_is_that_of_a_trusted_edge_up_to_noise():
+    config = configured(*CONVEX, "method.trust=[trusted,secagg,secagg]", "secagg=pairwise")
+    method = make_method(config)
+    theta = flatten(task_of(config).build_model())
+    trusted, masked, _ = method.requests(theta, 0, cohorts_of(method.plan))
+    assert (trusted.noise_at, masked.noise_at) == (NoiseAt.EDGE, NoiseAt.CLIENT)
+    here = one_wave(method, config, [trusted], config.secagg)[0]
+    # The same subnet under secure aggregation: more than is planned for it, so the ledger lets it pass.
+    there = one_wave(method, config, [replace(trusted, noise_at=NoiseAt.CLIENT)], config.secagg)[0]
+    stddev = method.plan.groups[0].noise_stddev
+    apart = (here.total - there.total) / (stddev * 2**0.5)
+    assert here.members == there.members == (0, 1, 2, 3)
+    assert abs(apart.std() - 1) < 0.15
+    assert abs(apart.mean()) < 5 / len(apart) ** 0.5
+    # Of signal and noise together much is the same: the sums are of the same gradients.
+    assert np.linalg.norm(here.total) < 20 * stddev * len(apart) ** 0.5
+
+
+@pytest.mark.parametrize("word", ["secagg", "untrusted"])
+def test_no_edge_adds_the_noise_where_none_is_trusted(word):
+    method = made(*CONVEX, f"method.trust={word}")
+    ledger = new_ledger(method)
+    ledger.open_round(0, cohorts_of(method.plan))
+    first = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0]
+    with pytest.raises(PrivacyError, match="noise is added edge, and the plan's is added by every client"):
+        ledger.charge(0, [replace(first, noise_at=NoiseAt.EDGE)])
+
+
+def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
+    method = made(*CONVEX, "method.trust=untrusted")
+    ledger = new_ledger(method)
+    ledger.open_round(0, cohorts_of(method.plan))
+    first = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0]
+    shared = replace(first, noise_multiplier=first.noise_multiplier / 2**0.5)
+    with pytest.raises(PrivacyError, match="noise multiplier .* is below the plan's"):
+        ledger.charge(0, [shared])
+    shorter = [replace(each, num_steps=1) for each in first.records]
+    with pytest.raises(PrivacyError, match="asked for a window of 1 steps, and the plan charges those of 2"):
+        ledger.charge(0, [replace(first, records=shorter)])
+    again = [replace(first, name=f"window {number}") for number in range(3)]
+    ledger.charge(0, again[:2])
+    with pytest.raises(PrivacyError, match="in 2 sums of this round already"):
+        ledger.charge(0, again[2:])
+
+
+def test_a_fleet_without_edges_says_so_before_anything_is_charged():
+    config = configured(*CONVEX, "method.trusted_share=1")
+    method, task = make_method(config), task_of(config)
+    requests = method.requests(flatten(task.build_model()), 0, cohorts_of(method.plan))
+
+    class Flat(InProcessFleet):
+        has_edges = False
+
+    with pytest.raises(RunError, match="a flat federation has no edge to trust: use method.trust=secagg"):
+        Flat(config.secagg, "test", cast("Any", None)).check(order_of(config, task), requests)
+
+
+def test_the_unit_of_noise_is_what_a_record_moves():
+    plan = made("method=h2fdp", "method.mechanism=window", "method.local_aggregations=2").plan
+    records = records_of(plan)[0]
+    assert records.clipping_norm == 2 * 2 * 1.0
+    assert plan.groups[0].noise_stddev == pytest.approx(records.noise_multiplier * 4.0)
+    method = made(*CONVEX)
+    request = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0]
+    assert record_move("convex_steps", request.records[0]) == pytest.approx((2 * 1.01) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "subnets", "windows"), [("hier_fedavg", 3, 1), ("hfl_dp", 3, 1), ("pedpfl", 1, 1)]
+)
+def test_baselines(name, subnets, windows):
+    own = [each for each in RECORDS if name != "pedpfl" or "num_subnets" not in each]
+    plan = make_method(load([*own, f"method={name}"])).plan
+    assert (len(plan.groups), plan.sums_per_round) == (subnets, windows)
+    trusts = {getattr(plan.mechanism, "trusts", None)}
+    assert trusts == ({None} if name == "hier_fedavg" else {("untrusted",) * subnets})
+    assert plan.private == (name != "hier_fedavg")
+
+
+def test_baselines_that_trust_nobody_refuse_trust():
+    with pytest.raises(ConfigError, match="trusts nobody; use method=h2fdp"):
+        make_method(load([*RECORDS, "method=hfl_dp", "method.trusted_share=0.5"]))
