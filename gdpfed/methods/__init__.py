@@ -26,7 +26,6 @@ METHODS: Registry[type[Method]] = Registry(
         "gdpfed_op": "gdpfed.methods.gdpfed:GDPFedOp",
         "gdpfed_plus": "gdpfed.methods.gdpfed:GDPFedPlus",
         "gdpfed_star": "gdpfed.methods.shared_noise:GDPFedStar",
-        "h2fdp": "gdpfed.extras.h2fdp.h2fdp:H2FDP",
         "idp_fedavg_sample": "gdpfed.methods.shared_noise:IDPFedAvgSample",
         "idp_fedavg_scale": "gdpfed.methods.shared_noise:IDPFedAvgScale",
         "pfa": "gdpfed.methods.pfa:PFA",
