@@ -29,7 +29,7 @@ def poisoned_steps(order, theta, encoding, client_id, *own_data, **bits):
 def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, monkeypatch):
     for module in ("gdpfed.clients.update", "gdpfed.simulation.engine"):
         monkeypatch.setattr(f"{module}.update_steps", poisoned_steps)
-    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     config = load(
         [
             *SMALL,
@@ -61,7 +61,7 @@ def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, 
 def test_in_clear_only_the_poisoner_is_left_out(tmp_path, monkeypatch):
     """The server sees single updates there, and so whose is none within its bound."""
     monkeypatch.setattr("gdpfed.clients.update.update_steps", poisoned_steps)
-    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     overrides = [f"dataset.num_clients={NUM_CLIENTS}", "privacy.sampling_rate=1", "method=dp_fedavg"]
     directory = f"run.directory={tmp_path / 'run'}"
     config = load([*SMALL, *overrides, "secagg=off", "secagg.dropout_tolerance=0.2", directory])

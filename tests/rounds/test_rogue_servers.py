@@ -28,7 +28,7 @@ SMALLER = [
 
 @pytest.fixture
 def owners(tmp_path, monkeypatch):
-    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     return grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS)
 
 

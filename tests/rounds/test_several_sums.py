@@ -48,7 +48,7 @@ def compared_to_the_last_bit(monkeypatch):
 def trained(request, tmp_path, monkeypatch):
     """Run a method on one of the fleets: the records of its rounds."""
     kind, _, secagg = request.param.partition(", ")
-    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
 
     def run(method, *overrides, grid=None):
         monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)

@@ -25,7 +25,7 @@ OWNERS = [2.0] * NUM_CLIENTS
 @pytest.fixture(autouse=True)
 def unobserved(monkeypatch):
     """Nothing is shown or drawn of these runs."""
-    monkeypatch.setattr("server_app.train.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
 
 
 def ledger_of(folder, client):
