@@ -14,7 +14,7 @@ from gdpfed.learning.labels.intervals import area_interval, share_interval
 from gdpfed.report.chance import AtChance
 from gdpfed.report.model_card import base_rate
 from gdpfed.report.plan_lines import unspent
-from gdpfed.rounds.held_out import HeldOutResult
+from gdpfed.rounds.extensions.held_out import HeldOutResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun

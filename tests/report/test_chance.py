@@ -20,7 +20,7 @@ from gdpfed.methods import make_method
 from gdpfed.report.chance import UNKNOWN, AtChance
 from gdpfed.report.chance_causes import ChanceFile, at_chance
 from gdpfed.report.plan_lines import plan_warnings, unspent
-from gdpfed.rounds.held_out import HeldOutResult
+from gdpfed.rounds.extensions.held_out import HeldOutResult
 from gdpfed.runs.file_formats import AT_CHANCE_FILE
 from gdpfed.runs.round_log import RoundLogEntry
 from testing.small_runs import nothing_drawn

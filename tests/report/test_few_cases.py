@@ -12,7 +12,7 @@ from gdpfed.report.class_figures import figures_of
 from gdpfed.report.model_card import held_out_by_client
 from gdpfed.report.parts import Part, Parts, parts_table
 from gdpfed.report.rivals import EVERYWHERE, Worth
-from gdpfed.rounds.held_out import HeldOutResult, PartyCounts
+from gdpfed.rounds.extensions.held_out import HeldOutResult, PartyCounts
 
 
 def part(name, examples, value, ends):

@@ -98,7 +98,9 @@ class Workplace:
         monkeypatch.setattr(client_update, "local_update", standing_still)
         monkeypatch.setattr(DPFedAvg, "make_plan", cached_plan)
         monkeypatch.setattr("gdpfed.audit.mechanisms.charged_groups.epsilon_after", cached_figure)
-        monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda run, announce: [ModelCard(run)])
+        monkeypatch.setattr(
+            "gdpfed.report.run_observers.default_observers", lambda run, announce: [ModelCard(run)]
+        )
         # Of ten clients six are drawn in the first two rounds, others in the second than in the first.
         monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes([KEY]) * 32)
 
