@@ -63,7 +63,12 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
             scales.append(max(figure.scale for figure in measurement(settings, 3, FAULT_RUNS).final))
     mean, spread = statistics.fmean(scales), statistics.stdev(scales)
     found = sum(scale > 1 for scale in scales)
-    return name, f"{mean:.2f} ± {spread:.2f}", f"{found} of {repeats}", f"{abs(mean - 1) / spread:.0f}"
+    return (
+        name,
+        f"{mean:.2f} ± {spread:.2f}",
+        f"{found} of {repeats}",
+        f"{abs(mean - 1) / spread:.0f}" if spread else "-",
+    )
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ PLANTED_FAULTS = (
         [("gdpfed.simulation.engine.Cohort.encodings", _norm_of_the_sum)],
     ),
     PlantedFault(
-        "taps x 1.25", (CORRELATION, KEYS), [("gdpfed.rounds.fleet.NoiseStreams.draw", _steeper_taps)]
+        "taps x 1.25", (CORRELATION, KEYS), [("gdpfed.rounds.noise_streams.NoiseStreams.draw", _steeper_taps)]
     ),
     PlantedFault("taken back twice", (CORRELATION, KEYS), [STREAM_FAULTS["stream, taken back twice"]]),
     PlantedFault(

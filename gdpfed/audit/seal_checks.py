@@ -43,7 +43,9 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
-    ended = len(files.rounds) >= files.plan["num_rounds"]
+    # A run may end before the last round of its plan; what it released says that it has ended.
+    released = (directory / MODEL_FILE).exists() or MODEL_FILE in (files.seal or ())
+    ended = released or len(files.rounds) >= files.plan["num_rounds"]
     if files.seal is None:
         if (directory / MODEL_FILE).exists() or not _goes_on(directory, files):
             yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"

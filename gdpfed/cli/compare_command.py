@@ -10,7 +10,7 @@ DEFAULT_PULL = 3.0
 EXAMPLES = """\
 gdpfed compare runs/mine                        beside each party alone
 gdpfed compare runs/seed* --output worth        mean of several seeds
-gdpfed compare runs/sweep                       a row for every setting, the mean of its seeds
+gdpfed compare runs/sweep                       a row for each setting
 gdpfed compare runs/mine --path /data/tables    where the data are now"""
 
 

@@ -85,7 +85,7 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
     area = found.metrics.get("AUC")
     if area is not None and (area.low or 0.0) > 0.5:
         return None
-    classes = run.task.classes_counted
+    classes = run.order.task.classes_counted
     held = np.reshape(found.counts[: classes**2], (classes, classes)).sum(axis=1)
     names, largest = run.task.load().named_classes, int(held.argmax())
     return AtChance(

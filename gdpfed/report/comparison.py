@@ -27,6 +27,7 @@ CHANGE_NOTHING: Sequence[tuple[str, object]] = (
     ),
     ("dataset.client_state", None),
     ("privacy.delta_floor", 1e-8),
+    ("run.extensions", None),
 )
 """Settings that came later, with which a run is what it was without: it keeps its directory."""
 

@@ -41,13 +41,13 @@ CLIENT_STATES_FOLDER = "client_states"
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
 EVENTS_FOLDER = "tensorboard"
-SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE, MODEL_CARD_FILE)
+SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE)
 """What every run that has ended or pauses has, each with its hash in its seal."""
 SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
 """What it has besides when it has ended; a run that pauses has a checkpoint instead."""
 SEALED_IF_THERE = (
     *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
-    *(AT_CHANCE_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
+    *(MODEL_CARD_FILE, AT_CHANCE_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
 )
 """What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""
 WEAK_DATA = "weak data: {}"

@@ -41,7 +41,7 @@ TOLD = {
     rogue.OtherNoise: "discrete_gaussian noise was ordered where the terms say gaussian",
     rogue.LargerNorm: "clipping norm 4 is above the 2 of the terms",
     rogue.HeavyWeightsInALargerSum: "clipping norm 4 is above the 2 of the terms",
-    rogue.GradientSum: "gradient_sum was ordered, which the terms do not charge",
+    rogue.GradientSum: "work is gradient_sum and it does not say which steps on records",
 }
 TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 

@@ -169,7 +169,7 @@ def test_counts_under_less_noise_than_the_terms_are_refused_and_not_asked_again(
         request = record_request(*asked)
         return replace(request, noise_multiplier=request.noise_multiplier / 2)
 
-    monkeypatch.setattr("gdpfed.rounds.run.record_request", quieter)
+    monkeypatch.setattr("gdpfed.rounds.extensions.held_out.record_request", quieter)
     monkeypatch.setattr(SumOnce, "broken_by", lambda *asked: "")
     run(folder / "run", settings(folder), grid=grid)
     assert not (folder / "run" / "held_out.json").exists()

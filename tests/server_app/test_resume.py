@@ -190,7 +190,7 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
         run(directory, resume=True)
 
 
-def scripted_sums(fleet, order, charged, *, upcoming, noise, memory):
+def scripted_sums(fleet, order, charged, *, upcoming, noise, memory, **more):
     """Sums that depend on the round, the model and the group only, in place of noised ones."""
     del fleet, upcoming, noise, memory
     rng = np.random.default_rng(order.round_index)

@@ -151,7 +151,7 @@ def test_a_node_refuses_a_vote_under_less_noise_and_the_run_goes_on_without(hosp
         request = vote_request(*asked)
         return replace(request, noise_multiplier=request.noise_multiplier / 2)
 
-    monkeypatch.setattr("gdpfed.rounds.run.vote_request", quieter)
+    monkeypatch.setattr("gdpfed.rounds.extensions.vote.vote_request", quieter)
     monkeypatch.setattr(SumOnce, "broken_by", lambda *asked: "")
     run(folder / "run", SETTINGS, grid=grid)
     assert not (folder / "run" / "vote.json").exists()

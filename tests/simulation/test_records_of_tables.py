@@ -82,7 +82,7 @@ def test_budgets_by_a_column_and_weights_by_class(tmp_path, cells, method, steps
     assert right / examples == pytest.approx(last.metrics["accuracy"])
     assert set(strict.metrics) == {"accuracy", "auc"}
     card = (directory / "model_card.md").read_text()
-    assert f"| {loose.name} | {loose.examples} | {100 * loose.metrics['accuracy']:.1f} % |" in card
+    assert f"| {loose.name} | {loose.examples} | {100 * loose.metrics['accuracy']:.1f} % (" in card
     audit = audit_run(directory)
     assert audit.passed
     assert [group.budget for group in audit.groups] == [1, 8]
