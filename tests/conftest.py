@@ -5,7 +5,6 @@ import gc
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -45,13 +44,8 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest files come first; make test keeps each file in one process. Known failures are marked."""
+    """The longest files come first; make test keeps each file in one process."""
     items.sort(key=_place)
-    listed = Path(__file__).with_name("known_failures.txt").read_text(encoding="utf-8").splitlines()
-    known = {line for line in listed if not line.startswith("#")}
-    for item in items:
-        if item.nodeid in known:
-            item.add_marker(pytest.mark.xfail(reason="tests/known_failures.txt", strict=False))
 
 
 def pytest_collection_finish():

@@ -18,7 +18,9 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
-        if not survivors or not owed:
+        groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
+        # An edge that is trusted adds all of the noise, of which no member knows a share.
+        if not survivors or not owed or all(group.get("trust") == "trusted" for group in groups):
             continue
         known = max(1, math.ceil(tolerated * members))
         yield number, share * math.sqrt(max(0, survivors - known)), owed

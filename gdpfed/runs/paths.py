@@ -34,12 +34,16 @@ def run_path(chosen: str | None, dataset: str, method: str) -> Path:
 def reserved(path: Path) -> Path:
     """Make a directory that nobody has named, for a run of this process alone: NAME, or NAME-2, NAME-3, ...
 
-    Runs that begin in one second have each its own. One that stays empty is removed when the process ends.
+    Runs that begin in one second have each its own. One that stays empty is removed when the process ends,
+    and so is the folder around it, if it was made for it.
 
     Raises RunError: it cannot be made.
     """
+    parent = path.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not parent.exists():
+            parent.mkdir(parents=True, exist_ok=True)
+            atexit.register(_remove_if_empty, parent)
         made = next(free for free in _numbered(path) if _is_made(free))
     except OSError as error:
         raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None

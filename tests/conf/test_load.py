@@ -151,7 +151,7 @@ def test_yaml_says_everything_and_reads_back():
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
         ("foo.bar=1", "there is no setting 'foo.bar'; 'gdpfed settings' lists what there is"),
         ("clippingnorm=1", "'clippingnorm'; did you mean 'privacy.clipping_norm'? 'gdpfed settings' lists"),
-        ("run.epsilons=1", "there is no setting 'run.epsilons'; 'gdpfed settings run' lists what there is"),
+        ("run.quux=1", "there is no setting 'run.quux'; 'gdpfed settings run' lists what there is"),
         ("privacy.delta=x", "privacy.delta=x is no number"),
         ("dataset.num_clients=1.5", "dataset.num_clients=1.5 is no whole number"),
         ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),

@@ -95,7 +95,7 @@ def test_every_option_file_and_nothing_but_the_app_is_in_the_wheel(wheel):
         str(path.relative_to(PROJECT))
         for package in PACKAGES
         for path in (PROJECT / package).rglob("*")
-        if path.suffix in (".py", ".yaml", ".typed", ".html", ".css")
+        if path.suffix in (".py", ".yaml", ".typed", ".html", ".css", ".txt", ".md")
     }
     assert names == expected
     assert {f"{package}/py.typed" for package in PACKAGES} <= names

@@ -70,8 +70,10 @@ def noise_samples(overrides, make_fleet=grid_fleet, method="gdpfed"):
 def test_variance_is_the_plans_in_every_group(secagg, noise, make_fleet):
     overrides = [f"secagg={secagg}", "secagg.dropout_tolerance=0", f"privacy.noise={noise}"]
     plan, sums = noise_samples(overrides, make_fleet)
+    # A member of a masked sum of 12 knows its own share: the other 11 shares are the plan's noise.
+    excess = 12 / 11 if secagg == "pairwise" else 1
     for group, samples in zip(plan.groups, sums, strict=True):
-        stated = (plan.clipping_norm * group.noise_multiplier) ** 2
+        stated = excess * (plan.clipping_norm * group.noise_multiplier) ** 2
         assert samples.size == REPEATS * DIMENSION
         assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))
         assert abs(samples.mean()) < SIGMAS * np.sqrt(stated / samples.size)
@@ -80,17 +82,17 @@ def test_variance_is_the_plans_in_every_group(secagg, noise, make_fleet):
 
 
 @pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])
-@pytest.mark.parametrize(("secagg", "excess"), [("pairwise", 12 / 9), ("off", 1)])
+@pytest.mark.parametrize(("secagg", "excess"), [("pairwise", 12 / 8), ("off", 1)])
 def test_with_a_tolerance_masked_sums_have_noise_for_what_may_be_lost(secagg, excess, make_fleet):
     """Whoever sums in clear adds the noise itself, so that none can be lost."""
     plan, sums = noise_samples([f"secagg={secagg}", "secagg.dropout_tolerance=0.25"], make_fleet)
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
-        # 12 clients a group, 3 of whom may vanish.
+        # 12 clients a group, 3 of whom may vanish, and one of whom knows its own share.
         assert samples.var() / stated == pytest.approx(excess, rel=SIGMAS * np.sqrt(2 / samples.size))
 
 
-def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
+def test_at_the_tolerated_dropouts_all_shares_but_one_are_exactly_the_plans():
     lost = {0, 1, 2, 12, 13, 14, 24, 25, 26}
     plan, sums = noise_samples(
         ["secagg.dropout_tolerance=0.25"],
@@ -98,7 +100,8 @@ def test_at_the_tolerated_dropouts_the_variance_is_exactly_the_plans():
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
-        assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
+        # 9 of 12 are left, and 8 shares of theirs are the plan's noise.
+        assert samples.var() / stated == pytest.approx(9 / 8, rel=SIGMAS * np.sqrt(2 / samples.size))
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])
@@ -114,8 +117,10 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
     )
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
-        # Three levels for at most three dropouts: each count has a level of its own, so nothing is in excess.
-        assert samples.var() / stated == pytest.approx(1, rel=SIGMAS * np.sqrt(2 / samples.size))
+        # Three levels for at most three dropouts: each count has a level of its own, so nothing is in excess
+        # but the share that a member knows.
+        expected = (12 - lost) / (11 - lost)
+        assert samples.var() / stated == pytest.approx(expected, rel=SIGMAS * np.sqrt(2 / samples.size))
 
 
 class AgreedAhead:
@@ -144,8 +149,9 @@ def test_who_vanishes_after_keys_were_agreed_ahead_is_a_dropout(levels):
     gone = {start + k for start in (0, 12, 24) for k in range(2)}
     overrides = ["privacy.noise=discrete_gaussian", "secagg.dropout_tolerance=0.25"]
     plan, sums = noise_samples([*overrides, f"secagg.noise_levels={levels}"], partial(AgreedAhead, gone))
-    # 10 of 12 are left; without levels each carries enough for 9, with them the excess is taken out.
-    expected = 1 if levels else 10 / 9
+    # 10 of 12 are left; without levels each carries enough for 8 of them to be the plan's noise, with levels
+    # what is beyond 9 shares is taken out.
+    expected = 10 / 9 if levels else 10 / 8
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
         assert samples.var() / stated == pytest.approx(expected, rel=SIGMAS * np.sqrt(2 / samples.size))
@@ -158,6 +164,7 @@ def test_a_shared_noise_is_added_once_whatever_the_clipping_norms(noise, make_fl
     plan, (samples,) = noise_samples(overrides, make_fleet, method="idp_fedavg_scale")
     assert samples.size == REPEATS * DIMENSION
     for group in plan.groups:
-        stated = (group.clipping_norm * group.noise_multiplier) ** 2
+        # All 36 clients are in one sum, and one of them knows its own share.
+        stated = 36 / 35 * (group.clipping_norm * group.noise_multiplier) ** 2
         assert samples.var() / stated == pytest.approx(1, abs=SIGMAS * np.sqrt(2 / samples.size))
     assert abs(samples.mean()) < SIGMAS * np.sqrt(samples.var() / samples.size)

@@ -190,9 +190,9 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
         run(directory, resume=True)
 
 
-def scripted_sums(fleet, order, charged, *, upcoming, noise, memory, **more):
+def scripted_sums(fleet, order, charged, *, upcoming, extensions):
     """Sums that depend on the round, the model and the group only, in place of noised ones."""
-    del fleet, upcoming, noise, memory
+    del fleet, upcoming, extensions
     rng = np.random.default_rng(order.round_index)
     requests = [each.take() for each in charged]
     return [

@@ -1,6 +1,7 @@
 """What a run takes grows with its cohorts, not with the population that they are drawn from."""
 
 import tracemalloc
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from conf.load import load
 from gdpfed.privacy.accountants.inference_bound import NOTHING_TOLD
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.replacement import ReplacementBound
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.in_process_fleet import simulate_prepared
 
@@ -62,6 +64,8 @@ def test_training_makes_nothing_of_the_size_of_the_population(tmp_path, traced, 
     # Composed losses have a size of their own, whatever the population.
     for name in ("inference_bound", "inference_bound_of_members"):
         monkeypatch.setattr(PrivacyPlan, name, lambda *given: NOTHING_TOLD)
+    two_data_sets = ReplacementBound(inf, "planned")
+    monkeypatch.setattr("gdpfed.report.plan_lines.replacement_bound", lambda *given: two_data_sets)
     for name, num_clients in (("small", 1000), ("large", POPULATION)):
         tracemalloc.stop()
         prepared = PreparedRun.of(load([*overrides(num_clients, tmp_path / name, "gdpfed"), *promise]))

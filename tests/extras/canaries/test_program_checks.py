@@ -189,6 +189,7 @@ def test_a_turn_that_breaks_a_limit_is_named():
 SMALL = (
     *("method=gdpfed_star", "dataset=digits", "dataset.model=mlp", "dataset.num_clients=150"),
     *("run.num_rounds=8", "privacy.sampling_rate=0.25", "privacy.budgets=[1,3]", "secagg=off"),
+    "privacy.delta=0.004",
 )
 RUNS = {"noise x 0.9": 2, "no clipping": 3, "the norm of another group": 6, "taps x 1.25": 6}
 

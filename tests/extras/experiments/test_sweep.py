@@ -108,7 +108,7 @@ def test_a_run_that_another_process_begins_is_left_to_it(tmp_path):
     sweep_it(tmp_path, "method=fedavg")
     (path,) = tmp_path.glob("digits-*")
     (path / MODEL_FILE).unlink()
-    (path / CHECKPOINT_FILE).unlink()
+    (path / CHECKPOINT_FILE).unlink(missing_ok=True)
     with RunDirectory(path).held(), pytest.raises(RunError, match="another process is at this run: wait"):
         sweep_it(tmp_path, "method=fedavg")
     assert path.exists()
