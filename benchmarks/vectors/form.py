@@ -1,0 +1,38 @@
+"""The form of the files: one JSON mapping each, numbers of nine digits, a line for each short list."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness import PROJECT
+
+FOLDER = PROJECT / "vectors"
+FORMAT = 1
+DIGITS = 9
+_LIST = re.compile(r"\[\s+((?:[^][{}]|\n)*?)\s+\]")
+_LINE_COLUMNS = 110
+
+
+def rounded(value: Any) -> Any:
+    """A value with all its numbers rounded to nine digits; what is infinite becomes None, as JSON asks."""
+    if isinstance(value, Mapping):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, Sequence):
+        return [rounded(each) for each in value]
+    number = float(value)
+    return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None
+
+
+def file_text(kind: str, about: str, cases: Sequence[Mapping[str, Any]]) -> str:
+    """The text of one file, from its cases."""
+    whole = {"format": FORMAT, "kind": kind, "about": about, "cases": rounded(cases)}
+    return _LIST.sub(_on_one_line, json.dumps(whole, indent=1, allow_nan=False)) + "\n"
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    joined = "[" + " ".join(found.group(1).split()) + "]"
+    return joined if len(joined) <= _LINE_COLUMNS else found.group(0)
