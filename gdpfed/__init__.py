@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gdpfed.errors import PrivacyError as PrivacyError
     from gdpfed.learning.data.dataset import Dataset as Dataset
     from gdpfed.learning.prediction import load_model as load_model
+    from gdpfed.library import audit_loop as audit_loop
     from gdpfed.library import configure as configure
     from gdpfed.library import finished_run as finished_run
     from gdpfed.library import plan as plan
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from gdpfed.privacy.plan import PrivacyPlan as PrivacyPlan
     from gdpfed.privacy.planning.groups import Group as Group
     from gdpfed.privacy.planning.make_plan import make_plan as make_plan
+    from gdpfed.privacy.promised_loop import Released as Released
+    from gdpfed.privacy.promised_loop import TrainingLoop as TrainingLoop
     from gdpfed.privacy.release import NoiseAt as NoiseAt
     from gdpfed.privacy.release import Release as Release
     from gdpfed.privacy.sampling.cohorts import draw_cohorts as draw_cohorts
@@ -44,7 +47,7 @@ _HOMES = {
     "gdpfed.errors": ("BudgetExhausted", "FailedError", "GDPFedError", "InputError", "PrivacyError"),
     "gdpfed.learning.data.dataset": ("Dataset",),
     "gdpfed.learning.prediction": ("load_model",),
-    "gdpfed.library": ("configure", "finished_run", "plan", "register", "simulate"),
+    "gdpfed.library": ("audit_loop", "configure", "finished_run", "plan", "register", "simulate"),
     "gdpfed.methods.base": ("Method",),
     "gdpfed.privacy.ledgers.client": ("ClientLedger",),
     "gdpfed.privacy.ledgers.server": ("Ledger",),
@@ -52,6 +55,7 @@ _HOMES = {
     "gdpfed.privacy.plan": ("PrivacyPlan",),
     "gdpfed.privacy.planning.groups": ("Group",),
     "gdpfed.privacy.planning.make_plan": ("make_plan",),
+    "gdpfed.privacy.promised_loop": ("Released", "TrainingLoop"),
     "gdpfed.privacy.release": ("NoiseAt", "Release"),
     "gdpfed.privacy.sampling.cohorts": ("draw_cohorts",),
     "gdpfed.report.finished_run": ("FinishedRun",),

@@ -55,6 +55,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "caps": "gdpfed.extras.fedpcs.game_experiments:present_games",
         "control": "gdpfed.extras.h2fdp.control_experiment:present_control",
     },
+    "gdpfed.audits": {
+        "loop": "gdpfed.extras.canaries.loop_audit:audit_loop",
+    },
     "gdpfed.commands": {"reproduce": "gdpfed.extras.experiments.reproduce_command:COMMAND"},
     "gdpfed.command_modes": {
         "audit --attack": "gdpfed.extras.canaries.audit_measured:attack_model",

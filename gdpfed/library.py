@@ -11,6 +11,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.late_import import packages_needed
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.promised_loop import TrainingLoop
 from gdpfed.registry import Registry
 from gdpfed.report.finished_run import FinishedRun, read_run
 from gdpfed.report.progress import RoundLines, is_interactive, said_if_slow
@@ -29,6 +30,8 @@ _REGISTRIES = {
     "schedule": ("gdpfed.learning.training.optimizers", "SCHEDULES"),
 }
 
+AUDITS: Registry[Callable[..., Any]] = Registry("audit", "gdpfed.audits", error=ConfigError)
+"""What extras measure, by name."""
 Observe = Callable[[RoundLogEntry], None]
 
 
@@ -85,3 +88,18 @@ def simulate(*settings: str, observe: Observe | None = None) -> FinishedRun:
 def finished_run(path: str | Path) -> FinishedRun:
     """Return a finished run, read from its directory; ReportError for an unfinished or a damaged one."""
     return read_run(Path(path))
+
+
+def audit_loop(loop: TrainingLoop, *, num_runs: int = 20, confidence: float = 0.95) -> Any:
+    """Run a training loop of your own with canaries, and return what its sums and models gave away.
+
+    It is ``gdpfed audit --canaries --loop``: a lower bound on epsilon for all who see what the loop releases,
+    and tests of its noise, its clipping and its samples against the numbers that it promises. `num_runs`: how
+    often it trains. `confidence`: a loop that keeps its promise is blamed with a probability of at most one
+    minus this. Returns a measurement with `figures`, `checks`, `not_computed`, `passed` and `complete`
+    (docs/library.md). Raises ConfigError: numbers that measure nothing, or a loop that releases something
+    else than it says.
+    """
+    with packages_needed():
+        audit = AUDITS.get("loop")
+    return audit(loop, num_runs=num_runs, confidence=confidence)

@@ -21,6 +21,7 @@ gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
 gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
 gdpfed audit --canaries method=gdpfed           epsilon as it is measured
+gdpfed audit --canaries --loop train:LOOP       of a training loop of your own
 gdpfed audit --attack runs/heart    what its model tells of single records
 gdpfed audit --attack runs/heart --outside others    and of whole parties"""
 
@@ -45,6 +46,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
+    canaries.add_argument(
+        "--loop",
+        metavar="MODULE:NAME",
+        help="measure a training loop of your own, a gdpfed.TrainingLoop, in place of overrides; or the "
+        "name of an entry point in the group gdpfed.loops",
+    )
     canaries.add_argument("--runs", type=whole_number, default=20, help="how many runs to simulate (20)")
     canaries.add_argument(
         "--kind",
@@ -63,6 +70,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if options.outside is not None and not options.attack:
         raise ConfigError(f"--outside {options.outside} goes with --attack RUN")
+    if options.loop is not None and (not options.canaries or options.overrides or options.kind != "dirac"):
+        raise ConfigError(
+            f"--loop {options.loop} goes with --canaries and dirac canaries, and without overrides"
+        )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
     if options.attack:

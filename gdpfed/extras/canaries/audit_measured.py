@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from conf.schema import Config
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
 from gdpfed.errors import ConfigError, ReportError
+from gdpfed.extras.canaries.loop_audit import audit_loop, named_loop
 from gdpfed.extras.canaries.measure import Measurement, Settings, measure
 from gdpfed.extras.canaries.membership import MembershipGuess
 from gdpfed.extras.canaries.model_attack import ModelAttack, attack_run
@@ -43,13 +44,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
     """
-    config = _configuration(options.overrides)
-    settings = Settings(
-        kind=options.kind,
-        num_runs=options.runs,
-        confidence=options.confidence,
-        marks=1 if options.output is None else MARKS_IN_PICTURE,
-    )
+    of_what = _measured_what(options)
     if options.output is not None:
         # Before the measurement, which takes minutes.
         with _writing(options.output):
@@ -66,8 +61,8 @@ def measure_canaries(options: argparse.Namespace) -> int:
         disable=not console.is_terminal,
         transient=True,
     ) as progress:
-        task = progress.add_task("", total=settings.num_runs)
-        measurement = measure(config, settings, announce=lambda done: progress.update(task, completed=done))
+        task = progress.add_task("", total=options.runs)
+        measurement = of_what(lambda done: progress.update(task, completed=done))
     if options.output is not None:
         with _writing(options.output):
             write_whole(options.output / JSON_FILE, _as_json(measurement).encode())
@@ -79,6 +74,23 @@ def measure_canaries(options: argparse.Namespace) -> int:
     if not measurement.passed:
         return 1
     return 0 if measurement.complete else NOT_ALL_COMPUTED
+
+
+def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
+    """What measures: a loop of the user's, or simulated runs of a configuration."""
+    if options.loop is not None:
+        loop = named_loop(options.loop)
+        return lambda announce: audit_loop(
+            loop, num_runs=options.runs, confidence=options.confidence, announce=announce
+        )
+    config = _configuration(options.overrides)
+    settings = Settings(
+        kind=options.kind,
+        num_runs=options.runs,
+        confidence=options.confidence,
+        marks=1 if options.output is None else MARKS_IN_PICTURE,
+    )
+    return lambda announce: measure(config, settings, announce=announce)
 
 
 def _configuration(words: Sequence[str]) -> Config:

@@ -51,6 +51,8 @@ Looked = Sequence[ProgramCheck | NotComputed]
 
 NOISE, CORRELATION, KEYS = "noise", "noise over rounds", "noise twice"
 CONTRIBUTIONS, TURNS, SAMPLES = "contributions", "turns", "samples"
-CHECKS = (NOISE, CORRELATION, KEYS, CONTRIBUTIONS, TURNS, SAMPLES)
+ACCOUNTING, LONGEST = "accounting", "longest contribution"
+CHECKS = (NOISE, CORRELATION, KEYS, CONTRIBUTIONS, TURNS, SAMPLES, ACCOUNTING, LONGEST)
 """Of a stream: how much noise, and what its rounds have in common; of any two sums: whether they have noise
-in common; of a group: how long contributions are, whose turn it was, and who was drawn."""
+in common; of a group: how long contributions are, whose turn it was, and who was drawn; of a loop of somebody
+else: whether it states as much as its numbers cost, and whether any one unit contributes too much."""
