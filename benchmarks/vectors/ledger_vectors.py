@@ -8,7 +8,7 @@ from typing import Any
 from gdpfed.errors import GDPFedError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.own_budget import Budget
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
@@ -145,9 +145,9 @@ def _carried_out(
     folder: Path, own: float, terms: Mapping[str, Terms], steps: Sequence[Step]
 ) -> Iterator[dict[str, Any]]:
     path = folder / "ledger.json"
-    budgets = {"client": Budget(epsilons=(own,), delta=DELTA, ledger=path)}
+    budgets: Budgets = {"client": Budget(epsilons=(own,), delta=DELTA, ledger=path)}
     budget.check_ledger(budgets["client"])
-    kept = []
+    kept = list[bytes]()
     for what, run, *numbers in steps:
         refused = False
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from gdpfed.privacy.correlated_noise import densest_turns, sensitivity
 from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.groups import default_delta, groups_from_shares
+from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
 from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
@@ -16,6 +16,7 @@ ABOUT = (
     "its budget. With turns: turns, norms and taps as this project chooses them, and what they cost."
 )
 
+DELTA = 1e-5
 DIGITS = {
     "clients": 360,
     "budgets": [1.0, 3.0, 6.0],
@@ -67,6 +68,7 @@ def _sampled(asked: Mapping[str, Any]) -> dict[str, Any]:
         num_rounds=asked["rounds"],
         sampling_rate=asked["sampling_rate"],
         clipping_norm=asked["clipping_norm"],
+        delta=DELTA,
         **options,
     )
     law = {"adjacency": plan.adjacency, "sampling": plan.mechanism.sampling, "noise": plan.noise}
@@ -84,7 +86,7 @@ def _sampled(asked: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "given": _given(asked) | law | {"accountant": plan.accountant},
-        "expected": {"delta": plan.delta, "groups": groups},
+        "expected": {"groups": groups},
     }
 
 
@@ -93,7 +95,7 @@ def _with_turns(asked: Mapping[str, Any]) -> dict[str, Any]:
         groups=groups_from_shares(asked["clients"], asked["budgets"]),
         num_rounds=asked["rounds"],
         sampling_rate=asked["sampling_rate"],
-        delta=default_delta(asked["clients"]),
+        delta=DELTA,
         clipping_norm=asked["clipping_norm"],
         num_taps=asked["num_taps"],
         adjacency=asked.get("adjacency", "zero_out"),
@@ -103,7 +105,6 @@ def _with_turns(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "given": _given(asked) | {"adjacency": plan.adjacency, "num_taps": asked["num_taps"]},
         "expected": {
-            "delta": plan.delta,
             "noise_stddev": plan.groups[0].noise_stddev,
             "relative_noise_of_last_model": stream.noise_per_step,
             "groups": _groups_with_turns(plan),
@@ -133,4 +134,5 @@ def _groups_with_turns(plan: PrivacyPlan) -> list[dict[str, Any]]:
 
 
 def _given(asked: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: asked[key] for key in ("budgets", "clients", "rounds", "sampling_rate", "clipping_norm")}
+    numbers = ("budgets", "clients", "rounds", "sampling_rate", "clipping_norm")
+    return {"delta": DELTA} | {key: asked[key] for key in numbers}

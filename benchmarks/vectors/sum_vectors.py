@@ -85,6 +85,7 @@ def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]
         "expected": {
             "dropouts": parameters.dropout_tolerance,
             "corrupt": parameters.corrupt_tolerance,
+            "known_shares": parameters.known_shares,
             "threshold": parameters.threshold,
             "shares": shares,
         },
@@ -120,6 +121,7 @@ def _total(dropped: int) -> dict[str, Any]:
             "members": members,
             "dropouts": parameters.dropout_tolerance,
             "corrupt": parameters.corrupt_tolerance,
+            "known_shares": parameters.known_shares,
             "lost": list(range(members - dropped, members)),
             "contributions": entries,
         },

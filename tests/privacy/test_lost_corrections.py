@@ -216,7 +216,7 @@ def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(r
                 Fraction(sum(each == own for _, each in of_round), members)
                 for own, of_round in zip(bits, shares, strict=True)
             ]
-            if weight := prod(alike):
+            if weight := prod(alike, start=ONE):
                 parts.append((weight, vertex_covariance(rounds, taps, bits)))
         assert sum(weight for weight, _ in parts) == 1
         assert mixed(parts) == covariance(rounds, taps, shares)
@@ -232,7 +232,7 @@ def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
     found = [vertex_covariance(rounds, taps, bits) for bits in vertices(rounds, taps)]
     for first, second in combinations(found, 2):
         for weight in (THIRD, HALF):
-            mean = [(weight, first), (1 - weight, second)]
+            mean = [(weight, first), (ONE - weight, second)]
             inverses = [(own, inverse(each)) for own, each in mean]
             assert is_semidefinite(mixed([*inverses, (-ONE, inverse(mixed(mean)))]))
 
@@ -304,9 +304,9 @@ def test_what_the_proof_does_not_allow_costs_more():
     rounds, taps, turns = 3, (HALF,), (0, 1, 2)
     contributions = [(ONE,)] * rounds
     at_most = bound(rounds, taps, turns)
-    twice = [[(ONE, (2,))], [(ONE, (1,))], [(ONE, ())]]
+    twice: list[list[Share]] = [[(ONE, (2,))], [(ONE, (1,))], [(ONE, ())]]
     assert cost(covariance(rounds, taps, twice), contributions) > at_most
-    missing = [[(ONE, (1,))], [(HALF, (1,))], [(ONE, ())]]
+    missing: list[list[Share]] = [[(ONE, (1,))], [(HALF, (1,))], [(ONE, ())]]
     assert cost(covariance(rounds, taps, missing), contributions) > at_most
 
 

@@ -5,6 +5,7 @@ Each measurement but those of the false-alarm rate blames a sound loop with a pr
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from testing.foreign_loops import flower_loop, plain_loop
 SURELY = 1 - 1e-6
 REPEATS, LEVEL = 20, 0.1
 MOST_FALSE = int(stats.binom.isf(1e-6, REPEATS, LEVEL))
-NUMBERS = {
+NUMBERS: dict[str, Any] = {
     "num_units": 4,
     "dimension": 8,
     "num_rounds": 2,
@@ -28,6 +29,8 @@ NUMBERS = {
     "clipping_norm": 1.0,
     "delta": 1e-3,
 }
+
+TEXTS: Any = [["a"] * 8] * 2
 
 
 def found_in(loop, runs=3):
@@ -105,8 +108,11 @@ def test_any_other_contribution_moves_a_sum_by_twice_the_norm():
         (gdpfed.Released(sums=np.zeros((3, 8))), r"sums of shape \(3, 8\), where its numbers say \(2, 8\)"),
         (gdpfed.Released(models=np.zeros((2, 8))), r"models of shape \(2, 8\).* say \(3, 8\)"),
         (gdpfed.Released(sums=np.full((2, 8), np.nan)), "sums that are not finite"),
-        (gdpfed.Released(sums=[["a"] * 8] * 2), "sums that are no array of numbers"),
-        (gdpfed.Released(sums=np.zeros((2, 8)), asked=np.ones((2, 3))), r"asked of shape \(2, 3\)"),
+        (gdpfed.Released(sums=TEXTS), "sums that are no array of numbers"),
+        (
+            gdpfed.Released(sums=np.zeros((2, 8)), asked=np.ones((2, 3), dtype=bool)),
+            r"asked of shape \(2, 3\)",
+        ),
     ],
 )
 def test_what_is_not_as_the_numbers_say_is_refused_in_one_line(released, line):
