@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,13 @@ from gdpfed.clients.messages import (
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.node_sides import NODE_SIDES, Values
+from gdpfed.federation.node.stand_ins import StandIn
 from gdpfed.federation.node.sum_stages import StageRequest
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import RemoteProtocolError
 
 MOST_ROUNDS = 2**31
+_TRAINS: ContextVar[StandIn | None] = ContextVar("_TRAINS", default=None)
 
 
 class ContextState(MutableMapping[str, Mapping[str, Any]]):
@@ -56,7 +60,17 @@ class ContextState(MutableMapping[str, Mapping[str, Any]]):
 
 def settings_of(context: Context) -> NodeSettings:
     """The settings of the node's start."""
-    return NodeSettings(context.node_config, in_flowers_simulation())
+    return NodeSettings(context.node_config, in_flowers_simulation(), _TRAINS.get())
+
+
+@contextmanager
+def training_by(function: StandIn) -> Iterator[None]:
+    """Within, every node that a message comes to trains by this function of its app's own."""
+    token = _TRAINS.set(function)
+    try:
+        yield
+    finally:
+        _TRAINS.reset(token)
 
 
 def node_of(context: Context) -> Node:

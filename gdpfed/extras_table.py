@@ -18,6 +18,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "pedpfl": "gdpfed.extras.h2fdp.hier_baselines:PEDPFL",
         "sampled_fedavg": "gdpfed.extras.fedpcs.sampled_fedavg:SampledFedAvg",
     },
+    "gdpfed.models": {"flower_arrays": "gdpfed.flower.arrays:flower_arrays"},
+    "gdpfed.datasets": {"flower_app": "gdpfed.flower.arrays:no_records"},
+    "gdpfed.conf": {"flower": "gdpfed.flower.options"},
     "gdpfed.server_sides": {
         "game": "gdpfed.extras.fedpcs.server_side:GameServer",
         "price": "gdpfed.extras.fedpcs.server_side:PriceServer",

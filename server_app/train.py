@@ -1,5 +1,6 @@
 """A run on Flower's grid."""
 
+from collections.abc import Sequence
 from functools import partial
 from logging import INFO
 from typing import cast
@@ -33,8 +34,11 @@ from gdpfed.federation.server.questions import (
     keys_of_clients,
 )
 from gdpfed.federation.server.server_sides import told_at_join
+from gdpfed.methods.base import Theta
 from gdpfed.privacy.events import Unit
+from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.extensions.table import server_extensions_of
+from gdpfed.rounds.loop import EvaluateModel
 from gdpfed.rounds.run import RUN_OBSERVERS, OpenRun, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
@@ -42,8 +46,18 @@ from server_app.exchange import Exchanger, GridTransport
 from server_app.grid_fleet import GridFleet
 
 
-def train(grid: Grid, config: Config, run_label: str) -> None:
-    """Check everything, then make or open the run directory, then train.
+def train(
+    grid: Grid,
+    config: Config,
+    run_label: str,
+    *,
+    evaluate_model: EvaluateModel | None = None,
+    more: Sequence[Extension] = (),
+) -> Theta:
+    """Check everything, then make or open the run directory, then train; return the released model.
+
+    ``evaluate_model`` stands in for the evaluation on the data's test split, and ``more`` are extensions of
+    whoever starts the run.
 
     Raises ConfigError, PrivacyError, LearningError, RunError: before anything is written, for input that
     cannot be used; later only for a file system that refuses, and at the end of a run without a sum.
@@ -53,7 +67,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         require_unused(path_of(config))
     transport = GridTransport(grid, config.run.timeout_seconds)
     questions = _questions(config, run_label)
-    prepared, joined = _joined_and_planned(transport, config, questions)
+    prepared, joined = _joined_and_planned(transport, config, questions, evaluate_model)
     enough = _enough(config)
     keep_groups(prepared, joined, enough)
     carry_model(transport, joined, prepared.order.task.dimension, enough)
@@ -81,7 +95,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         attendance=attendance,
         is_edge=config.run.mailbox is not None,
     )
-    with _opened(prepared, fleet) as run:
+    with _opened(prepared, fleet, more) as run:
         begin_with_terms(transport, joined, terms, history)
         for _ in run.rounds():
             pass  # its observers take every round
@@ -90,6 +104,7 @@ def train(grid: Grid, config: Config, run_label: str) -> None:
         finally:
             if of_edges and prepared.last_round == config.run.num_rounds:
                 tell_edges_the_end(transport, joined, prepared.name)
+        return run.released
 
 
 def _questions(config: Config, run_label: str) -> Questions:
@@ -113,29 +128,28 @@ def _enough(config: Config) -> int:
 
 
 def _joined_and_planned(
-    transport: Transport, config: Config, questions: Questions
+    transport: Transport, config: Config, questions: Questions, evaluate_model: EvaluateModel | None
 ) -> tuple[PreparedRun, Joined]:
     """The run and its nodes; these join first where the plan is made of what they say."""
     num_clients = config.dataset.num_clients
     identities = keys_of_clients(questions.roster, num_clients)
     join = partial(join_clients, transport, num_clients, questions, config.run.minimum_nodes)
     if not (plan_waits_for_clients(config) or sides_wait_for_nodes(config)):
-        prepared = PreparedRun.of(config, identities)
+        prepared = PreparedRun.of(config, identities, evaluate_model)
         return prepared, join()
     joined = join()
     config = with_said_records(config, joined)
     config = with_answers(transport, joined, config, _enough(config))
     if config.privacy.budgets == CLIENTS:
         config = with_said_budgets(config, joined, _enough(config))
-    return PreparedRun.of(config, identities), joined
+    return PreparedRun.of(config, identities, evaluate_model), joined
 
 
-def _opened(prepared: PreparedRun, fleet: GridFleet) -> OpenRun:
+def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) -> OpenRun:
     """The run, with the extensions that only runs over Flower have."""
     announce = partial(log, INFO, "%s")
-    return prepared.open(
-        fleet, RUN_OBSERVERS.get("shown"), announce, server_extensions_of(prepared, announce)
-    )
+    extensions = [*server_extensions_of(prepared, announce), *more]
+    return prepared.open(fleet, RUN_OBSERVERS.get("shown"), announce, extensions)
 
 
 def _refuse_simulated(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -56,6 +57,7 @@ class LocalGrid:
         exchanges: the stages and queries of every exchange.
         replies: contents of all answers.
         asked: the records' names of all messages.
+        run: as a Grid has it.
         RUN: the id of every run on such a grid.
     """
 
@@ -72,6 +74,7 @@ class LocalGrid:
     ) -> None:
         identify_task()
         self.app: ClientApp = app
+        self.run = SimpleNamespace(run_id=int(self.RUN))
         self.vanishes = vanishes
         self.meddle = meddle
         self.spoil = spoil

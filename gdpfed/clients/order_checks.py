@@ -40,11 +40,17 @@ ROWS_OF_PERSONS = (
 
 
 def check_order(
-    order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    encoding: Encoding,
+    client_id: int,
+    *,
+    trains_here: bool = True,
 ) -> None:
     """Refuse an order that a client cannot carry out, whatever it holds.
 
     `order`: the client's own. `theta`: the model, shape (d,). `encoding`: of the sum. `client_id`: whose.
+    `trains_here`: whether it builds the model itself.
 
     Raises:
         OrderError: numbers that are out of range or do not go with the work, or a grid too coarse for it.
@@ -62,8 +68,8 @@ def check_order(
         check_block(order, encoding, client_id)
     else:
         check_training(order.training)
-    built_model(order.task)
-    order.task.make_loss()
+    if trains_here:
+        check_model(order.task)
     if kind.vote:
         settings_in(order)
         if order.records is None:
@@ -74,6 +80,12 @@ def check_order(
         gradients = built_gradients(order.task, device)
         if kind.on_records:
             _check_steps(order, theta, encoding, gradients.model)
+
+
+def check_model(task: Task) -> None:
+    """Refuse a model or a loss that there is not: LearningError."""
+    built_model(task)
+    task.make_loss()
 
 
 def _check_steps(

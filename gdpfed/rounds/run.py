@@ -59,10 +59,16 @@ class PreparedRun:
     enrolment: Enrolment
 
     @classmethod
-    def of(cls, config: Config, identities: Mapping[int, str] | None = None) -> Self:
+    def of(
+        cls,
+        config: Config,
+        identities: Mapping[int, str] | None = None,
+        evaluate_model: EvaluateModel | None = None,
+    ) -> Self:
         """Plan, load the data, and read the run to continue if there is one.
 
-        A run that is continued keeps the clients' keys: another one is refused.
+        A run that is continued keeps the clients' keys: another one is refused. ``evaluate_model`` stands in
+        for the evaluation on the data's test split.
 
         Raises:
             ConfigError, PrivacyError, LearningError, RunError: input that cannot be used.
@@ -79,9 +85,10 @@ class PreparedRun:
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)
         task.check_record_groups()
-        evaluate_model: EvaluateModel = nothing_tested
-        if config.run.evaluation != "nodes":
-            evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
+        if evaluate_model is None:
+            evaluate_model = nothing_tested
+            if config.run.evaluation != "nodes":
+                evaluate_model = central_evaluation(task, config.run.device, config.dataset.metrics)
         files = RunDirectory.resume(path, config) if config.run.resume else None
         if files is None and config.run.directory is None:
             path = reserved(path)

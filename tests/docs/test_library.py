@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
 
 import gdpfed
 from gdpfed.learning.data.named_partitions import PARTITIONS
@@ -91,34 +89,6 @@ print(result.survivors)
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines()[-1] == "(0, 1, 2, 4, 5)"
     assert found.stderr.splitlines()[-1] == " ".join(TORCH_MISSING.split())
-
-
-def test_a_flower_quickstart_under_a_plan():
-    made = executed("library.md", "A Flower quickstart under a plan")["PlannedFedAvg"]
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    plan = gdpfed.make_plan(
-        groups=[gdpfed.Group(2.0, range(20))], num_rounds=3, sampling_rate=0.5, clipping_norm=1.0, delta=1e-3
-    )
-    strategy, arrays = made(plan, range(100, 120)), ArrayRecord({"w": Array(np.zeros(400))})
-    for number in (1, 2, 3):
-        asked = strategy.configure_train(number, arrays, ConfigRecord(), None)
-        assert {message.metadata.dst_node_id for message in asked} <= set(range(100, 120))
-        # Far beyond the norm, or not finite.
-        values = [np.full(400, np.nan if k == 0 else 1e9) for k, _ in enumerate(asked)]
-        replies = [
-            Message(RecordDict({"a": ArrayRecord({"w": Array(own)})}), reply_to=message)
-            for own, message in zip(values, asked, strict=True)
-        ]
-        arrays, _ = strategy.aggregate_train(number, replies)
-    group = plan.groups[0]
-    moved = arrays.to_numpy_ndarrays()[0]
-    assert list(arrays) == ["w"]
-    noise = np.sqrt(3) * group.noise_multiplier / group.expected_cohort_size
-    assert np.std(moved) == pytest.approx(noise, rel=0.2)
-    assert abs(np.mean(moved)) < 3 * 20 / 10 / 20 + noise
-    assert strategy.ledger.spent() == pytest.approx([2.0], rel=0.02)
-    with pytest.raises(gdpfed.PrivacyError):
-        strategy.configure_train(4, arrays, ConfigRecord(), None)
 
 
 def test_plan_train_and_look(tmp_path, monkeypatch):

@@ -29,6 +29,12 @@ class EdgeClient:
     folder: Path
     seconds: float
 
+    def check(self, order: "TrainingOrder") -> None:
+        """Refuse a model or a loss that the devices cannot have: LearningError."""
+        from gdpfed.clients.order_checks import check_model
+
+        check_model(order.task)
+
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
         """The change of the cloud's model by one interval of the edge, shape (d,); see `interval`."""
         return self.interval(Job.of(run, order, theta))

@@ -71,7 +71,7 @@ class Contributor:
         run: of the server, as clients know it.
         own_data: where its own examples lie; None for its part of the data set.
         stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
-            they moved the model.
+            they moved the model; or the train function of its user's own app.
         unusable: is told why its examples could not be used, for the operator of this node alone.
     """
 
@@ -93,9 +93,12 @@ class Contributor:
             check_source(order, self.own_data)
         elif order.work != "update":
             raise StandInError(
-                f"{order.work} is asked of an edge, which answers with its model's change alone"
+                f"{order.work} is asked of an edge or an app's own function, which answers with its model's "
+                "change alone"
             )
-        check_order(order, theta, encoding, self.client_id)
+        else:
+            self.stand_in.check(order)
+        check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
         """Its contribution in integer steps, shape (d,), of an order that `check` has let through.

@@ -70,6 +70,7 @@ class NodeSettings:
     Attributes:
         config: as they were given, checked by `check_settings`.
         simulated: whether nobody started this node, as in Flower's simulation backend.
+        trains_by: the function of an app of its user's own; None for a node that trains the order's model.
 
     Raises:
         NodeConfigError: by a property whose settings are missing or contradict each other.
@@ -77,6 +78,7 @@ class NodeSettings:
 
     config: Mapping[str, Any]
     simulated: bool = False
+    trains_by: StandIn | None = None
 
     @property
     def client_id(self) -> int:
@@ -125,8 +127,15 @@ class NodeSettings:
 
     @property
     def stand_in(self) -> StandIn | None:
-        """What answers in place of this node's own data, such as an edge; None for every other node."""
-        return stand_in_of(self.config)
+        """What answers in place of this node's own data, such as an edge; None for every other node.
+
+        Raises:
+            NodeConfigError: it has two.
+        """
+        chosen = stand_in_of(self.config)
+        if chosen is not None and self.trains_by is not None:
+            raise NodeConfigError("this node has a train function of its app's and a stand-in: leave one out")
+        return chosen or self.trains_by
 
     @property
     def policy(self) -> ClientPolicy:

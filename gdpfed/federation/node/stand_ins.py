@@ -33,6 +33,14 @@ class StandInError(InputError):
 class StandIn(Protocol):
     """Answers for a node."""
 
+    def check(self, order: "TrainingOrder") -> None:
+        """Refuse an order that it cannot carry out, before anything is charged.
+
+        Raises:
+            InputError: what it cannot.
+        """
+        ...
+
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
         """How far training by an order moves the model, shape (d,).
 

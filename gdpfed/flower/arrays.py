@@ -1,0 +1,175 @@
+"""A model of which only its arrays are known: their names, shapes and types, and theta made of them.
+
+Plan, ledger, files and audit take a run as one of a data set and a model, chosen by name. The data set
+``flower_app`` has no records, since each client's own function reads its own, and the model
+``flower_arrays`` has nothing but parameters, since that function computes with them. The process that begins
+a run places the first arrays; one without them cannot build the model, so it cannot train in its place.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import Dataset, DataSource, Split
+from gdpfed.learning.models import assign, trainable
+
+DATASET, MODEL = "flower_app", "flower_arrays"
+TYPES = ("float16", "float32", "float64")
+Numbers = npt.NDArray[Any]
+Theta = npt.NDArray[np.float32]
+
+_STARTS: dict[str, Theta] = {}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays of a model in the app's own order: name, data type and shape of each."""
+
+    arrays: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Numbers]) -> "Layout":
+        """The layout of some arrays.
+
+        Raises LearningError: there are none, or one holds other than real numbers of a usual size.
+        """
+        for name, each in arrays.items():
+            if each.dtype.name not in TYPES:
+                raise LearningError(
+                    f"array '{name}' holds {each.dtype}, and only {', '.join(TYPES)} can be trained under "
+                    "noise: leave it out of the arrays, as with GroupNorm in place of BatchNorm"
+                )
+            if not np.isfinite(each).all():
+                raise LearningError(f"array '{name}' holds values that are not finite: begin with others")
+        return cls(tuple((name, each.dtype.name, each.shape) for name, each in arrays.items())).checked()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Layout":
+        """Inverse of :meth:`to_json`.
+
+        Raises LearningError: the text is no layout.
+        """
+        try:
+            read = tuple(
+                (str(name), str(kind), tuple(map(int, sizes))) for name, kind, sizes in json.loads(text)
+            )
+        except (ValueError, TypeError):
+            read = ()
+        if any(kind not in TYPES or min(sizes, default=0) < 0 for _, kind, sizes in read):
+            read = ()
+        return cls(read).checked()
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(self.arrays, separators=(",", ":"))
+
+    def checked(self) -> "Layout":
+        """The layout itself. Raises LearningError: it has no number, or names that cannot stand together."""
+        if not sum(prod(sizes) for _, _, sizes in self.arrays):
+            raise LearningError(
+                f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
+                "strategy, gdpfed.flower.GDPFed"
+            )
+        _ = self.order
+        return self
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The names in the order in which theta holds the arrays: that of a module's parameters."""
+        with torch.device("meta"):
+            return tuple(trainable(ArrayModel(self)))
+
+    def vector(self, arrays: Mapping[str, Numbers]) -> npt.NDArray[np.float64]:
+        """All arrays as one vector of shape (d,), float64.
+
+        Raises LearningError: they are not those of the layout.
+        """
+        shapes = {name: sizes for name, _, sizes in self.arrays}
+        given = {name: each.shape for name, each in arrays.items()}
+        if given != shapes:
+            raise LearningError(f"the arrays are {given}, and the model's are {shapes}")
+        return np.concatenate([np.asarray(arrays[name], np.float64).reshape(-1) for name in self.order])
+
+    def arrays_of(self, theta: npt.NDArray[Any]) -> dict[str, Numbers]:
+        """The arrays that a vector of shape (d,) stands for, each in its own type, in the app's order."""
+        kinds = {name: (kind, sizes) for name, kind, sizes in self.arrays}
+        ends = np.cumsum([prod(kinds[name][1]) for name in self.order])
+        parts = dict(zip(self.order, np.split(theta, ends[:-1]), strict=True))
+        return {name: parts[name].astype(kind).reshape(sizes) for name, (kind, sizes) in kinds.items()}
+
+
+class ArrayModel(nn.Module):
+    """Parameters by the names of an app's arrays, at zero; a dot in a name makes a module of the rest.
+
+    Raises LearningError: a name that is empty, or one that is another's and a dot at its beginning.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        for name, _, sizes in layout.arrays:
+            holder: nn.Module = self
+            *path, last = name.split(".")
+            try:
+                for step in path:
+                    if step not in holder._modules:
+                        holder.add_module(step, nn.Module())
+                    holder = holder.get_submodule(step)
+                holder.register_parameter(last, nn.Parameter(torch.zeros(sizes)))
+            except (KeyError, AttributeError):
+                raise LearningError(
+                    f"array '{name}' cannot stand beside the others under its name: call it otherwise"
+                ) from None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Nothing of a record: what the arrays say of one is for the app to compute."""
+        return x.new_zeros(len(x), 1)
+
+
+def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
+    """Keep the first arrays of a run in this process, and return what names them: SHA-256, hexadecimal."""
+    theta = layout.vector(arrays).astype(np.float32)
+    name = sha256(theta.tobytes()).hexdigest()
+    _STARTS[name] = theta
+    return name
+
+
+def flower_arrays(
+    input_shape: tuple[int, ...], num_classes: int, *, layout: str = "", start: str = "", told: str = ""
+) -> nn.Module:
+    """The model of an app's own arrays, at those that were placed.
+
+    `layout`: of the arrays. `start`: what names the first ones. `told`: what the function is told, as JSON.
+
+    Raises LearningError: arrays that nobody has placed in this process.
+    """
+    del input_shape, num_classes, told
+    model = ArrayModel(Layout.from_json(layout))
+    if any(each.is_meta for each in model.parameters()):
+        return model
+    if start not in _STARTS:
+        raise LearningError(
+            f"dataset.model={MODEL} is trained by the functions of a Flower app alone: begin and resume its "
+            "run by gdpfed.flower.GDPFed, and use its arrays there"
+        )
+    assign(model, torch.from_numpy(_STARTS[start].copy()))
+    return model
+
+
+def no_records(source: DataSource) -> Dataset:
+    """A data set without records: those that are trained on are read by the app's own function.
+
+    Raises LearningError: a setting, of which it has none.
+    """
+    source.allow()
+    nothing = Split(np.zeros((0, 1), np.float32), np.zeros(0, np.float32))
+    return Dataset(nothing, nothing, num_classes=1)

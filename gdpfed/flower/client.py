@@ -1,0 +1,153 @@
+"""Clipping, noise, masks, ledger and refusals around the train function of somebody's own ClientApp."""
+
+import json
+from collections.abc import Collection, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from client_app.relay import GUARD_KEY
+from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER, STAGES, one_line
+from gdpfed.errors import LearningError
+from gdpfed.federation.node.stand_ins import StandInError, Vector
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
+    from gdpfed.flower.arrays import Layout
+
+ARRAYS, CONFIG = "arrays", "config"
+"""The records of a message to an app's train function, by the names that Flower's strategies use."""
+SERVER_ROUND = "server-round"
+OURS = frozenset({f"query.{name}" for name in (JOIN, ASK, CARRY, OFFER, BEGIN, END)})
+OURS |= {f"train.{stage}" for stage in STAGES}
+
+
+def private_client(
+    app: ClientApp, *, public: Collection[str] = (), own_settings: Collection[str] = ()
+) -> ClientApp:
+    """Return a ClientApp that answers as a node of a run under a plan, and trains by ``app``.
+
+    Its ``@app.train()`` is called as under Flower's FedAvg: the message has the records ``arrays`` and
+    ``config``, and its answer has the trained arrays under the same names. What leaves is their difference,
+    weighed, clipped, noised and masked, and nothing else: metrics in the answer are dropped, and where the
+    function fails, the client's contribution is zero and its noise is that of any other, so that a failure
+    tells the server nothing. Who the client is, what it may spend and where its ledger lies, its node says
+    (``partition-id``, ``epsilon``, ``ledger``), as any node of a run does.
+
+    Args:
+        app: with a function for ``train``; its mods stay around it.
+        public: message types, such as ``evaluate``, whose answers leave as the app gives them, outside of any
+            charge. All others are refused.
+        own_settings: of the node's ``--node-config``, which the app reads and a node of a run does not know.
+
+    Raises LearningError: something is said to be public that the plan answers for.
+    """
+    if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
+        raise LearningError(f"public={bad[0]} is what budgets pay for: leave it out")
+    return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
+
+
+class PrivateClientApp(ClientApp):
+    """Answers as a node of a run, whose training is a function of its own."""
+
+    def __init__(self, app: ClientApp, public: frozenset[str], own_settings: frozenset[str]) -> None:
+        super().__init__()
+        self._app, self._public, self._own_settings = app, public, own_settings
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message.
+
+        Raises StandInError: one that no run under a plan sends, or a node with a guard.
+        """
+        kind = message.metadata.message_type
+        if kind in self._public:
+            return self._app(message, context)
+        if kind not in OURS:
+            raise StandInError(
+                f"{one_line(kind)} is asked of a private client, whose answer no budget would pay for: use "
+                "the strategy gdpfed.flower.GDPFed, or name it in public= if all that it tells is public"
+            )
+        if GUARD_KEY in context.node_config:
+            raise StandInError(
+                f"{GUARD_KEY} keeps a node's data from the code that a run sends, and this app's train "
+                "function is such code: start the node without it, or train a model of gdpfed's own"
+            )
+        from client_app.carried import training_by
+        from client_app.node_app import app as node_app
+
+        settings = {key: value for key, value in context.node_config.items() if key not in self._own_settings}
+        node = copy(context)
+        node.node_config = settings
+        with training_by(OwnFunction(self._app, message, copy(context))):
+            return node_app(message, node)
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """The train function of an app, as what answers in place of a node's own data.
+
+    `app`: has the function. `message`: of the stage that asks, whose sender it is shown. `context`: the
+    node's, as the app knows it.
+    """
+
+    app: ClientApp
+    message: Message
+    context: Context
+
+    def check(self, order: "TrainingOrder") -> None:
+        """Refuse an order about another model than an app's own arrays: StandInError."""
+        _asked_of(order)
+
+    def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
+        """How far the app's function moves the model, shape (d,).
+
+        Raises LearningError: the function fails, for which zeros are sent under the noise of any other.
+        """
+        del run
+        layout, told = _asked_of(order)
+        try:
+            arrays = self._trained(layout, theta, {**told, SERVER_ROUND: order.round_index + 1})
+            return (layout.vector(arrays) - theta).astype(np.float32)
+        except (Exception, SystemExit) as error:
+            raise LearningError(
+                f"the app's train function failed ({type(error).__name__}: {error})"
+            ) from error
+
+    def end(self, run: str) -> None:
+        """Hear that a run is over: nothing is open."""
+
+    def _trained(self, layout: "Layout", theta: Vector, told: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
+        asked = copy(self.message)
+        asked.__dict__["_metadata"] = copy(self.message.metadata)
+        asked.metadata.message_type = "train"
+        asked.content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(dict(told))})
+        answer = self.app(asked, self.context)
+        if answer.has_error():
+            raise LearningError(answer.error.reason)
+        records = list(answer.content.array_records.values())
+        if len(records) != 1:
+            raise LearningError(f"its answer has {len(records)} records of arrays: give one")
+        return {name: each.numpy() for name, each in records[0].items()}
+
+
+def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
+    """The arrays that an order is about, and what the function is told."""
+    from gdpfed.flower.arrays import MODEL, Layout
+
+    if order.task.model != MODEL:
+        raise StandInError(
+            f"the order's model is {one_line(order.task.model)}, and this client trains its app's own: use "
+            "the strategy gdpfed.flower.GDPFed"
+        )
+    options = dict(order.task.model_options)
+    try:
+        told = json.loads(str(options.get("told")))
+        ConfigRecord(told)
+        return Layout.from_json(str(options.get("layout"))), told
+    except (ValueError, TypeError, LearningError) as error:
+        raise StandInError(f"the order does not say what is trained: {one_line(str(error))}") from None

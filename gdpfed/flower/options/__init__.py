@@ -1,0 +1,1 @@
+"""The option file of runs that train an app's own model."""

@@ -1,0 +1,237 @@
+"""GDPFed: a strategy of Flower's for a model of one's own, whose rounds are those of a run under a plan."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from logging import INFO
+from typing import NoReturn
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from conf.schema import Config
+from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
+from gdpfed.flower.arrays import DATASET, Layout, place_start
+from gdpfed.learning.training.evaluate import Evaluation
+from gdpfed.methods.base import Theta
+from gdpfed.rounds.extensions.base import Extension
+from gdpfed.rounds.observers import RoundEnded, RunOpened
+from gdpfed.runs.paths import check_paths
+from gdpfed.runs.resume import load_run
+from server_app.train import train
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+CLIENTS = "clients"
+
+
+class GDPFed(Strategy):
+    """Train an app's own arrays under a budget for each client, in the place of Flower's FedAvg::
+
+        strategy = GDPFed(budgets=[1.0, 3.0], num_clients=100)
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=20)
+
+    The ClientApp is to be ``private_client(app)``. Plan, terms, ledger, secure sums and the run's files are
+    those of ``gdpfed run``, under which a run is audited, shown and resumed. A client is a node, by the
+    ``partition-id`` of its node: budgets and groups follow that number, and never the order of node ids.
+
+    Args:
+        settings: any of ``gdpfed settings``, as in ``"privacy.clipping_norm=0.5"``, ``"run.directory=DIR"``,
+            ``"run.resume=DIR"``.
+        budgets: epsilon of each group of equal size, in the order of client numbers, or "clients" where each
+            node says its own.
+        num_clients: N, clients from 0 to N - 1.
+        num_rounds: of the plan; None leaves it to `start`.
+        method: whose work is a whole update, such as gdpfed_plus, gdpfed or fedavg.
+        against: whom epsilon holds against, as ``privacy.against``.
+    """
+
+    def __init__(
+        self,
+        *settings: str,
+        budgets: Sequence[float] | str = CLIENTS,
+        num_clients: int,
+        num_rounds: int | None = None,
+        method: str = "gdpfed_plus",
+        against: str = "auto",
+    ) -> None:
+        words = budgets if isinstance(budgets, str) else f"[{','.join(map(str, budgets))}]"
+        self._settings = (
+            f"dataset={DATASET}",
+            f"method={method}",
+            f"dataset.num_clients={num_clients}",
+            f"privacy.budgets={words}",
+            f"privacy.against={against}",
+            *settings,
+        )
+        self._num_rounds = num_rounds
+
+    def summary(self) -> None:
+        """Log the settings that the plan is made of."""
+        log(INFO, "\t%s", " ".join(self._settings))
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """Plan, have the nodes agree, train, and return the released arrays and what was evaluated here.
+
+        Args:
+            grid: Flower's connection to the nodes.
+            initial_arrays: of real numbers; theta holds them as float32.
+            num_rounds: of the plan, unless the strategy has them.
+            timeout: seconds that one exchange waits; by default run.timeout_seconds.
+            train_config: what the clients' function is told, besides ``server-round``.
+            evaluate_config: none: what clients find on their own records would leave outside of a charge.
+            evaluate_fn: evaluates released arrays, on what is public here, before the first round and after
+                each; it must see nothing of the clients.
+
+        Raises:
+            InputError: before anything is charged, what cannot be used; RunError: as of any run.
+        """
+        try:
+            layout, config = self._configured(initial_arrays, num_rounds, timeout, train_config)
+            if evaluate_config:
+                raise ConfigError(
+                    "evaluate_config is given, and no client is asked to evaluate, which no budget would pay "
+                    "for: leave it out, and evaluate on public data by evaluate_fn"
+                )
+            self.summary()
+            watch = _Watch(layout, initial_arrays, evaluate_fn)
+            released = train(grid, config, str(grid.run.run_id), evaluate_model=watch.evaluate, more=[watch])
+        except (InputError, RunError) as error:
+            # Flower prints what leaves here with its traceback, which is noise to the user.
+            raise type(error)(str(error)).with_traceback(None) from None
+        watch.result.arrays = _record(layout, released)
+        return watch.result
+
+    def _configured(
+        self,
+        initial: ArrayRecord,
+        num_rounds: int | None,
+        timeout: float | None,
+        told: ConfigRecord | None,
+    ) -> tuple[Layout, Config]:
+        """The layout of the arrays, and the configuration of the run."""
+        said = {each for each in (num_rounds, self._num_rounds) if each is not None}
+        if len(said) > 1:
+            raise ConfigError(
+                f"num_rounds={num_rounds} is given to start, and {self._num_rounds} to the strategy: give one"
+            )
+        settings = [*self._settings, *(f"run.num_rounds={each}" for each in said)]
+        if timeout is not None:
+            settings.append(f"run.timeout_seconds={timeout}")
+        check_paths(settings)
+        config = load_run(settings)
+        arrays = {name: each.numpy() for name, each in initial.items()}
+        layout = Layout.of(arrays)
+        try:
+            words = json.dumps(dict(told or {}), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"train_config cannot be written as JSON ({error}): give numbers and text"
+            ) from None
+        start = place_start(layout, arrays)
+        config.dataset.model_options = {"layout": layout.to_json(), "start": start, "told": words}
+        config.validate()
+        _refuse_other_work(config)
+        return layout, config
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refuse: a round is several exchanges. Raises RunError."""
+        _refuse_steps()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Refuse, as `configure_train`. Raises RunError."""
+        _refuse_steps()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Refuse, as `configure_train`. Raises RunError."""
+        _refuse_steps()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Refuse, as `configure_train`. Raises RunError."""
+        _refuse_steps()
+
+
+def _refuse_steps() -> NoReturn:
+    raise RunError(
+        "GDPFed charges, asks and sums in start(), and has no single steps: do not wrap it in another "
+        "strategy, such as one for privacy or secure aggregation, which it is itself"
+    )
+
+
+def _refuse_other_work(config: Config) -> None:
+    """Refuse what an app's own function cannot answer: all but whole updates of whole clients."""
+    if config.privacy.unit != "client":
+        raise PrivacyError(
+            f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
+            "function answers with a whole update: use privacy.unit=client"
+        )
+    asked = {
+        "run.evaluation": (config.run.evaluation, "server"),
+        "training.vote": (config.training.vote, None),
+        "training.client_state": (config.training.client_state, None),
+        "training.local_parameters": (config.training.local_parameters, None),
+        "dataset.name": (config.dataset.name, DATASET),
+    }
+    for name, (value, only) in asked.items():
+        if value != only:
+            raise ConfigError(
+                f"{name}={value} is for a model and data of gdpfed's own, and here an app's own function "
+                f"trains: leave it at {'null' if only is None else only}"
+            )
+
+
+def _record(layout: Layout, theta: Theta) -> ArrayRecord:
+    return ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
+
+
+@dataclass
+class _Watch(Extension):
+    """Has every released model evaluated by the app's own function, and keeps what it says."""
+
+    key = "flower"
+
+    layout: Layout
+    initial: ArrayRecord
+    evaluate_fn: EvaluateFn | None
+    result: Result = field(default_factory=Result)
+    _round: int = 0
+
+    def opened(self, run: RunOpened) -> None:
+        """Evaluate what the run begins with, which nobody has trained."""
+        self._round = run.completed_rounds
+        if self.evaluate_fn is not None and not self._round:
+            self._keep(self.evaluate_fn(0, self.initial))
+
+    def evaluate(self, theta: Theta) -> Evaluation:
+        """The accuracy and the loss that the app's function gives of a round's model."""
+        self._round += 1
+        found = self.evaluate_fn(self._round, _record(self.layout, theta)) if self.evaluate_fn else None
+        self._keep(found)
+        numbers = {
+            name: float(value) for name, value in (found or {}).items() if isinstance(value, int | float)
+        }
+        return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Say which round is over."""
+        self._round = ended.record.round
+
+    def _keep(self, found: MetricRecord | None) -> None:
+        if found is not None:
+            self.result.evaluate_metrics_serverapp[self._round] = found

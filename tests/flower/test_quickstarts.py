@@ -1,0 +1,120 @@
+"""Apps in the form of Flower's quickstarts, made private by the lines of docs/library.md."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from safetensors.numpy import load_file
+
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.launch.flower_run import Launch
+from gdpfed.runs.round_log import read_rounds
+from testing.flower_traces import FlowerTraces
+from testing.local_grid import LocalGrid, as_grid
+from testing.page_examples import examples_of
+
+QUICKSTARTS = Path(__file__).parent / "quickstarts"
+RUN_CONFIG = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
+PYPROJECT = """
+[project]
+name = "quickstart"
+version = "1.0.0"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "nobody"
+
+[tool.flwr.app.components]
+serverapp = "numpy_app:server_app"
+clientapp = "numpy_app:client_app"
+
+[tool.flwr.app.config]
+num-server-rounds = 3
+learning-rate = 0.1
+local-epochs = 3
+"""
+LINES = examples_of("library.md")["A Flower app of your own, under a plan"].splitlines()
+
+
+@pytest.fixture
+def traces(tmp_path):
+    return FlowerTraces(tmp_path)
+
+
+def private_source(name, directory, num_clients):
+    """A quickstart with the page's lines in place of its own; few of them."""
+    source = (QUICKSTARTS / f"{name}.py").read_text(encoding="utf-8")
+    (imported,), (wrapped,), (planned,) = (
+        [each for each in LINES if word in each] for word in ("import", "= private", "GDPFed(")
+    )
+    planned = planned.replace("num_clients=100", f"num_clients={num_clients}")
+    planned = planned.replace("GDPFed(", f"GDPFed('privacy.accountant=rdp', 'run.directory={directory}', ")
+    planned = planned.replace("[1.0, 3.0]", "[500.0]")
+    private, count = re.subn(r"^    strategy = FedAvg\(.*\)$", f"    {planned}", source, flags=re.MULTILINE)
+    assert count == 1
+    private = private.replace("from flwr.serverapp.strategy import FedAvg", imported)
+    private = private.replace("client_app = app\n", f"{wrapped}\nclient_app = app\n")
+    before, after = source.splitlines(), private.splitlines()
+    assert len([each for each in after if each not in before]) + 1 <= 5
+    return private
+
+
+def made_private(name, directory, num_clients):
+    module = ModuleType(name)
+    exec(private_source(name, directory, num_clients), module.__dict__)  # noqa: S102 - as a user would write it
+    return module
+
+
+def trained(module, num_nodes):
+    grid = LocalGrid(num_nodes)
+    grid.app = module.client_app
+    for context in grid.contexts.values():
+        context.run_config = RUN_CONFIG
+    module.server_app(as_grid(grid), Context(1, 0, {}, RecordDict(), RUN_CONFIG))
+    return module.result, grid
+
+
+@pytest.mark.parametrize("name", ["numpy_app", "sklearn_app", "pytorch_app"])
+def test_a_quickstart_learns_under_a_plan(name, tmp_path):
+    result, grid = trained(made_private(name, tmp_path / "run", 12), 12)
+    assert audit_run(tmp_path / "run").findings == ()
+    assert len(read_rounds(tmp_path / "run")) == 3
+    assert result.train_metrics_clientapp == result.evaluate_metrics_clientapp == {}
+    assert not any("metrics" in reply for reply in grid.replies)
+    if name == "numpy_app":
+        weights, bias = result.arrays.to_numpy_ndarrays()
+        assert (weights.dtype, weights.shape, bias.shape) == (np.float64, (3,), ())
+        assert np.abs(weights - np.array([1.0, -2.0, 0.5])).sum() < 3.0
+    else:
+        accuracy = [each["accuracy"] for each in result.evaluate_metrics_serverapp.values()]
+        assert len(accuracy) == 4
+        assert accuracy[-1] > accuracy[0] + 0.1
+        assert read_rounds(tmp_path / "run")[-1].accuracy == accuracy[-1]
+    if name == "pytorch_app":
+        saved = load_file(tmp_path / "run" / "model" / "weights.safetensors")
+        state = result.arrays.to_torch_state_dict()
+        assert list(state) == ["conv1.weight", "conv1.bias", "fc1.weight", "fc1.bias"]
+        assert {key: value.tolist() for key, value in saved.items()} == {
+            key: value.tolist() for key, value in state.items()
+        }
+
+
+def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
+    """``flwr run`` trains it in Ray's workers, and its clients agree to terms and sum under masks."""
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    (app / "numpy_app.py").write_text(private_source("numpy_app", tmp_path / "run", 10), encoding="utf-8")
+    with Launch(app, RUN_CONFIG, num_supernodes=10, workers=1) as launch:
+        while launch.running():
+            pass
+        launch.check()
+    assert audit_run(tmp_path / "run").findings == ()
+    rounds = read_rounds(tmp_path / "run")
+    assert len(rounds) == 3
+    assert all({"mask", "unmask"} <= each.seconds.keys() for each in rounds if sum(each.survivors))
+    assert sum(sum(each.survivors) for each in rounds) >= 15
+    assert traces.left() == []
