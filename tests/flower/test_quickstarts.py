@@ -86,7 +86,7 @@ def test_a_quickstart_learns_under_a_plan(name, tmp_path):
     assert not any("metrics" in reply for reply in grid.replies)
     if name == "numpy_app":
         weights, bias = result.arrays.to_numpy_ndarrays()
-        assert (weights.dtype, weights.shape, bias.shape) == (np.float64, (3,), ())
+        assert (weights.dtype, weights.shape, bias.shape) == (np.float64, (3,), (1,))
         assert np.abs(weights - np.array([1.0, -2.0, 0.5])).sum() < 3.0
     else:
         accuracy = [each["accuracy"] for each in result.evaluate_metrics_serverapp.values()]
