@@ -15,6 +15,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
 from gdpfed.flower.arrays import DATASET, Layout, place_start
 from gdpfed.learning.training.evaluate import Evaluation
+from gdpfed.methods import METHODS
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.observers import RoundEnded, RunOpened
@@ -24,6 +25,7 @@ from server_app.train import train
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 CLIENTS = "clients"
+ROUNDS_SAID = ("run.num_rounds=", "run.resume=")
 
 
 class GDPFed(Strategy):
@@ -44,7 +46,7 @@ class GDPFed(Strategy):
         num_clients: N, clients from 0 to N - 1.
         num_rounds: of the plan; None leaves it to `start`.
         method: whose work is a whole update, such as gdpfed_plus, gdpfed or fedavg.
-        against: whom epsilon holds against, as ``privacy.against``.
+        against: whom epsilon holds against, as ``privacy.against``; None for what the method usually has.
     """
 
     def __init__(
@@ -54,15 +56,18 @@ class GDPFed(Strategy):
         num_clients: int,
         num_rounds: int | None = None,
         method: str = "gdpfed_plus",
-        against: str = "auto",
+        against: str | None = None,
     ) -> None:
         words = budgets if isinstance(budgets, str) else f"[{','.join(map(str, budgets))}]"
+        resumed = any(each.startswith("run.resume=") for each in settings)
+        # Of a run that goes on, what nodes have said is written down as numbers.
+        said = [] if resumed and words == CLIENTS else [f"privacy.budgets={words}"]
+        said += [] if against is None else [f"privacy.against={against}"]
         self._settings = (
             f"dataset={DATASET}",
             f"method={method}",
             f"dataset.num_clients={num_clients}",
-            f"privacy.budgets={words}",
-            f"privacy.against={against}",
+            *said,
             *settings,
         )
         self._num_rounds = num_rounds
@@ -125,6 +130,8 @@ class GDPFed(Strategy):
             raise ConfigError(
                 f"num_rounds={num_rounds} is given to start, and {self._num_rounds} to the strategy: give one"
             )
+        if not said and not any(each.startswith(ROUNDS_SAID) for each in self._settings):
+            raise ConfigError("num_rounds is said neither to start nor to the strategy: a plan needs it")
         settings = [*self._settings, *(f"run.num_rounds={each}" for each in said)]
         if timeout is not None:
             settings.append(f"run.timeout_seconds={timeout}")
@@ -180,6 +187,14 @@ def _refuse_other_work(config: Config) -> None:
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
             "function answers with a whole update: use privacy.unit=client"
+        )
+    if not (METHODS.get(config.method.name).keeps_states or METHODS.get(config.method.name).has_turns):
+        able = ", ".join(
+            name for name, each in METHODS.items().items() if each.keeps_states or each.has_turns
+        )
+        raise ConfigError(
+            f"method={config.method.name} asks for other work than a whole update, which is all that an "
+            f"app's own function answers with: use {able}"
         )
     asked = {
         "run.evaluation": (config.run.evaluation, "server"),

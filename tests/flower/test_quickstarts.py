@@ -15,6 +15,7 @@ from gdpfed.runs.round_log import read_rounds
 from testing.flower_traces import FlowerTraces
 from testing.local_grid import LocalGrid, as_grid
 from testing.page_examples import examples_of
+from testing.small_runs import nothing_drawn
 
 QUICKSTARTS = Path(__file__).parent / "quickstarts"
 RUN_CONFIG = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
@@ -73,7 +74,8 @@ def trained(module, num_nodes):
     grid.app = module.client_app
     for context in grid.contexts.values():
         context.run_config = RUN_CONFIG
-    module.server_app(as_grid(grid), Context(1, 0, {}, RecordDict(), RUN_CONFIG))
+    with nothing_drawn():
+        module.server_app(as_grid(grid), Context(1, 0, {}, RecordDict(), RUN_CONFIG))
     return module.result, grid
 
 
@@ -108,13 +110,13 @@ def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
     app.mkdir()
     (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
     (app / "numpy_app.py").write_text(private_source("numpy_app", tmp_path / "run", 10), encoding="utf-8")
-    with Launch(app, RUN_CONFIG, num_supernodes=10, workers=1) as launch:
+    with Launch(app, RUN_CONFIG | {"num-server-rounds": 1}, num_supernodes=10, workers=1) as launch:
         while launch.running():
             pass
         launch.check()
     assert audit_run(tmp_path / "run").findings == ()
     rounds = read_rounds(tmp_path / "run")
-    assert len(rounds) == 3
+    assert len(rounds) == 1
     assert all({"mask", "unmask"} <= each.seconds.keys() for each in rounds if sum(each.survivors))
-    assert sum(sum(each.survivors) for each in rounds) >= 15
+    assert sum(sum(each.survivors) for each in rounds) >= 5
     assert traces.left() == []

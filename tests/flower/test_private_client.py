@@ -1,0 +1,323 @@
+"""A ClientApp of somebody's own under a plan: what its node refuses, what leaves it, and who it is."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from conf.load import load
+from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
+from gdpfed.federation.node.stand_ins import StandInError
+from gdpfed.flower import GDPFed, private_client
+from gdpfed.privacy.ledgers.charged import ChargedSum
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.runs.resume import load_run
+from gdpfed.runs.round_log import read_rounds
+from gdpfed.simulation import simulate
+from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, as_grid, refusals
+from testing.small_runs import grid_of_owners, ledger_of, nothing_drawn
+
+NUM_CLIENTS = 8
+EVERYBODY = (
+    *("privacy.sampling_rate=1", "privacy.delta=1e-3", "privacy.accountant=rdp"),
+    "secagg.dropout_tolerance=0.3",
+)
+INITIAL = ArrayRecord({"layer.weight": Array(np.ones((2, 3))), "layer.bias": Array(np.zeros(3, np.float32))})
+
+
+def own_app(train):
+    """An app with this train function, whose evaluation would tell more than a plan pays for."""
+    app = ClientApp()
+    app.train()(train)
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"secret": 7})}), reply_to=message)
+
+    return app
+
+
+def moved_by(step):
+    """A train function that moves all numbers by a step."""
+
+    def train(message, context):
+        new = {name: Array(each.numpy() + step) for name, each in message.content["arrays"].items()}
+        records = {"arrays": ArrayRecord(new), "metrics": MetricRecord({"num-examples": 7})}
+        return Message(RecordDict(records), reply_to=message)
+
+    return train
+
+
+def trained(directory, *settings, grid, train=None, budgets=(3.0,), method="dp_fedavg", **told):
+    grid.app = private_client(own_app(train or moved_by(0.025)), **told)
+    strategy = GDPFed(
+        *EVERYBODY,
+        f"run.resume={directory}" if directory.exists() else f"run.directory={directory}",
+        *settings,
+        budgets=budgets,
+        num_clients=NUM_CLIENTS,
+        num_rounds=3,
+        method=method,
+        against="outsiders",
+    )
+    with nothing_drawn():
+        return strategy.start(as_grid(grid), INITIAL, train_config=ConfigRecord({"lr": 0.025}))
+
+
+def test_without_noise_the_arrays_are_those_of_the_function(tmp_path):
+    """In their names, shapes, types and order; told what Flower's FedAvg tells, with a state of its own."""
+
+    def train(message, context):
+        count = context.state.get("n", ConfigRecord({"n": 0}))
+        context.state["n"] = ConfigRecord({"n": count["n"] + 1})
+        context.node_config["partition-id"] = 99
+        assert list(message.content["arrays"]) == list(INITIAL)
+        assert dict(message.content["config"]) == {"lr": 0.025, "server-round": count["n"] + 1}
+        assert message.metadata.message_type == "train"
+        return moved_by(0.025)(message, context)
+
+    grid = LocalGrid(NUM_CLIENTS)
+    result = trained(tmp_path / "run", grid=grid, train=train, method="fedavg")
+    for (name, each), (wanted, first) in zip(result.arrays.items(), INITIAL.items(), strict=True):
+        assert (name, each.dtype, each.shape) == (wanted, first.dtype, first.shape)
+        np.testing.assert_allclose(each.numpy(), first.numpy() + 3 * 0.025, atol=1e-4)
+    assert [each.survivors for each in read_rounds(tmp_path / "run")] == [[NUM_CLIENTS]] * 3
+
+
+def test_an_update_is_clipped_and_noised_and_nothing_else_leaves(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS)
+    result = trained(tmp_path / "run", grid=grid, train=moved_by(1e6))
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    norm, sigma = plan["clipping_norm"], plan["groups"][0]["noise_multiplier"]
+    moved = [a.numpy() - b.numpy() for a, b in zip(result.arrays.values(), INITIAL.values(), strict=True)]
+    length = np.sqrt(sum((each**2).sum() for each in moved))
+    assert length < 3 * (norm + 6 * norm * sigma / NUM_CLIENTS * 3)
+    names = {name for reply in grid.replies for name in reply}
+    assert names <= {"client", "advertise", "share", "mask", "unmask"}
+    assert audit_run(tmp_path / "run").passed
+    ledger = ledger_of(tmp_path / "ledgers", 2)
+    assert ledger.runs[0].rounds == [0, 1, 2]
+    assert audit_node_ledger(tmp_path / "ledgers" / "2.json").passed
+
+
+def test_a_client_is_its_node_by_number_and_not_by_the_order_of_node_ids(tmp_path):
+    epsilons = [1.0 if client < 4 else 5.0 for client in range(NUM_CLIENTS)]
+    grid = grid_of_owners(tmp_path / "ledgers", epsilons)
+    for node, context in grid.contexts.items():
+        context.node_config["partition-id"] = NUM_CLIENTS - 1 - (node - FIRST_NODE_ID)
+    trained(tmp_path / "run", grid=grid, budgets="clients", method="gdpfed")
+    assignment = json.loads((tmp_path / "run" / "assignment.json").read_text())
+    assert assignment["clients"] == [[[4, 8]], [[0, 4]]]
+    assert refusals(grid) == []
+
+
+def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkeypatch):
+    honest = Fleet.parameters
+    weaker = lambda *each: replace(p := honest(*each), noise_multiplier=p.noise_multiplier * 0.99)  # noqa: E731
+    monkeypatch.setattr(Fleet, "parameters", weaker)
+    monkeypatch.setattr(ChargedSum, "check", lambda *each: None)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS)
+    with pytest.raises(RunError, match="rounds has a sum"):
+        trained(tmp_path / "run", grid=grid)
+    assert all("noise of standard deviation" in reason for reason in refusals(grid))
+    assert ledger_of(tmp_path / "ledgers", 0).runs[0].rounds == []
+
+
+def test_a_server_that_asks_twice_is_refused(tmp_path):
+    def again(kind, client, content):
+        if kind == "advertise" and client == 5 and content["advertise"]["round"] == 1:
+            content["advertise"] = ConfigRecord({**content["advertise"], "round": 0})
+        return content
+
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, meddle=again)
+    trained(tmp_path / "run", grid=grid)
+    (reason,) = refusals(grid)
+    assert "has had its update already" in reason
+    assert ledger_of(tmp_path / "ledgers", 5).runs[0].rounds == [0, 2]
+
+
+def test_a_server_that_asks_for_another_model_or_work_gets_nothing(tmp_path):
+    lies = {3: {"work": "held_out_rates"}, 5: {}}
+
+    def lie(kind, client, content):
+        if kind == "mask" and client in lies:
+            order = dict(content["order"])
+            task = json.loads(order["task"]) | ({"model": "softmax"} if client == 5 else {})
+            content["order"] = ConfigRecord({**order, "task": json.dumps(task), **lies[client]})
+        return content
+
+    grid = LocalGrid(NUM_CLIENTS, meddle=lie)
+    trained(tmp_path / "run", "run.stop_after_round=1", grid=grid)
+    assert len(refusals(grid)) == 2
+    assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS - 2]
+
+
+def test_a_dropout_loses_its_own_update_alone(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS, vanishes=lambda kind, client: kind == "mask" and client == 3)
+    trained(tmp_path / "run", grid=grid)
+    assert [each.survivors for each in read_rounds(tmp_path / "run")] == [[NUM_CLIENTS - 1]] * 3
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_as_it_would_have(tmp_path):
+    def killed(kind, client):
+        seen.append(kind)
+        if kind == "unmask" and seen.count("unmask") > NUM_CLIENTS:
+            raise Crash
+        return False
+
+    seen: list[str] = []
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, vanishes=killed)
+    with pytest.raises(Crash):
+        trained(tmp_path / "run", grid=grid)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS)
+    trained(tmp_path / "run", grid=grid)
+    assert [sum(each.survivors) for each in read_rounds(tmp_path / "run")] == [8, 0, 8]
+    assert audit_run(tmp_path / "run").passed
+    assert ledger_of(tmp_path / "ledgers", 2).runs[0].rounds == [0, 1, 2]
+
+
+def test_a_run_does_not_go_on_from_other_arrays(tmp_path):
+    trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))
+    strategy = GDPFed(
+        f"run.resume={tmp_path / 'run'}", num_clients=NUM_CLIENTS, method="dp_fedavg", budgets=[3.0]
+    )
+    other = ArrayRecord({name: Array(each.numpy() + 1) for name, each in INITIAL.items()})
+    with pytest.raises(RunError, match=r"has dataset\.model_options="):
+        strategy.start(as_grid(LocalGrid(NUM_CLIENTS)), other, num_rounds=3)
+
+
+@pytest.mark.parametrize(
+    "failure", ["raises", "exits", "other arrays", "no arrays", "not finite", "an error"]
+)
+def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplog):
+    def train(message, context):
+        if context.node_config["partition-id"] != 4:
+            return moved_by(0.025)(message, context)
+        if failure == "raises":
+            raise ValueError("record 17 is a secret")
+        if failure == "exits":
+            raise SystemExit(17)
+        if failure == "an error":
+            return private_client(ClientApp())(message, context)
+        arrays = {name: Array(np.full(each.shape, np.inf)) for name, each in INITIAL.items()}
+        arrays = arrays if failure == "not finite" else {"other": Array(np.ones(2))}
+        records = {} if failure == "no arrays" else {"arrays": ArrayRecord(arrays)}
+        return Message(RecordDict(records), reply_to=message)
+
+    grid = LocalGrid(NUM_CLIENTS)
+    result = trained(tmp_path / "run", "run.stop_after_round=1", grid=grid, train=train, method="fedavg")
+    assert refusals(grid) == []
+    assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS]
+    moved = result.arrays["layer.weight"].numpy() - 1
+    np.testing.assert_allclose(moved, 0.025 * (NUM_CLIENTS - 1) / NUM_CLIENTS, atol=1e-4)
+    told = [each for each in caplog.messages if "this round goes without this client" in each]
+    assert len(told) == (failure != "not finite")
+
+
+def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
+    grid = LocalGrid(1)
+    (context,) = grid.contexts.values()
+    for kind in ("evaluate", "train", "query", "train.other"):
+        asked = Message(RecordDict(), FIRST_NODE_ID, kind)
+        with pytest.raises(
+            StandInError, match=f"^{kind} is asked of a private client, whose answer no budget"
+        ):
+            private_client(own_app(moved_by(1.0)))(asked, context)
+    asked = Message(RecordDict(), FIRST_NODE_ID, "evaluate")
+    answer = private_client(own_app(moved_by(1.0)), public=["evaluate"])(asked, context)
+    assert answer.content["metrics"]["secret"] == 7
+    for kind in ("train", "train.mask", "query.join"):
+        with pytest.raises(LearningError, match=f"^public={kind} is what budgets pay for"):
+            private_client(own_app(moved_by(1.0)), public=[kind])
+
+
+def test_a_guard_is_not_passed_by():
+    (context,) = LocalGrid(1).contexts.values()
+    context.node_config = {"guard": "/run/guard.sock"}
+    with pytest.raises(StandInError, match="^guard keeps a node's data from the code that a run sends"):
+        private_client(own_app(moved_by(1.0)))(Message(RecordDict(), FIRST_NODE_ID, "query.join"), context)
+
+
+def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
+    def train(message, context):
+        assert context.node_config["dataset-path"] == "/data"
+        return moved_by(0.025)(message, context)
+
+    grid = LocalGrid(NUM_CLIENTS, node_config={"dataset-path": "/data"})
+    with pytest.raises(RunError, match="dataset-path is no setting of a node"):
+        trained(tmp_path / "run", grid=grid, train=train)
+    result = trained(
+        tmp_path / "other", grid=grid, train=train, method="fedavg", own_settings=["dataset-path"]
+    )
+    assert result.arrays["layer.weight"].numpy()[0, 0] == pytest.approx(1.075, abs=1e-4)
+
+
+REFUSED = [
+    ({"settings": ["privacy=record_level"]}, PrivacyError, "privacy.unit=record"),
+    ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes is for a model"),
+    ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
+    ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
+    ({"num_rounds": None}, ConfigError, "num_rounds is said neither"),
+    ({"num_rounds": 4}, ConfigError, "num_rounds=3 is given to start, and 4 to the strategy"),
+    ({"evaluate_config": ConfigRecord({"a": 1})}, ConfigError, "evaluate_config is given"),
+    ({"train_config": ConfigRecord({"a": b"x"})}, ConfigError, "train_config cannot be written as JSON"),
+    ({"arrays": [np.ones(2, np.int64)]}, LearningError, "array '0' holds int64"),
+    ({"arrays": [np.array([np.nan])]}, LearningError, "array '0' holds values that are not finite"),
+    ({"arrays": []}, LearningError, "has no arrays"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "words"), REFUSED)
+def test_what_cannot_be_is_refused_in_one_line_before_anything_is_asked(tmp_path, given, error, words):
+    grid = LocalGrid(NUM_CLIENTS)
+    rounds = given.get("num_rounds", 3)
+    settings = (f"run.directory={tmp_path / 'run'}", *given.get("settings", ()))
+    strategy = GDPFed(
+        *settings,
+        budgets=[3.0],
+        num_clients=NUM_CLIENTS,
+        num_rounds=rounds,
+        method=given.get("method", "dp_fedavg"),
+    )
+    with pytest.raises(error, match=words) as caught:
+        strategy.start(
+            as_grid(grid),
+            ArrayRecord(given["arrays"]) if "arrays" in given else INITIAL,
+            None if rounds is None else 3,
+            train_config=given.get("train_config"),
+            evaluate_config=given.get("evaluate_config"),
+        )
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+    assert grid.sent == []
+
+
+def test_a_strategy_that_wraps_this_one_is_refused():
+    strategy = GDPFed(budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3)
+    for step in (
+        lambda: strategy.configure_train(1, INITIAL, ConfigRecord(), as_grid(LocalGrid(1))),
+        lambda: strategy.aggregate_train(1, []),
+        lambda: strategy.configure_evaluate(1, INITIAL, ConfigRecord(), as_grid(LocalGrid(1))),
+        lambda: strategy.aggregate_evaluate(1, []),
+    ):
+        with pytest.raises(RunError, match="has no single steps"):
+            step()
+
+
+def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
+    """A process in which nobody placed the arrays builds no model: not a plain node, nor a simulation."""
+    with pytest.raises(LearningError, match="dataset=flower_app has no examples"):
+        simulate(load(["dataset=flower_app", f"run.directory={tmp_path / 'new'}"]))
+    trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))
+    monkeypatch.setattr("gdpfed.flower.arrays._STARTS", {})
+    config = load_run([f"run.resume={tmp_path / 'run'}"])
+    assert task_of(config).described().dimension == 9
+    with pytest.raises(LearningError, match="is trained by the functions of a Flower app alone"):
+        task_of(config).build_model()
+    assert not (tmp_path / "new").exists()
