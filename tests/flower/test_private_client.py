@@ -48,8 +48,8 @@ def moved_by(step):
 
     def train(message, context):
         new = {name: Array(each.numpy() + step) for name, each in message.content["arrays"].items()}
-        records = {"arrays": ArrayRecord(new), "metrics": MetricRecord({"num-examples": 7})}
-        return Message(RecordDict(records), reply_to=message)
+        metrics = MetricRecord({"num-examples": 7})
+        return Message(RecordDict({"arrays": ArrayRecord(new), "metrics": metrics}), reply_to=message)
 
     return train
 
@@ -183,13 +183,19 @@ def test_a_run_that_was_killed_goes_on_and_ends_as_it_would_have(tmp_path):
 
 
 def test_a_run_does_not_go_on_from_other_arrays(tmp_path):
-    trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))
-    strategy = GDPFed(
-        f"run.resume={tmp_path / 'run'}", num_clients=NUM_CLIENTS, method="dp_fedavg", budgets=[3.0]
-    )
+    grid = grid_of_owners(tmp_path / "ledgers", [1.0] * 4 + [5.0] * 4)
+    directory = tmp_path / "run"
+    trained(directory, "run.stop_after_round=1", grid=grid, budgets="clients", method="gdpfed")
+    strategy = GDPFed(f"run.resume={directory}", num_clients=NUM_CLIENTS, method="gdpfed", num_rounds=3)
     other = ArrayRecord({name: Array(each.numpy() + 1) for name, each in INITIAL.items()})
+    told = ConfigRecord({"lr": 0.025})
     with pytest.raises(RunError, match=r"has dataset\.model_options="):
-        strategy.start(as_grid(LocalGrid(NUM_CLIENTS)), other, num_rounds=3)
+        strategy.start(as_grid(grid), other, train_config=told)
+    with nothing_drawn():
+        strategy.start(as_grid(grid), INITIAL, train_config=told)
+    assert len(read_rounds(directory)) == 3
+    assert ledger_of(tmp_path / "ledgers", 7).runs[0].rounds == [0, 1, 2]
+    assert audit_run(directory).passed
 
 
 @pytest.mark.parametrize(
@@ -207,8 +213,8 @@ def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplo
             return private_client(ClientApp())(message, context)
         arrays = {name: Array(np.full(each.shape, np.inf)) for name, each in INITIAL.items()}
         arrays = arrays if failure == "not finite" else {"other": Array(np.ones(2))}
-        records = {} if failure == "no arrays" else {"arrays": ArrayRecord(arrays)}
-        return Message(RecordDict(records), reply_to=message)
+        records = RecordDict({"arrays": ArrayRecord(arrays)})
+        return Message(RecordDict() if failure == "no arrays" else records, reply_to=message)
 
     grid = LocalGrid(NUM_CLIENTS)
     result = trained(tmp_path / "run", "run.stop_after_round=1", grid=grid, train=train, method="fedavg")

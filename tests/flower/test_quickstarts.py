@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from testing.page_examples import examples_of
 from testing.small_runs import nothing_drawn
 
 QUICKSTARTS = Path(__file__).parent / "quickstarts"
-RUN_CONFIG = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
+RUN_CONFIG: dict[str, Any] = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
 PYPROJECT = """
 [project]
 name = "quickstart"

@@ -1,4 +1,5 @@
 """An app as Flower's quickstart for NumPy has it: least squares on numbers that each client draws."""
+# mypy: ignore-errors
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict

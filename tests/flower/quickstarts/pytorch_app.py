@@ -1,4 +1,5 @@
 """An app as Flower's quickstart for PyTorch has it, on the bundled digits."""
+# mypy: ignore-errors
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict

@@ -1,4 +1,5 @@
 """An app as Flower's quickstart for scikit-learn has it, on the bundled digits."""
+# mypy: ignore-errors
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
