@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -54,8 +55,20 @@ def moved_by(step):
     return train
 
 
+class ElsewhereApp(ClientApp):
+    """An app in a process of its own, in which nobody has placed a run's first arrays."""
+
+    def __init__(self, app):
+        super().__init__()
+        self.app = app
+
+    def __call__(self, message, context):
+        with patch.dict("gdpfed.flower.arrays._STARTS", clear=True):
+            return self.app(message, context)
+
+
 def trained(directory, *settings, grid, train=None, budgets=(3.0,), method="dp_fedavg", **told):
-    grid.app = private_client(own_app(train or moved_by(0.025)), **told)
+    grid.app = ElsewhereApp(private_client(own_app(train or moved_by(0.025)), **told))
     strategy = GDPFed(
         *EVERYBODY,
         f"run.resume={directory}" if directory.exists() else f"run.directory={directory}",
@@ -143,18 +156,21 @@ def test_a_server_that_asks_twice_is_refused(tmp_path):
 
 
 def test_a_server_that_asks_for_another_model_or_work_gets_nothing(tmp_path):
-    lies = {3: {"work": "held_out_rates"}, 5: {}}
+    lies = {3: {"work": "noised_update"}, 5: {}}
 
     def lie(kind, client, content):
         if kind == "mask" and client in lies:
             order = dict(content["order"])
-            task = json.loads(order["task"]) | ({"model": "softmax"} if client == 5 else {})
+            task = json.loads(order["task"]) | ({"form": None, "model": "mlp"} if client == 5 else {})
             content["order"] = ConfigRecord({**order, "task": json.dumps(task), **lies[client]})
         return content
 
-    grid = LocalGrid(NUM_CLIENTS, meddle=lie)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, meddle=lie)
     trained(tmp_path / "run", "run.stop_after_round=1", grid=grid)
-    assert len(refusals(grid)) == 2
+    told = sorted(refusals(grid))
+    assert told[0].startswith("noised_update is asked of an edge or an app's own function"), told
+    assert told[1].startswith("the order's model is mlp, and this client trains its app's own"), told
+    assert [ledger_of(tmp_path / "ledgers", client).runs[0].rounds for client in (3, 4, 5)] == [[], [0], []]
     assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS - 2]
 
 
@@ -222,7 +238,11 @@ def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplo
     assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS]
     moved = result.arrays["layer.weight"].numpy() - 1
     np.testing.assert_allclose(moved, 0.025 * (NUM_CLIENTS - 1) / NUM_CLIENTS, atol=1e-4)
-    told = [each for each in caplog.messages if "this round goes without this client" in each]
+    told = [
+        each
+        for each in caplog.messages
+        if "the app's train function failed" in each and "zeros are sent" in each
+    ]
     assert len(told) == (failure != "not finite")
 
 
