@@ -41,7 +41,8 @@ def run_of(path: Path, overrides=(), *, x=None, y=None, classes=2) -> Any:
     task = SimpleNamespace(load=lambda: data, classes_counted=classes)
     config = load(["dataset=digits", *QUIET, *overrides])
     method = make_method(config)
-    return SimpleNamespace(config=config, method=method, task=task, path=path)
+    order = SimpleNamespace(task=task)
+    return SimpleNamespace(config=config, method=method, task=task, order=order, path=path)
 
 
 def concluded(*records, spent=(1.0, 3.0, 6.0), dimension=4) -> Any:

@@ -41,7 +41,7 @@ TOLD = {
     rogue.OtherNoise: "discrete_gaussian noise was ordered where the terms say gaussian",
     rogue.LargerNorm: "clipping norm 4 is above the 2 of the terms",
     rogue.HeavyWeightsInALargerSum: "clipping norm 4 is above the 2 of the terms",
-    rogue.GradientSum: "work is gradient_sum and it does not say which steps on records",
+    rogue.GradientSum: "OrderError, see the log of the client",
 }
 TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 
