@@ -84,7 +84,6 @@ def flower_loop(
 
     def run(rows: Vectors) -> Released:
         identify_task()
-        logging.getLogger("flwr").setLevel(logging.ERROR)
         plain = FedAvg(min_train_nodes=units, min_available_nodes=units, fraction_evaluate=0.0)
         strategy = kind(plain, noise_multiplier=sigma, clipping_norm=NORM, num_sampled_clients=units)
         models = [np.zeros(dimension)]
@@ -94,7 +93,13 @@ def flower_loop(
                 models.append(arrays.to_numpy_ndarrays()[0])
 
         grid: Any = RowsGrid(rows, examples)
-        strategy.start(grid, ArrayRecord({"model": Array(models[0])}), num_rounds=rounds, evaluate_fn=look)
+        logger, first = logging.getLogger("flwr"), ArrayRecord({"model": Array(models[0])})
+        usual = logger.level
+        logger.setLevel(logging.ERROR)
+        try:
+            strategy.start(grid, first, num_rounds=rounds, evaluate_fn=look)
+        finally:
+            logger.setLevel(usual)
         return Released(models=np.stack(models), step=1 / units)
 
     return TrainingLoop(

@@ -1,6 +1,7 @@
 """``gdpfed audit --canaries``: its table, its files, its exit status."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,9 @@ ONE_GROUP = [*SMALL, "method=dp_fedavg", "privacy.accountant=rdp", "secagg=off"]
 
 
 def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys):
-    words = ["audit", "--canaries", *ONE_GROUP, "--runs", "2", "--output", str(tmp_path / "new" / "here")]
+    surely = ("--confidence", "0.999999")  # A sound program is blamed in few of these tests.
+    words = ["audit", "--canaries", *ONE_GROUP, *surely, "--runs", "2"]
+    words += ["--output", str(tmp_path / "new" / "here")]
     assert main(words) == 0
     out = " ".join(capsys.readouterr().out.split())
     for expected in ("dp_fedavg: 2 simulated runs of 2 rounds", "all sums", "server, K=1", "per client"):
@@ -25,7 +28,7 @@ def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys
     assert "Nothing above what is stated was measured, and nothing unlike the plan was seen." in out
     # A line for each kind of fault, with what would have been found of it.
     for looked_at in ("noise", "noise over rounds", "noise twice", "contributions", "samples"):
-        assert f"│ {looked_at} " in out
+        assert re.search(rf"│ ?{looked_at} ?│", out)
     assert "would find: the smallest fault of this kind" in out
     written = json.loads((tmp_path / "new" / "here" / "canaries.json").read_text())
     assert (tmp_path / "new" / "here" / "canaries.json").stat().st_mode & 0o777 == 0o600

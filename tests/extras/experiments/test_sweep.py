@@ -47,7 +47,9 @@ def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_pa
     assert main(words) == 0
     again = capfd.readouterr().out
     assert main(["report", str(tmp_path)]) == 0
-    assert again == f"{capfd.readouterr().out}{first.splitlines()[-1]}\n"
+    # Of a run that has learnt nothing a report says so, which depends on its noise.
+    reported = [line for line in capfd.readouterr().out.splitlines() if "is not above chance" not in line]
+    assert again.splitlines() == [*reported, first.splitlines()[-1]]
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
 
 
