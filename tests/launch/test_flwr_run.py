@@ -113,6 +113,9 @@ def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces):
     assert process.stderr.startswith(f"gdpfed: run.resume={tmp_path / 'run'}: assignment.json cannot be read")
     assert process.stderr.count("\n") == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "flower.log"}
+    log = (tmp_path / "run" / "flower.log").read_text()
+    assert log.count("assignment.json cannot be read") == 1
+    assert "Traceback" not in log
 
 
 def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces):
