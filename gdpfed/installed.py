@@ -60,13 +60,12 @@ def how_to_install(extra: str) -> str:
 
 
 def how_to_get(module: str) -> str:
-    """Return the command that brings the package of a missing module, with all else of its extra."""
+    """Return the command that brings the package of a missing module, with all else of its smallest extra."""
     package = _plain(_PACKAGES.get(module, module))
     always, extras = _requirements()
-    for group in (*([each] for each in always), *extras.values()):
-        if package in map(_package, group):
-            return _command(group)
-    return _command([package])
+    groups = [*([each] for each in always), *extras.values()]
+    having = [group for group in groups if package in map(_package, group)]
+    return _command(min(having, key=len, default=[package]))
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:

@@ -18,6 +18,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OF_A_WHEEL = ["numpy>=2", "onnx>=1.19; extra == 'onnx'", 'scikit-learn>=1.6 ; extra == "train"']
 OF_A_WHEEL += ["torch>=2.14; extra == 'train'", "pywin32; sys_platform == 'win32'"]
+OF_A_WHEEL = [
+    f"{each}; extra == 'all'" for each in ("onnx>=1.19", "scikit-learn>=1.6", "torch>=2.14")
+] + OF_A_WHEEL
 
 
 @pytest.fixture
