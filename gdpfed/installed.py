@@ -64,8 +64,8 @@ def how_to_get(module: str) -> str:
     package = _plain(_PACKAGES.get(module, module))
     always, extras = _requirements()
     groups = [*([each] for each in always), *extras.values()]
-    having = [group for group in groups if package in map(_package, group)]
-    return _command(min(having, key=len, default=[package]))
+    having = sorted((group for group in groups if package in map(_package, group)), key=len)
+    return _command(having[0] if having else [package])
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:

@@ -6,6 +6,7 @@ install PyTorch and Ray. What is published has a pyproject.toml of its own, made
 versions and bounds, with a core and extras.
 """
 
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from gdpfed.errors import ConfigError
 from gdpfed.installed import PROJECT_FILE
 
 LICENCE = "Apache-2.0"
-FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "SECURITY.md")
+README = "README.md"
+FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", README, "SECURITY.md")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc")
 ALL = "all"
 
@@ -55,6 +57,11 @@ def published_project(app: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_links_to(place: str, text: str) -> str:
+    """Return Markdown whose links to files of the checkout lead to a place on the web."""
+    return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({place}/\1)", text)
+
+
 def write_published(checkout: Path, folder: Path) -> None:
     """Write what is published of a checkout into a folder, which is made anew.
 
@@ -70,4 +77,9 @@ def write_published(checkout: Path, folder: Path) -> None:
         shutil.copytree(checkout / package, folder / package, ignore=LEFT_OUT)
     for name in FILES:
         shutil.copy(checkout / name, folder / name)
+    repository = made["project"].get("urls", {}).get("Repository")
+    if repository is not None:
+        readme = (checkout / README).read_text(encoding="utf-8")
+        tag = f"v{made['project']['version']}"
+        (folder / README).write_text(with_links_to(f"{repository}/blob/{tag}", readme), encoding="utf-8")
     (folder / PROJECT_FILE).write_text(tomli_w.dumps(made), encoding="utf-8")

@@ -182,6 +182,14 @@ def test_the_app_and_what_is_published_need_the_same_packages():
             published_project(app)
 
 
+def test_the_core_is_below_250_megabytes(core):
+    """Without what Python compiles of it, which uv leaves out and pip adds."""
+    (site,) = core.parents[1].glob("lib/python*/site-packages")
+    files = [file for top in site.iterdir() for file in top.resolve().rglob("*") if file.suffix != ".pyc"]
+    assert len(files) > 2000
+    assert sum(file.stat().st_size for file in files) < 250e6
+
+
 def test_what_is_published_is_written_into_no_folder_with_other_files(tmp_path):
     (tmp_path / "mine").write_text("")
     with pytest.raises(ConfigError, match="holds other files"):

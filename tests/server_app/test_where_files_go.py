@@ -1,9 +1,11 @@
 """A simulation's SuperLink works where it was first started: a run's files do not go there unsaid."""
 
 import sys
+from typing import cast
 
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.serverapp import Grid
 
 import server_app.app as app_module
 from gdpfed.errors import RunError
@@ -26,7 +28,7 @@ def trained(tmp_path, monkeypatch):
 
     def train(program, overrides):
         monkeypatch.setattr(sys, "argv", [program])
-        app_module.app(LocalGrid(0), Context(1, 0, {}, RecordDict(), {"overrides": overrides}))
+        app_module.app(cast("Grid", LocalGrid(0)), Context(1, 0, {}, RecordDict(), {"overrides": overrides}))
         return configs.pop()
 
     return train
