@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo docs sbom test lint types imports check test-faults test-compose test-defences test-drills bench pfl-environment opacus-environment deploy-local fuzz clean
+.PHONY: help venv demo dist docs sbom test lint types imports check test-faults test-compose test-defences test-drills bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
 	@echo "make test-drills    docs/operations.md on processes, its own commands: upgrade, backup, lost folders, ..."
 	@echo "make sbom    sbom.cdx.json: every package of uv.lock that the app needs, as CycloneDX 1.5"
+	@echo "make dist    wheel and sdist of the published project in dist/, with a core that needs no PyTorch"
 	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
 	@echo "make venv    only make .venv from uv.lock; TORCH_INDEX=URL takes PyTorch from there, such as a CPU build"
@@ -48,7 +49,7 @@ $(error TORCH_INDEX=$(TORCH_INDEX): .venv was made $(if $(MADE_FROM),from $(MADE
 endif
 TORCH = $(shell sed -nE '/^name = "(torch|torchvision)"$$/{N;s/name = "(.+)"\nversion = "(.+)"/\1==\2/p}' uv.lock)
 OF_CUDA = $(shell sed -nE 's/^name = "((nvidia|cuda)-.+|triton|torch|torchvision)"$$/--no-install-package \1/p' uv.lock)
-SYNC = $(UV) sync --frozen --quiet $(if $(TORCH_INDEX),--inexact $(OF_CUDA))
+SYNC = $(UV) sync --frozen --quiet --group dev $(if $(TORCH_INDEX),--inexact $(OF_CUDA))
 
 .venv/.installed: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	$(SYNC)
@@ -80,6 +81,11 @@ imports: .venv/.installed
 
 sbom: venv
 	@$(UV) export --quiet --frozen --no-dev --no-emit-project --format cyclonedx1.5 --output-file sbom.cdx.json
+
+# What is published: its sources are written to build/wheel, since it needs less than the app does.
+dist: venv
+	$(BIN)/python -m release build/wheel
+	$(UV) build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist build/wheel
 
 check: lint types imports
 

@@ -29,6 +29,7 @@ NEIGHBOURS = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "RELEASING.md": "releasing.md",
     "CITATION.cff": "CITATION.cff",
 }
 NOTEBOOKS = ("attacks", "hospitals", "library", "own_budgets", "own_table")

@@ -71,7 +71,7 @@ def __getattr__(name: str) -> object:
             return getattr(import_module(_HOME_OF[name]), name)
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from gdpfed.clients.versions import project_version
+    from gdpfed.installed import project_version
 
     return project_version()
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from gdpfed.errors import GDPFedError
 
 FLOWER_LOGGER = "flwr"
+SIMULATION = "flwr-simulation"
+"""The program of Flower that runs an app's server and, by Ray, all of its nodes."""
 WATCH_SECONDS = 0.5
 LOG_VARIABLE, JSON = "GDPFED_LOG", "json"
 """The environment variable that makes every line of the log a JSON object, by its one value."""
@@ -54,6 +56,11 @@ def serve_only(parent: int) -> None:
         os._exit(1)
 
 
+def is_program(name: str) -> bool:
+    """Say whether this process is the program of that name."""
+    return Path(sys.argv[0]).name == name
+
+
 def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
     """Set up this process if it is the named program of Flower's.
 
@@ -66,7 +73,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
         program: such as ``flwr-clientapp``.
         ends_with_parent: whether it is of no use without the process that has started it.
     """
-    if Path(sys.argv[0]).name != program:
+    if not is_program(program):
         return
     logger, said = logging.getLogger(FLOWER_LOGGER), os.environ.get(LOG_VARIABLE, "")
     if said == JSON:

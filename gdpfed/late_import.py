@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from gdpfed.errors import InputError
+from gdpfed.installed import how_to_get
 
 
 class LateModule:
@@ -64,7 +65,7 @@ def packages_needed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
         raise InputError(
-            f"this needs the package {error.name}, which is not installed: install it, or this project with "
-            "all that it depends on"
+            f"this needs the package {name}, which is not installed: {how_to_get(name)}"
         ) from error

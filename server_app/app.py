@@ -1,16 +1,21 @@
 """ServerApp: configuration -> plan -> method -> rounds."""
 
+from pathlib import Path
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import split
-from gdpfed.child_process import begin_process
+from conf.schema import Config
+from gdpfed.child_process import SIMULATION, begin_process, is_program
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
-from gdpfed.runs.paths import check_paths
+from gdpfed.installed import checkout
+from gdpfed.runs.paths import below, check_paths, reserved, run_path
 from gdpfed.runs.resume import load_run
 from server_app.train import train
 
 begin_process("flwr-serverapp")
+begin_process(SIMULATION)
 app = ServerApp()
 
 
@@ -20,7 +25,26 @@ def main(grid: Grid, context: Context) -> None:
     try:
         overrides = split(str(context.run_config["overrides"]))
         check_paths(overrides)
-        train(grid, load_run(overrides), str(context.run_id))
+        train(grid, _config_of(overrides), str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
         # Flower's simulation prints what leaves here with its traceback, which is noise to the user.
         raise type(error)(str(error)).with_traceback(None) from None
+
+
+def _config_of(overrides: list[str]) -> Config:
+    """Load what overrides say; a simulation's relative paths and new runs are below the checkout.
+
+    Its process works where somebody once started the SuperLink, in the folder of another project, say.
+    """
+    folder = _folder_of_simulation()
+    if folder is None:
+        return load_run(overrides)
+    config = load_run(below(folder, overrides))
+    if config.run.directory is None and config.run.resume is None:
+        new = run_path(None, config.dataset.name, config.method.name, folder)
+        config.run.directory = str(reserved(new))
+    return config
+
+
+def _folder_of_simulation() -> Path | None:
+    return checkout() if is_program(SIMULATION) else None

@@ -147,6 +147,7 @@ def _joined_and_planned(
 
 def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) -> OpenRun:
     """The run, with the extensions that only runs over Flower have."""
+    log(INFO, "the run's files are in %s", prepared.path)
     announce = partial(log, INFO, "%s")
     extensions = [*server_extensions_of(prepared, announce), *more]
     return prepared.open(fleet, RUN_OBSERVERS.get("shown"), announce, extensions)

@@ -34,7 +34,7 @@ COMMAND = Command(
         "Serve how far a run is, which sums failed, and what every group has spent of its budget, at "
         "http://127.0.0.1:9470/metrics, while the run goes on or later; / is a page with them. Times, "
         "survivors and who is in reach are served only where epsilon does not rest on nobody knowing who was "
-        "drawn. It needs pip install 'gdpfed[metrics]'."
+        "drawn. It needs the extra metrics."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

@@ -35,7 +35,7 @@ gdpfed node metrics node-*/ledger.json --listen 9471"""
 METRICS = (
     "Serve what is spent and left of a node's budget, refusals by cause, and when a message last came, at "
     "http://127.0.0.1:9471/metrics; / is a page with them. Nothing that its data or a secret sample decides "
-    "is served. It needs pip install 'gdpfed[metrics]'."
+    "is served. It needs the extra metrics."
 )
 NODE_PORT = 9471
 

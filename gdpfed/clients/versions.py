@@ -5,25 +5,14 @@ other. All else that differs is said in one line, and the run goes on.
 """
 
 import platform
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from gdpfed.clients.messages import VERSIONS, WIRE, WIRE_VERSION, one_line
+from gdpfed.installed import project_version
 
 PACKAGES = ("flwr", "torch", "dp-accounting")
-
-
-def project_version() -> str:
-    """Return the version of the project, which only pyproject.toml states."""
-    try:
-        return version("gdpfed")
-    except PackageNotFoundError:
-        # A bundle that Flower has unpacked is not installed, and has the file itself.
-        text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-        return str(tomllib.loads(text)["project"]["version"])
 
 
 @cache

@@ -11,14 +11,17 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name == "GDPFed":
-        from gdpfed.flower.strategy import GDPFed
+    from gdpfed.late_import import packages_needed
 
-        return GDPFed
-    if name == "private_client":
-        from gdpfed.flower.client import private_client
+    with packages_needed():
+        if name == "GDPFed":
+            from gdpfed.flower.strategy import GDPFed
 
-        return private_client
+            return GDPFed
+        if name == "private_client":
+            from gdpfed.flower.client import private_client
+
+            return private_client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

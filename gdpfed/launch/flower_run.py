@@ -24,7 +24,7 @@ from typing import Self
 from conf.load import hydra_string
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, free_ports, last_line
-from gdpfed.runs.paths import user_path
+from gdpfed.runs.paths import below, user_path
 
 CONNECTION = "federation"
 FAILED_LOG = HOMES / "failed.log"
@@ -185,10 +185,11 @@ class Launch:
     ) -> Self:
         """A training of this project with its files in ``directory``, a new one or one to continue.
 
-        ``files`` are what settings name, relative to the caller's working directory, which is not that of the
-        run. Raises LaunchError: this is no checkout of the project.
+        ``files`` are what settings of a resumed run name. They and those of the overrides are relative to the
+        caller's working directory, which is not that of the run. Raises LaunchError: this is no checkout of
+        the project.
         """
-        words = list(overrides)
+        words = below(Path.cwd(), overrides)
         for key, file in files.items():
             if file is not None:
                 words.append(f"{key}={hydra_string(str(user_path(file)))}")

@@ -1,7 +1,7 @@
 """A finished model as an ONNX file, for programs without Python: from a table's numbers to what it says.
 
 A model of tables takes the numbers of a record as they are declared and scales them itself. torch writes the
-file, with the packages of ``gdpfed[onnx]``.
+file, with the packages of the extra ``onnx``.
 """
 
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.files import NoRegularFileError
+from gdpfed.installed import how_to_install
 from gdpfed.learning.data.cells import Table
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.table_rows import Where, as_texts, num_rows, numbers_in
@@ -76,7 +77,7 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
     """
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise LearningError(f"ONNX files need the package {missing[0]}: pip install 'gdpfed[onnx]'")
+        raise LearningError(f"ONNX files need the package {missing[0]}: {how_to_install('onnx')}")
     form = model.description.form
     if model.columns is None:
         example = torch.zeros(2, *form.input_shape, dtype=getattr(torch, form.input_dtype))

@@ -1,6 +1,6 @@
 """A server for figures: /metrics for Prometheus, / for people, /health for whoever starts it again.
 
-It needs an optional extra, ``pip install 'gdpfed[metrics]'``. Figures are read from files at every request,
+It needs the extra ``metrics``. Figures are read from files at every request,
 in a process of its own, so that neither a run nor a node waits for it.
 """
 
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from gdpfed.errors import ConfigError, ReportError
+from gdpfed.installed import how_to_install
 from gdpfed.report.exported import COUNTERS, EXPORTED, Figure, Source
 from gdpfed.report.pages import page_of
 from gdpfed.signed_apps import DAY_SECONDS
@@ -202,7 +203,7 @@ def serve(
     try:
         from prometheus_client import CollectorRegistry, make_wsgi_app
     except ImportError:
-        raise ReportError("prometheus-client is not installed: pip install 'gdpfed[metrics]'") from None
+        raise ReportError(f"prometheus-client is not installed: {how_to_install('metrics')}") from None
     host, port = address(listen)
     known = {each.lower() for each in ("localhost", host, gethostname(), *names)}
     registry, figures = CollectorRegistry(auto_describe=False), Figures(sources)

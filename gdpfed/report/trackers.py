@@ -1,7 +1,7 @@
 """Metrics of a run elsewhere: as TensorBoard's event files, and in MLflow, an optional extra.
 
-The extra, ``pip install 'gdpfed[mlflow]'`` and ``run.mlflow=URI``, is MLflow's client, which speaks to a
-tracking server; whoever has all of MLflow installed may name a database too.
+The extra ``mlflow`` with ``run.mlflow=URI`` is MLflow's client, which speaks to a tracking server; whoever
+has all of MLflow installed may name a database too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from gdpfed.errors import RunError
+from gdpfed.installed import how_to_install
 from gdpfed.report.progress import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
 from gdpfed.runs.file_formats import EVENTS_FOLDER
@@ -105,7 +106,7 @@ class MlflowRun(Observer):
             from mlflow.exceptions import MlflowException
         except ImportError:
             raise TrackingError(
-                f"run.mlflow={uri}: MLflow is not installed: pip install 'gdpfed[mlflow]', or leave it out"
+                f"run.mlflow={uri}: MLflow is not installed: {how_to_install('mlflow')}, or leave it out"
             ) from None
         for variable, value in PATIENCE.items():
             os.environ.setdefault(variable, value)

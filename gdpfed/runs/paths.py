@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from conf.load import PATHS, given_value
+from conf.load import PATHS, given_value, hydra_string
 from conf.per_client import file_of, taken
 from gdpfed.errors import ConfigError, RunError
 
@@ -22,12 +22,15 @@ def user_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def run_path(chosen: str | None, dataset: str, method: str) -> Path:
-    """The absolute directory of a run: the chosen one, or a new one under ``runs/`` here, named by time."""
+def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path()) -> Path:
+    """The absolute directory of a run: the chosen one, or a new one under ``runs/``, named by time.
+
+    ``folder`` is what holds ``runs/``, the working directory if it is not given.
+    """
     if chosen is not None:
         return user_path(chosen)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    names = _numbered(user_path(f"{RUNS}/{stamp}-{dataset}-{method}"))
+    names = _numbered(folder.absolute() / RUNS / f"{stamp}-{dataset}-{method}")
     return next(path for path in names if not path.exists())
 
 
@@ -105,6 +108,16 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
     named = {key: given_value(left, key) for key in PATHS}
     named |= {key: file_of(key, value) for key, value in per_client.items()}
     return {key: str(value) for key, value in named.items() if value is not None}
+
+
+def below(folder: Path, overrides: Sequence[str]) -> list[str]:
+    """Return overrides whose relative paths begin at a folder; addresses and keys are as they were."""
+    moved = list(overrides)
+    for key, value in named_paths(overrides).items():
+        path = Path(value).expanduser()
+        if key != "run.mlflow" and not key.startswith("secagg.") and not path.is_absolute():
+            moved.append(f"{key}={hydra_string(str(folder / path))}")
+    return moved
 
 
 def check_paths(overrides: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from fastgrad.record_gradients import RecordGradients
 from gdpfed.child_process import can_fork
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
+from gdpfed.installed import how_to_get
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.registry import Registry
@@ -97,8 +98,7 @@ def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) ->
         if not isinstance(error.__cause__, ModuleNotFoundError) or error.__cause__.name != "ray":
             raise
         raise ConfigError(
-            "simulation.backend=ray needs Ray, which is not installed: pip install 'flwr[simulation]', or "
-            "leave it out"
+            f"simulation.backend=ray needs Ray, which is not installed: {how_to_get('ray')}, or leave it out"
         ) from None
 
     def choose(workers: int) -> partial[tuple[Engine, str]]:

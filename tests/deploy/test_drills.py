@@ -150,7 +150,7 @@ def test_each_party_gets_the_next_version_when_it_is_told_to(host, monkeypatch):
 def test_a_copy_says_that_it_is_the_next_version(tmp_path):
     checkout = changed.next_version(tmp_path / "next", "0.999.2", changed.FORMAT)
     asked = (
-        "from gdpfed.clients.versions import project_version as version; "
+        "from gdpfed.installed import project_version as version; "
         "from gdpfed.runs.file_formats import FORMAT_VERSION; print(version(), FORMAT_VERSION)"
     )
     with running_from(checkout):

@@ -4,8 +4,9 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ import gdpfed
 from gdpfed.learning.data.named_partitions import PARTITIONS
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.training.optimizers import SCHEDULES
+from release.published import published_project
 from testing.page_examples import examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 EXAMPLES = examples_of("library.md")
-(TORCH_MISSING,) = re.findall(r"(?:    .*\n)*    .*depends on \[input\]", PAGE.read_text("utf-8"))
+(TORCH_MISSING,) = re.findall(r"(?:    .*\n)*    .*torch.* \[input\]", PAGE.read_text("utf-8"))
 
 
 def test_what_type_checkers_see_is_what_there_is():
@@ -43,13 +45,16 @@ def test_the_page_names_every_name_once_and_no_example_is_long():
     assert {title: text.count("\n") for title, text in EXAMPLES.items() if text.count("\n") > 60} == {}
 
 
-def test_the_parts_work_with_no_other_package_than_the_page_installs(tmp_path):
+def test_the_parts_work_with_no_other_package_than_the_core_of_the_wheel(tmp_path):
     """Blocked, not only unused, are all others that the project names; a name that needs one says which."""
-    (listed,) = re.findall(r"^    pip install (numpy .*)", PAGE.read_text("utf-8"), re.MULTILINE)
-    named = {re.split(r"[^\w-]", each)[0] for each in requires("gdpfed") or () if "extra ==" not in each}
-    assert set(listed.split()) < named
+    app = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text("utf-8"))
+    core, named = (
+        {re.split(r"[^\w-]", each)[0].lower() for each in project["dependencies"]}
+        for project in (published_project(app)["project"], app["project"])
+    )
+    assert core < named
     # rich brings its markdown-it-py.
-    missing = named - {*listed.split(), "markdown-it-py"}
+    missing = named - {*core, "markdown-it-py"}
     others = {
         module
         for module, owners in packages_distributions().items()

@@ -14,8 +14,9 @@ import pytest
 from flwr.cli.utils import filter_paths_for_publish
 from safetensors.numpy import load_file
 
-from conf.load import load, to_yaml
+from conf.load import load, split, to_yaml
 from gdpfed.errors import LaunchError
+from gdpfed.launch.flower_run import Launch
 from gdpfed.launch.home import FlowerHome
 from gdpfed.methods import resolve
 from gdpfed.runs.file_formats import MODEL_FILE
@@ -113,6 +114,9 @@ def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces):
     assert process.stderr.startswith(f"gdpfed: run.resume={tmp_path / 'run'}: assignment.json cannot be read")
     assert process.stderr.count("\n") == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "flower.log"}
+    log = (tmp_path / "run" / "flower.log").read_text()
+    assert log.count("assignment.json cannot be read") == 1
+    assert "Traceback" not in log
 
 
 def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces):
@@ -126,6 +130,22 @@ def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, traces)
         "name another one, or continue with run.resume [run]\n"
     )
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
+
+
+def test_files_that_settings_name_are_found_from_where_the_run_was_started(tmp_path, monkeypatch):
+    """Flower's processes work in the checkout."""
+    monkeypatch.chdir(tmp_path)
+    words = ["dataset.test_path=t.npz", "dataset.columns='c d.yaml'", "run.mlflow=http://mlflow"]
+    launch = Launch.training(
+        words, num_clients=1, directory=tmp_path / "run", resuming=False, files={"dataset.path": "x.npz"}
+    )
+    config = load(split(str(launch.run_config["overrides"])))
+    assert (config.dataset.path, config.dataset.test_path, config.dataset.columns) == (
+        f"{tmp_path}/x.npz",
+        f"{tmp_path}/t.npz",
+        f"{tmp_path}/c d.yaml",
+    )
+    assert config.run.mlflow == "http://mlflow"
 
 
 def test_an_environment_below_the_checkout_is_no_part_of_the_app():

@@ -1,16 +1,21 @@
-"""The wheel: what is in it, and that it plans, trains and audits where nothing else of the project is."""
+"""What is published: what is in it, and that it plans, trains and audits where only what it asks for is."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-import sysconfig
+import tarfile
 import tomllib
-import venv
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+from gdpfed.errors import ConfigError
+from release.published import FILES, published_project, write_published
+from testing.linked_environment import linked_environment
+from testing.page_examples import examples_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = {"client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app"}
@@ -27,6 +32,19 @@ def pytest_sessionfinish():
 """.replace("{packages}", repr(PACKAGES))
 LEFT_OUT = {"PYTHONPATH", "MPLCONFIGDIR"}
 LOADED = re.compile(rf"^((?:{'|'.join(PACKAGES)})[\w.]*) (/.+)$", re.MULTILINE)
+# Every name of the library but those that train, and two examples of docs/library.md.
+PARTS = "\n".join(
+    [
+        "import gdpfed",
+        "for name in set(dir(gdpfed)) - {'load_model'}:",
+        "    getattr(gdpfed, name)",
+        *(
+            examples_of("library.md")[title]
+            for title in ("What a party has spent", "A sum that nobody sees the summands of")
+        ),
+        "print(result.survivors)",
+    ]
+)
 # Runs the command line, then says which modules of the project it has loaded, and from where.
 COMMAND = """
 import os, sys
@@ -44,36 +62,47 @@ sys.exit(status)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("dist")
-    words = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
-    subprocess.run(words, cwd=PROJECT, check=True, capture_output=True)
-    (built,) = directory.iterdir()
-    return built
+def sources(tmp_path_factory):
+    """What the sdist of the published project holds."""
+    folder, dist = tmp_path_factory.mktemp("published") / "wheel", tmp_path_factory.mktemp("sdist")
+    write_published(PROJECT, folder)
+    (archive,) = built("sdist", folder, dist)
+    with tarfile.open(archive) as file:
+        file.extractall(dist, filter="data")
+    (unpacked,) = (each for each in dist.iterdir() if each.is_dir())
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory):
+    """Built of the sdist, as a package index's users do."""
+    (made,) = built("wheel", sources, tmp_path_factory.mktemp("dist"))
+    return made
+
+
+def built(target, folder, directory):
+    words = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    return list(directory.iterdir())
+
+
+@pytest.fixture(scope="module")
+def core(wheel, tmp_path_factory):
+    """An environment with the wheel and what it says it always needs."""
+    return linked_environment(tmp_path_factory.mktemp("core"), wheel)
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """An environment with the wheel in it; of this one it sees the packages that the project depends on.
-
-    A path file names their directory. Path files in there do not count, so the checkout, which one of them
-    names, is no part of the environment.
-    """
-    environment = tmp_path_factory.mktemp("environment")
-    venv.create(environment, symlinks=True)
-    python = environment / "bin" / "python"
-    (site,) = environment.glob("lib/python*/site-packages")
-    ZipFile(wheel).extractall(site)
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python, site
+    """An environment with the wheel, what it needs to train, and what tests need."""
+    return linked_environment(tmp_path_factory.mktemp("training"), wheel, ["train"], ["hypothesis", "pytest"])
 
 
 def call(installed, directory, *arguments, status=0):
     """Run ``gdpfed`` of the wheel; returns what it printed, and its own words among its errors."""
-    python, site = installed
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     ended = subprocess.run(
-        [str(python), "-c", COMMAND, *arguments],
+        [str(installed), "-c", COMMAND, *arguments],
         cwd=directory,
         env=environment,
         capture_output=True,
@@ -83,7 +112,7 @@ def call(installed, directory, *arguments, status=0):
     assert ended.returncode == status, ended.stderr
     loaded = dict(LOADED.findall(ended.stderr))
     assert {"gdpfed.cli.app", "gdpfed.errors"} <= loaded.keys()
-    assert all(Path(file).is_relative_to(site) for file in loaded.values())
+    assert all(Path(file).is_relative_to(installed.parents[1]) for file in loaded.values())
     assert "MPLCONFIGDIR None" in ended.stderr
     return ended.stdout, [line for line in ended.stderr.splitlines() if line.startswith("gdpfed: ")]
 
@@ -103,23 +132,73 @@ def test_every_option_file_and_nothing_but_the_app_is_in_the_wheel(wheel):
 
 def test_the_version_is_stated_once(installed, tmp_path):
     stated = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    python, _ = installed
     show = "import gdpfed; print(gdpfed.__version__)"
-    for words in ([sys.executable, "-c", show], [str(python), "-c", show]):
+    for words in ([sys.executable, "-c", show], [str(installed), "-c", show]):
         shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert shown.stdout.strip() == stated
 
 
-def test_the_wheel_plans_trains_and_audits_without_a_checkout(installed, tmp_path):
-    small = ["method=gdpfed", "privacy.accountant=rdp", "run.num_rounds=2", "run.directory=trained"]
-    small += ["dataset.num_clients=60", "privacy.sampling_rate=0.5"]
-    out, _ = call(installed, tmp_path, "plan", *small)
-    assert "rdp, poisson sampling" in " ".join(out.split())
-    call(installed, tmp_path, "simulate", *small, "simulation.workers=1")
+def test_the_demo_is_trained_by_the_wheel_and_planned_and_audited_by_its_core(installed, core, tmp_path):
+    demo = ["dataset=digits", "method=gdpfed_star", "run.num_rounds=1", "run.directory=trained"]
+    planned, _ = call(core, tmp_path, "plan", *demo)
+    assert "360 clients" in " ".join(planned.split()) or "120" in planned
+    call(installed, tmp_path, "simulate", *demo, "simulation.workers=1")
     assert (tmp_path / "trained" / "budget.png").is_file()
-    out, _ = call(installed, tmp_path, "audit", "trained")
+    out, _ = call(core, tmp_path, "audit", "trained")
     assert "Every budget held, and the files agree." in out
     assert {path.name for path in tmp_path.iterdir()} == {"trained", ".charged"}
+
+
+def test_the_core_sums_and_names_the_extra_of_what_it_has_not(core, wheel, tmp_path):
+    """It has neither torch nor Flower nor Ray, and says in one line what trains."""
+    with ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        lines = archive.read(name).decode("utf-8").splitlines()
+    train = [line for line in lines if line.endswith("; extra == 'train'")]
+    packages = [line.removeprefix("Requires-Dist: ").partition(";")[0] for line in train]
+    assert {"torch>=2.14", "torchvision"} <= set(packages)
+    (said,) = call(core, tmp_path, "simulate", "dataset=digits", status=2)[1]
+    assert said.startswith("gdpfed: this needs the package torch, which is not installed: uv pip install ")
+    assert set(shlex.split(said.partition(" pip install ")[2].removesuffix(" [input]"))) == set(packages)
+    shown = subprocess.run(
+        [str(core), "-c", PARTS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == "(0, 1, 2, 4, 5)"
+
+
+def test_the_app_and_what_is_published_need_the_same_packages():
+    """Flower's nodes install what pyproject.toml lists; the wheel parts the same list, bounds included."""
+    app = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    made = published_project(app)["project"]
+    extras = made["optional-dependencies"]
+    assert extras.keys() == {"train", "flower", "all", *app["project"]["optional-dependencies"]}
+    parted = [*made["dependencies"], *extras["train"], *extras["flower"]]
+    assert sorted(parted) == sorted(app["project"]["dependencies"])
+    assert (made["version"], made["license"]) == (app["project"]["version"], "Apache-2.0")
+    for wrong, words in (("numpyy", "names numpyy"), ("torch", "names torch")):
+        app["tool"]["gdpfed"]["wheel-extras"]["another"] = [wrong]
+        with pytest.raises(ConfigError, match=f"extra another of the wheel {words}: list it under dep"):
+            published_project(app)
+
+
+def test_the_core_is_below_250_megabytes(core):
+    """Without what Python compiles of it, which uv leaves out and pip adds."""
+    (site,) = core.parents[1].glob("lib/python*/site-packages")
+    files = [file for top in site.iterdir() for file in top.resolve().rglob("*") if file.suffix != ".pyc"]
+    assert len(files) > 2000
+    assert sum(file.stat().st_size for file in files) < 250e6
+
+
+def test_what_is_published_is_written_into_no_folder_with_other_files(tmp_path):
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(ConfigError, match="holds other files"):
+        write_published(PROJECT, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_sdist_has_the_packages_and_what_a_reader_needs(sources):
+    assert {path.name for path in sources.iterdir()} == {*PACKAGES, *FILES, "pyproject.toml", "PKG-INFO"}
 
 
 def test_a_run_over_flower_says_that_it_needs_a_checkout(installed, tmp_path):
@@ -130,12 +209,11 @@ def test_a_run_over_flower_says_that_it_needs_a_checkout(installed, tmp_path):
 
 
 def test_a_part_of_the_suite_passes_against_the_wheel_without_the_sources(installed, tmp_path):
-    python, site = installed
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in COPIED_TESTS:
         (tmp_path / Path(name).name).write_bytes((PROJECT / "tests" / name).read_bytes())
     ended = subprocess.run(
-        [str(python), "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "--confcutdir", "."],
+        [str(installed), "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "--confcutdir", "."],
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if name not in LEFT_OUT},
         capture_output=True,
@@ -145,4 +223,4 @@ def test_a_part_of_the_suite_passes_against_the_wheel_without_the_sources(instal
     assert ended.returncode == 0, ended.stdout
     loaded = dict(LOADED.findall(ended.stderr))
     assert {"conf.per_client", "fastgrad.im2col", "gdpfed.methods", "secagg.crypto.shamir"} <= loaded.keys()
-    assert all(Path(file).is_relative_to(site) for file in loaded.values())
+    assert all(Path(file).is_relative_to(installed.parents[1]) for file in loaded.values())

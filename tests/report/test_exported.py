@@ -236,7 +236,7 @@ def test_an_address_is_this_machines_unless_it_is_said():
 
 def test_without_the_extra_the_remedy_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ReportError, match=r"pip install 'gdpfed\[metrics\]'"):
+    with pytest.raises(ReportError, match=r"pip install 'prometheus-client>="):
         serve([], "9470")
     assert main(["metrics", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

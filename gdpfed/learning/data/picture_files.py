@@ -4,14 +4,22 @@ A picture stands as every viewer shows it, by the orientation that its camera wr
 channel, and is alone in its file. Colour profiles and gamma are not applied; an alpha channel is left out.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageOps
+else:
+    Image, ImageOps = late_import("PIL.Image"), late_import("PIL.ImageOps")
 
 MODES = {1: "L", 3: "RGB"}
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

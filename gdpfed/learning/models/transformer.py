@@ -18,15 +18,13 @@ from torch import nn
 from torch.nn import functional
 
 from gdpfed.errors import LearningError
+from gdpfed.installed import how_to_install
 from gdpfed.learning.models.build import Given
 
 ADAPTERS, ALL = "adapters", "all"
 PADDING = 0
 """The token that fills up a text to its length, where texts are classified: nothing attends to it."""
-MISSING = (
-    "dataset.{0} needs the packages transformers and peft, which are not installed: pip install "
-    "'gdpfed[transformers]'"
-)
+MISSING = "dataset.{0} needs the packages transformers and peft, which are not installed: {1}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ def _library(setting: str) -> Any:
         import peft  # noqa: F401 - both belong to one extra
         import transformers
     except ImportError:
-        raise LearningError(MISSING.format(setting)) from None
+        raise LearningError(MISSING.format(setting, how_to_install("transformers"))) from None
     return transformers
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.loopback import LoopbackFederation
 from deploy.topology import SERVER
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.versions import project_version
+from gdpfed.installed import project_version
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import PROJECT
 from tests.deploy.checks import Checks

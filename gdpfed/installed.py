@@ -1,0 +1,104 @@
+"""How this project is installed here: from which checkout, and what its extras need.
+
+An environment holds the project from a wheel or, editable, from a checkout. Flower unpacks the app without
+installing it. Of what is missing, the packages are named and never the project: it may be on no index.
+"""
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+NAME, PROJECT_FILE = "gdpfed", "pyproject.toml"
+_ROOT = Path(__file__).resolve().parents[1]
+_OF_EXTRA = re.compile(r"^(?P<package>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
+_PACKAGE = re.compile(r"[A-Za-z0-9._-]+")
+_PACKAGES = {
+    "PIL": "pillow",
+    "google": "protobuf",
+    "hydra": "hydra-core",
+    "markdown_it": "markdown-it-py",
+    "mlflow": "mlflow-skinny",
+    "ray": "flwr",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Packages whose modules have another name, or that bring a module with them."""
+
+
+def project_version() -> str:
+    """Return the version of the project, which only pyproject.toml states."""
+    try:
+        return version(NAME)
+    except PackageNotFoundError:
+        # A bundle that Flower has unpacked is not installed, and has the file itself.
+        return str(_project()["version"])
+
+
+def checkout() -> Path | None:
+    """Return the checkout of which this environment holds the project, editable; None if there is none."""
+    try:
+        said = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return None
+    folder = Path(unquote(urlsplit(said.get("url", "")).path))
+    return folder if said.get("dir_info", {}).get("editable") and folder.is_dir() else None
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs what an extra of the project needs.
+
+    Raises KeyError: there is no such extra.
+    """
+    return _command(_requirements()[1][extra])
+
+
+def how_to_get(module: str) -> str:
+    """Return the command that brings the package of a missing module, with all else of its smallest extra."""
+    package = _plain(_PACKAGES.get(module, module))
+    always, extras = _requirements()
+    groups = [*([each] for each in always), *extras.values()]
+    having = sorted((group for group in groups if package in map(_package, group)), key=len)
+    return _command(having[0] if having else [package])
+
+
+def _requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """Return what the project always needs, and what each extra needs, as its metadata or its file say."""
+    if (_ROOT / PROJECT_FILE).is_file():
+        project = _project()
+        return list(project["dependencies"]), dict(project["optional-dependencies"])
+    always: list[str] = []
+    extras: dict[str, list[str]] = {}
+    for line in requires(NAME) or ():
+        of_extra = _OF_EXTRA.match(line)
+        (extras.setdefault(of_extra["extra"], []) if of_extra else always).append(
+            line.partition(";")[0].strip()
+        )
+    return always, extras
+
+
+def _project() -> dict[str, Any]:
+    text = (_ROOT / PROJECT_FILE).read_text(encoding="utf-8")
+    return dict(tomllib.loads(text)["project"])
+
+
+def _command(packages: Iterable[str]) -> str:
+    # An environment that uv has made has no pip.
+    program = "pip install" if find_spec("pip") else "uv pip install"
+    return f"{program} {shlex.join(packages)}"
+
+
+def _package(requirement: str) -> str:
+    """Return the name of what a requirement is for."""
+    found = _PACKAGE.match(requirement)
+    return _plain(found[0]) if found else ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

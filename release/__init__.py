@@ -1,0 +1,1 @@
+"""What is published of this project, made from the checkout: RELEASING.md says how."""

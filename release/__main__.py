@@ -1,0 +1,24 @@
+"""``python -m release FOLDER``: write the sources of what is published."""
+
+import sys
+from pathlib import Path
+
+from gdpfed.errors import ConfigError, line_of
+from release.published import write_published
+
+
+def main(words: list[str]) -> int:
+    """Return the exit status."""
+    if len(words) != 1:
+        print("usage: python -m release FOLDER", file=sys.stderr)
+        return 2
+    try:
+        write_published(Path(__file__).resolve().parents[1], Path(words[0]))
+    except ConfigError as error:
+        print(f"gdpfed: {line_of(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
