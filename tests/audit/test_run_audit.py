@@ -139,7 +139,7 @@ def claim_less_against_server(records):
 
 
 def ask_for_less_noise(records):
-    # A cohort is drawn, so a sum may be empty by chance; it asks for noise of 0, and 0.9 times 0 is no change.
+    # A cohort is drawn, so a sum may be empty by chance. It asks for noise of 0, which 0.9 leaves as it is.
     noise = next(record["noise_stddevs"] for record in records if any(record["noise_stddevs"]))
     noise[next(number for number, stddev in enumerate(noise) if stddev)] *= 0.9
 
