@@ -17,11 +17,11 @@ import socket
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from logging import ERROR, INFO
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore, Condition, Lock
 from time import monotonic
 from typing import Any
 
@@ -31,12 +31,13 @@ from flwr.common.logger import log
 from client_app.node_app import app
 from client_app.relay import (
     ANSWERED,
+    MOST_BYTES,
     REFUSED,
     TOKEN_BYTES,
     GuardError,
     exactly,
     from_bytes,
-    receive,
+    length_of,
     run_config_in,
     send,
     to_bytes,
@@ -56,9 +57,42 @@ MOST_RUNS = 64
 MOST_CONNECTIONS, MOST_WAITING, MOST_STRANGERS = 8, 64, 64
 """That are heard, that wait to be, and that have not said the token yet."""
 TOKEN_SECONDS, MESSAGE_SECONDS, SILENT_SECONDS = 1.0, 300.0, 60.0
+SMALL_BYTES = 1 << 20
+"""Frames up to here are read whoever else is read; of larger ones only so many bytes at a time."""
 SOCKET_MODE, TOKEN_MODE = 0o660, 0o640
 NOT_DUMPABLE = 4
 PROGRAM = "gdpfed-guard"
+
+
+class Room:
+    """How many bytes of large frames are in memory at a time, of all connections together.
+
+    Args:
+        most: bytes; a frame above them is taken where it is the only one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._changed = Condition()
+
+    @contextmanager
+    def of(self, length: int, until: float) -> Iterator[None]:
+        """Wait until there is room for so many bytes, and have it to the end.
+
+        Raises GuardError: there is none by that time of the monotonic clock.
+        """
+        with self._changed:
+            left = until - monotonic()
+            fits = self._changed.wait_for(lambda: not self._taken or self._taken + length <= self._most, left)
+            if not fits:
+                raise GuardError(f"no room for a message of {length} bytes beside others: ask again later")
+            self._taken += length
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= length
+                self._changed.notify_all()
 
 
 class Guard:
@@ -139,6 +173,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         self.guard = guard
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
         self._waiting = BoundedSemaphore(MOST_CONNECTIONS + MOST_WAITING)
+        self.room = Room(MOST_BYTES)
         self._strangers: OrderedDict[int, socket.socket] = OrderedDict()
         self._strangers_lock = Lock()
         _make_room(path)
@@ -214,7 +249,15 @@ class _Connection(BaseRequestHandler):
 
     def _answer(self, connection: socket.socket) -> None:
         until = monotonic() + MESSAGE_SECONDS
-        answer = self.server.guard.answer(receive(connection, until), receive(connection, until))
+        with ExitStack() as rooms:
+
+            def received() -> bytes:
+                length = length_of(connection, until)
+                if length > SMALL_BYTES:
+                    rooms.enter_context(self.server.room.of(length, until))
+                return exactly(connection, length, until)
+
+            answer = self.server.guard.answer(received(), received())
         connection.settimeout(SILENT_SECONDS)
         send(connection, ANSWERED, answer)
 

@@ -93,10 +93,15 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
         GuardError: it is too long, or ends early.
         TimeoutError: it has not come in time.
     """
+    return exactly(connection, length_of(connection, until), until)
+
+
+def length_of(connection: socket.socket, until: float | None = None) -> int:
+    """Return how many bytes a frame promises to have, which come next; it raises as `receive`."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
-    return exactly(connection, length, until)
+    return length
 
 
 def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:

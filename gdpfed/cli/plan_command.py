@@ -70,6 +70,7 @@ QUESTIONS = ("compare", "choose", "epsilons")
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import check_model, show_plan
     from gdpfed.methods import make_method, resolve
+    from gdpfed.privacy.sampling.cohorts import refuse_skipped
     from gdpfed.report.party_lines import party_dict
     from gdpfed.report.plan_lines import inference_dict, replacement_dict
     from gdpfed.runs.resume import load_run
@@ -93,6 +94,7 @@ def _execute(options: argparse.Namespace) -> int:
     with planning():
         config = resolve(config)
         method = make_method(config)
+    refuse_skipped(method.plan, method.least_members(config))
     if picture is not None and not method.draw_plan(picture):
         _refuse_picture(picture)
     if options.json:

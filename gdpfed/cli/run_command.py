@@ -41,7 +41,7 @@ def _execute(options: argparse.Namespace) -> int:
         method = make_method(resolved)
     console = make_console()
     show_plan(console, resolved, method)
-    refuse_skipped(method.plan, config.secagg.minimum_cohort)
+    refuse_skipped(method.plan, method.least_members(config))
     if chosen is None:
         directory = reserved(directory)
     launch = Launch.training(

@@ -26,7 +26,8 @@ def show_plan(console: Console, config: Config, method: Method) -> None:
     console.print(plan_table(method))
     for line in chosen_lines(config):
         console.print(line)
-    for line in (*party_lines(config, method.plan), *plan_warnings(method.plan, config)):
+    weak = plan_warnings(method.plan, config, method.least_members(config))
+    for line in (*party_lines(config, method.plan), *weak):
         console.print(line)
 
 

@@ -47,6 +47,7 @@ class MRMTL(DPSGD):
     curve: ClassVar[CurveStyle | None] = ("#B8C820", ":", "x")
     config_class: ClassVar[type[MethodConfig]] = MRMTLConfig
     any_optimizer: ClassVar[bool] = False
+    reads_alone: bool = True
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(plan, config)

@@ -138,6 +138,7 @@ class Method(ABC):
         keeps_states: whether clients may keep something between their rounds: these are sums of updates.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
+        reads_alone: whether the server reads every contribution alone, so that one client is enough.
     """
 
     name: ClassVar[str]
@@ -156,11 +157,16 @@ class Method(ABC):
     any_optimizer: ClassVar[bool] = True
     keeps_states: ClassVar[bool] = False
     announced: str = ""
+    reads_alone: bool = False
 
     def __init__(self, plan: PrivacyPlan, weighting: Weighting, *, server_learning_rate: float) -> None:
         self.plan = plan
         self.weighting = weighting
         self.server_learning_rate = server_learning_rate
+
+    def least_members(self, config: Config) -> int:
+        """Return of how many clients anything is read, at least."""
+        return 1 if self.reads_alone else config.secagg.minimum_cohort
 
     @classmethod
     def resolve(cls, config: Config) -> Config:

@@ -95,6 +95,8 @@ class Mechanism(ABC):
     """Whether the cost depends on the rounds that a client took part in, and not on their number alone."""
     against_everyone: ClassVar[bool] = False
     """Whether its one epsilon holds against all who see sums, those who know the cohorts included."""
+    small_cohorts_are_charged: ClassVar[bool] = False
+    """Whether a cohort of which no sum can be made is charged all the same, as epsilon counts on the draw."""
     adds_own_noise: ClassVar[bool] = False
     """Whether a client noises its own contribution fully, so that nobody else needs to hide it."""
     no_canaries: ClassVar[str] = ""

@@ -164,9 +164,12 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
 TOLERATED_FRACTION = 0.05
 
 
-def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Lines for a large delta, clients chosen by their data, who is trusted, budgets, rounds without sums."""
-    minimum_cohort = config.secagg.minimum_cohort
+def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
+    """Lines for a large delta, clients chosen by their data, who is trusted, budgets, rounds without sums.
+
+    `least_members`: of whatever is read; None for `secagg.minimum_cohort`.
+    """
+    minimum_cohort = least_members or config.secagg.minimum_cohort
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
@@ -174,13 +177,15 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
         yield from trust_lines(plan, config)
         yield from _unspent_by(plan)
     skipped = skipped_fractions(plan, minimum_cohort)
+    charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
         if skipped.rounds > TOLERATED_FRACTION:
             expected = sum(group.expected_cohort_size for group in plan.groups)
             yield (
                 f"with {expected:.1f} clients of all groups expected a round, {100 * skipped.rounds:.0f} % "
-                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; those rounds are charged "
-                "and nothing is summed. Raise privacy.sampling_rate"
+                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; those rounds "
+                + ("are charged and nothing is summed" if charged else "ask and charge nobody")
+                + ". Raise privacy.sampling_rate"
             )
         return
     for index, (group, fraction) in enumerate(zip(plan.groups, skipped.sums, strict=True)):
@@ -188,11 +193,12 @@ def plan_warnings(plan: PrivacyPlan, config: Config) -> Iterator[str]:
             yield (
                 f"group {index}: with {group.expected_cohort_size:.1f} clients expected a round, "
                 f"{100 * fraction:.0f} % of its cohorts are below secagg.minimum_cohort={minimum_cohort}; "
-                "those rounds are charged and go without it. Raise privacy.sampling_rate or "
-                "privacy.min_sampling_rate"
+                f"those rounds {'are charged and' if charged else 'charge nobody in it, and'} go without it. "
+                "Raise privacy.sampling_rate or privacy.min_sampling_rate"
             )
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
-        yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and are charged all the same"
+        then = "are charged all the same" if charged else "charge nobody"
+        yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and {then}"
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:

@@ -61,7 +61,8 @@ class StatusLines(Observer):
     def opened(self, run: RunOpened) -> None:
         method = self._run.method
         config = self._run.config
-        said = (*party_lines(config, method.plan), *plan_warnings(method.plan, config))
+        weak = plan_warnings(method.plan, config, method.least_members(config))
+        said = (*party_lines(config, method.plan), *weak)
         for line in (*plan_lines(method), *said, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
         plan = method.plan

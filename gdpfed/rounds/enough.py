@@ -1,8 +1,8 @@
 """Whether enough clients are there for a sum, which is known before anything is charged.
 
 Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
-leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that a secret
-draw makes too small is another matter: it was drawn, so it is charged.
+leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
+small is another matter where epsilon counts on a secret draw: it was drawn, so it is charged.
 """
 
 from collections import Counter
@@ -70,13 +70,13 @@ def present_for_a_round(
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Return the cohorts of a round without those of which no sum can be made, where nothing is drawn.
+    """Return the cohorts of a round without those of which no sum can be made, where draws hide nothing.
 
-    Turns are no secret, so who could only be asked in vain is as one who is absent: it has no turn, and has
-    it later if the plan lets it.
+    Who could only be asked in vain is as one who is absent: it is neither asked nor charged, and has its
+    turn later if the plan lets it.
     """
     sizes = [len(cohort) for cohort in cohorts]
-    if not plan.mechanism.against_everyone:
+    if plan.mechanism.small_cohorts_are_charged:
         return tuple(cohorts)
     if plan.one_sum:
         sizes = [sum(sizes)] * len(sizes)

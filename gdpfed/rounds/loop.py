@@ -195,7 +195,8 @@ class RoundLoop:
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
             if not self.fleet.secagg.signs:
                 cohorts = ledger.with_moved_turns(cohorts, index, present)
-        cohorts = without_small_sums(plan, self.fleet.secagg, cohorts)
+        if not self.method.reads_alone:
+            cohorts = without_small_sums(plan, self.fleet.secagg, cohorts)
         for cohort in cohorts:
             cohort.flags.writeable = False
         return cohorts

@@ -79,6 +79,11 @@ class RunningSum:
         return self._session.blamed
 
     @property
+    def disputed(self) -> Mapping[int, Set[int]]:
+        """Clients that complaints left out, and who complained; either may be at fault."""
+        return self._session.disputed
+
+    @property
     def agreeing(self) -> bool:
         """Whether its keys are still being agreed."""
         return self.running and self._session.stage in AGREEMENT
@@ -185,6 +190,14 @@ class PairwiseSums:
             _exchange_stage(exchange, running + [each for each in self._ahead if each.agreeing])
         for each in begun:
             self._note(each.blamed)
+            for client_id, accusers in each.disputed.items():
+                logger.warning(
+                    "client %d is left out of %s: clients %s say that its shares do not open, and they or it "
+                    "may be at fault; where the same clients stand here again, ask their operators",
+                    client_id,
+                    each.prepared.name,
+                    ", ".join(map(str, sorted(accusers))),
+                )
         return {each.prepared.name: each.outcome() for each in begun}
 
     def _note(self, blamed: Set[int]) -> None:

@@ -80,7 +80,7 @@ class PreparedRun:
             refuse_other_data(path, task_of(config))
         config = resolve(config)
         method = make_method(config)
-        refuse_skipped(method.plan, config.secagg.minimum_cohort)
+        refuse_skipped(method.plan, method.least_members(config))
         task = task_of(config)
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)

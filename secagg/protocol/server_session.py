@@ -143,6 +143,18 @@ class ServerSession:
         """
         return frozenset(self._clients[member] for member in self._state.blamed)
 
+    @property
+    def disputed(self) -> dict[int, frozenset[int]]:
+        """Clients that complaints left out of this sum -> who complained; who is at fault cannot be known.
+
+        Of so few complaints either they are false, or the client dealt invalid shares to these alone.
+        """
+        of = self._clients
+        return {
+            of[member]: frozenset(of[each] for each in accusers)
+            for member, accusers in self._state.disputed.items()
+        }
+
     def bind(self, context: bytes) -> None:
         """Name, in 32 bytes, what the members make their vectors from, before the first is received.
 

@@ -52,6 +52,7 @@ class ServerState:
         survivor_signatures: number -> signature of U3.
         unmask_replies: number -> the shares it revealed.
         blamed: members whose fault is certain.
+        disputed: members that complaints left out -> who complained, where either may be at fault.
         context: names what the members make their vectors from.
         total: uint32[d], the sum of the survivors' masked vectors.
     """
@@ -73,6 +74,7 @@ class ServerState:
     survivor_signatures: dict[int, bytes] = field(default_factory=dict)
     unmask_replies: dict[int, UnmaskReply] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
+    disputed: dict[int, frozenset[int]] = field(default_factory=dict)
     context: bytes = NO_CONTEXT
     total: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, dtype=np.uint32))
 
@@ -122,6 +124,8 @@ class ServerState:
             member for member, count in accused.items() if 2 * count > self.num_neighbours(member, there)
         }
         while len(self.complaints) >= fewest and (helpless := self._helpless() & self.complaints.keys()):
+            about = {each: self._who_accuses(each) for each in helpless - self.blamed}
+            self.disputed |= {member: accusers for member, accusers in about.items() if accusers}
             for member in helpless:
                 del self.complaints[member]
         self.survivors = tuple(sorted(self.complaints))
@@ -134,6 +138,9 @@ class ServerState:
     def _accused(self) -> Counter[int]:
         """How many of the present complain about each member."""
         return Counter(member for about in self.complaints.values() for member in about)
+
+    def _who_accuses(self, member: int) -> frozenset[int]:
+        return frozenset(holder for holder, about in self.complaints.items() if member in about)
 
     def _helpless(self) -> set[int]:
         """The contributors of whose secrets fewer than t of the present hold shares."""

@@ -25,7 +25,9 @@ from client_app.guard import (
     main,
 )
 from client_app.relay import MOST_BYTES, TOKEN_BYTES, GuardError, relayed, to_bytes, token_file
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN, MASK, REFUSAL, REFUSAL_RECORD, UNIT
+from gdpfed.clients.messages import CLIENT_RECORD, JOIN, MASK, REFUSAL, REFUSAL_RECORD, UNIT, RoundOfRun
+from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.federation.node.sessions import MASKED_SLOT, stored_session
 from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data.source import DataSource, load_dataset
 from testing.layered_runs import cloud_grid, run_layers
@@ -312,6 +314,49 @@ def test_who_knows_the_token_has_a_time_for_its_message_and_does_not_wait_withou
             each.sendall(token)
         time.sleep(0.3)
         assert b"messages wait for this guard already: ask again later" in said_to(path, token)
+
+
+def test_large_messages_are_read_within_one_bound_of_memory(path, monkeypatch):
+    """Each of those that know the token may promise 2 GB, and together they have room for as much."""
+    token, half = token_file(path).read_bytes(), (MOST_BYTES // 2 + 1).to_bytes(8)
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect(str(path))
+        first.sendall(token + half + b"x")
+        time.sleep(0.3)
+        monkeypatch.setattr("client_app.guard.MESSAGE_SECONDS", 0.3)
+        assert b"no room for a message of 1073741824 bytes beside others" in said_to(path, token + half)
+        # Small ones pass, whoever else is read.
+        monkeypatch.setattr("client_app.guard.MESSAGE_SECONDS", 30.0)
+        assert relayed(join_message(), make(path)).content[CLIENT_RECORD]["client_id"] == 3
+    assert b"ended after 0 of 1073741824" in said_to(path, token + half)
+
+
+def test_of_two_messages_at_once_one_has_the_session():
+    """A guard whose edge may wait answers several: what the first puts back is not the second's to take."""
+    inside, both = threading.Event(), threading.Barrier(2, timeout=0.3)
+
+    class Slow(dict):
+        def get(self, slot, default=None):
+            found = super().get(slot, default)
+            inside.set()
+            with suppress(threading.BrokenBarrierError):
+                both.wait()
+            return found
+
+    record = {"data": b"?", "handle": "", "opened": time.time(), "run": "r", "round": 0}
+    node = Node(NodeSettings({"partition-id": 3}), Slow({MASKED_SLOT: record}), "1")
+
+    def take():
+        try:
+            with stored_session(node, MASKED_SLOT, RoundOfRun("r", 0)):
+                return "answered"
+        except Exception as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as two:
+        said = [each.result(30) for each in [two.submit(take), two.submit(take)]]
+    assert sum("no open session" in each for each in said) == 1
+    assert inside.is_set()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,63 @@ DEFENCES = (
         (("gdpfed/cli/report_command.py", "            require_sealed(path)\n", "            pass\n"),),
     ),
     Defence(
+        "unreadable-data-joins",
+        "federation/node/test_join_checks.py"
+        "::test_a_node_without_data_joins_no_run_whose_data_it_cannot_read[source0-the server names the file "
+        "/srv/a.npz, and this node]",
+        (
+            (
+                "gdpfed/federation/node/join_checks.py",
+                "        check_part(settings, str(question[SOURCE]))\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "small-cohort-charged",
+        "extras/fedpcs/test_fedpcs.py::test_who_is_drawn_for_no_sum_is_neither_asked_nor_charged",
+        (
+            (
+                "gdpfed/rounds/enough.py",
+                "    if plan.mechanism.small_cohorts_are_charged:\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "guard-memory",
+        "client_app/test_guard.py::test_large_messages_are_read_within_one_bound_of_memory",
+        (
+            (
+                "client_app/guard.py",
+                "                if length > SMALL_BYTES:\n",
+                "                if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "session-taken-twice",
+        "client_app/test_guard.py::test_of_two_messages_at_once_one_has_the_session",
+        (
+            (
+                "gdpfed/federation/node/sessions.py",
+                "_TAKEN_BY_ONE = Lock()",
+                "_TAKEN_BY_ONE = __import__('contextlib').nullcontext()",
+            ),
+        ),
+    ),
+    Defence(
+        "complaints-unnamed",
+        "secagg/test_complaints.py::test_complaints_that_leave_a_member_out_name_both_sides",
+        (
+            (
+                "secagg/protocol/server_state.py",
+                "for member, accusers in about.items() if accusers}",
+                "for member, accusers in about.items() if False}",
+            ),
+        ),
+    ),
+    Defence(
         "node-vanishes",
         "deploy/test_faults.py::test_a_node_killed_at_any_stage[share-4]",
         (ERRORS_TOLERATED,),

@@ -96,6 +96,22 @@ def test_a_few_false_complaints_do_not_exclude_a_chosen_member() -> None:
     assert np.array_equal(result.total, joined.expected(result.survivors))
 
 
+def test_complaints_that_leave_a_member_out_name_both_sides() -> None:
+    """4 of 9 holders complain: t others are not left, and nobody can say who is at fault."""
+    joined = Joined(make_parameters(**GRAPHS["complete"]))
+    liars = set(IDS[6:10])
+
+    def alter(client_id: int, data: bytes) -> bytes:
+        reply = MaskReply.decode(data, 50)
+        return replace(reply, complaints=(OTHER,)).encode() if client_id in liars else data
+
+    result = summed(joined, {Stage.MASK: alter})
+    assert set(result.survivors) == set(joined.clients) - {OTHER}
+    assert np.array_equal(result.total, joined.expected(result.survivors))
+    assert not joined.server.blamed
+    assert joined.server.disputed == {OTHER: liars}
+
+
 def test_a_complaint_about_a_stranger_loses_its_maker() -> None:
     joined = Joined(make_parameters(**GRAPHS["sparse"]))
     joined.exchange_until(Stage.MASK)

@@ -11,7 +11,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import make_method
 from gdpfed.rounds.enough import can_sum, some_sum, without_small_sums
-from testing.local_grid import FIRST_NODE_ID
+from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, ledger_of, run
 
 NODES = 4
@@ -80,6 +80,18 @@ def test_fewer_nodes_than_a_sum_takes_are_refused_before_anything():
         ConfigError, match=r"run.minimum_nodes=2 is below secagg.minimum_cohort=3: no sum of 2 is"
     ):
         load(["run.minimum_nodes=2"])
+
+
+def test_nodes_that_read_no_file_of_the_servers_refuse_before_anything(tmp_path, words, caplog):
+    """They would refuse every round, each of them charged by then."""
+    directory = tmp_path / "run"
+    with pytest.raises(RunError, match=r"; SuperNode 1000 does not join: the server names the file .*a\.npz"):
+        run(directory, words, grid=LocalGrid(NODES))
+    assert not directory.exists()
+    grid = owners(tmp_path)
+    del grid.contexts[FIRST_NODE_ID + 3].node_config["data"]
+    assert [sum(each.survivors) for each in run(directory, words, grid=grid)] == [3, 3, 3]
+    assert "SuperNode 1003 does not join: the server names the file" in caplog.text
 
 
 def test_what_cannot_be_a_sum_has_no_turn():

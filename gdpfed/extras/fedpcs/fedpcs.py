@@ -85,6 +85,7 @@ class FedPCS(ConfiguredMethod):
         told = answered_announcement(config)
         self.announced = "" if told is None else told.digest
         self.draws = draws_of(self.spending, declared.shares, config.run.seed)
+        self.reads_alone = self.draws.reads_alone
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -193,7 +194,7 @@ class FedPCS(ConfiguredMethod):
         (cohort,) = cohorts
         if not len(cohort):
             return []
-        if self.draws.reads_alone:
+        if self.reads_alone:
             return [
                 self._request(f"client {client}", theta, round_index, cohort[[i]], None)
                 for i, client in enumerate(cohort)
@@ -234,14 +235,14 @@ class FedPCS(ConfiguredMethod):
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
         """None are known where they follow from what this round releases."""
-        return [] if self.draws.reads_alone else super().requests_ahead(theta, round_index, draw)
+        return [] if self.reads_alone else super().requests_ahead(theta, round_index, draw)
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
         sums = sum_updates(self.requests(theta, round_index, cohorts))
         arrived = [each for each in sums if each.total is not None]
-        if self.draws.reads_alone and arrived:
+        if self.reads_alone and arrived:
             return (theta + self._change_alone(arrived, round_index)).astype(np.float32), sums
         for each in arrived:
             theta = (theta + self.change(each, round_index)).astype(np.float32)

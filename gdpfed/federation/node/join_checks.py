@@ -14,8 +14,10 @@ from gdpfed.clients.messages import (
     INPUT_SHAPE,
     LABEL_DTYPE,
     LABEL_SHAPE,
+    SOURCE,
     UNIT,
     WEIGHTS,
+    one_line,
 )
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
@@ -24,6 +26,7 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
+from gdpfed.learning.data.source import DataSource, load_dataset
 from gdpfed.privacy.events import Unit
 
 
@@ -35,11 +38,13 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
     """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
 
     Raises:
-        NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, or
-            is built on weights that this node has not.
+        NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
+            built on weights that this node has not, or trains it on data that it cannot read.
     """
     if WEIGHTS in question:
         settings.check_weights(str(question[WEIGHTS]))
+    if SOURCE in question:
+        check_part(settings, str(question[SOURCE]))
     if question.get(BY_PARTY):
         settings.check_by_party()
     least, clients = settings.policy.minimum_cohort, question.get(CLIENTS)
@@ -47,6 +52,51 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
         raise NodeConfigError(
             f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
         )
+
+
+def check_named_file(settings: NodeSettings, source: DataSource) -> None:
+    """Refuse a file that the server names: which ones this node opens is for its operator to say.
+
+    Raises:
+        NodeConfigError: the node has nothing of its own to train on in its place.
+    """
+    named = source.named_file
+    if named is not None and _trains_on_a_part(settings):
+        raise NodeConfigError(
+            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
+            f"reads no file that another names; start it with {DATA_KEY}=..."
+        )
+
+
+def check_part(settings: NodeSettings, source: str) -> None:
+    """Refuse a run that this node would train on its part of, and cannot: its rounds would be in vain.
+
+    `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
+
+    Raises:
+        NodeConfigError: it is a file that the server names, or cannot be loaded here.
+    """
+    if not _trains_on_a_part(settings):
+        return
+    try:
+        asked = DataSource.from_json(source)
+    except (ValueError, TypeError, AttributeError):
+        raise NodeConfigError("the question's data set is none: the server runs another version") from None
+    check_named_file(settings, asked)
+    try:
+        load_dataset(asked.without_features)
+    except Exception as error:
+        log(ERROR, "%s", error)
+        raise NodeConfigError(
+            f"this node was started without {DATA_KEY}, and the run's data set {one_line(asked.name)} cannot "
+            "be loaded here, see the log of this client: make it readable here, or start the node with "
+            f"{DATA_KEY}=..."
+        ) from None
+
+
+def _trains_on_a_part(settings: NodeSettings) -> bool:
+    """Whether the node would read a data set that the server names, and is none that the server runs."""
+    return settings.data is None and settings.stand_in is None and not settings.simulated
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from gdpfed.clients.messages import DATA, ROUND, RUN, RoundOfRun
@@ -22,6 +23,8 @@ from secagg import ClientSession, LocalProtocolError
 AGREEING = "secagg-session-agreeing"
 MASKED_SLOT = "secagg-session-masked"
 HANDLE, OPENED = "handle", "opened"
+# A guard whose stand-in may wait answers several messages at once.
+_TAKEN_BY_ONE = Lock()
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,10 @@ def open_session(node: Node) -> ClientSession:
 
 def erase_session(node: Node, slot: str) -> None:
     """Forget a session and its secrets, on the node's disk too."""
-    kept = _kept(node.state.get(slot))
-    if slot in node.state:
-        del node.state[slot]
+    with _TAKEN_BY_ONE:
+        kept = _kept(node.state.get(slot))
+        if slot in node.state:
+            del node.state[slot]
     _delete(node, kept)
 
 
@@ -74,16 +78,17 @@ def stored_session(
             or one that has been answered with.
         SessionFileError: the session file cannot be used.
     """
-    record = node.state.get(slot)
-    kept = _kept(record)
-    if record is None or kept is None:
-        raise LocalProtocolError("this client has no open session: it joins again next round")
-    if (record.get(RUN), record.get(ROUND)) != (round_of_run.run, round_of_run.index):
-        raise LocalProtocolError(
-            f"the message is of round {round_of_run.index}, and this client's keys are of round "
-            f"{record.get(ROUND)!r}"
-        )
-    del node.state[slot]
+    with _TAKEN_BY_ONE:
+        record = node.state.get(slot)
+        kept = _kept(record)
+        if record is None or kept is None:
+            raise LocalProtocolError("this client has no open session: it joins again next round")
+        if (record.get(RUN), record.get(ROUND)) != (round_of_run.run, round_of_run.index):
+            raise LocalProtocolError(
+                f"the message is of round {round_of_run.index}, and this client's keys are of round "
+                f"{record.get(ROUND)!r}"
+            )
+        del node.state[slot]
     data = _opened(node, kept, round_of_run)
     try:
         identity, roster = signing_of(node)

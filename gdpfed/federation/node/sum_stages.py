@@ -16,8 +16,9 @@ from gdpfed.federation.node.contribution import (
     masked_update,
     update_in_clear,
 )
+from gdpfed.federation.node.join_checks import check_named_file
 from gdpfed.federation.node.journal import JournalEntry
-from gdpfed.federation.node.node_config import DATA_KEY, MODE_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.noise_shares import (
     Correction,
@@ -158,12 +159,7 @@ def _order_and_model(
         own.check_by_party()
     if (weights := order.task.weights) is not None:
         own.check_weights(weights.sha256, weights.path)
-    named = source.path or source.test_path or source.columns
-    if named and own.data is None and own.stand_in is None and not own.simulated:
-        raise NodeConfigError(
-            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
-            f"reads no file that another names; start it with {DATA_KEY}=..."
-        )
+    check_named_file(own, source)
     return order, theta
 
 

@@ -22,6 +22,7 @@ from gdpfed.clients.messages import (
     MODE,
     ROSTER_DIGEST,
     SIGNATURE,
+    SOURCE,
     UNIT,
     WEIGHTS,
 )
@@ -171,6 +172,7 @@ class Questions:
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.own_dtype
             question[LABEL_DTYPE], question[LABEL_SHAPE] = form.labels.dtype, list(form.label_shape)
             question[COLUMNS] = form.columns or ""
+            question[SOURCE] = self._task.source.to_json()
             if self._task.source.weights_sha256 is not None:
                 question[WEIGHTS] = self._task.source.weights_sha256
         if self._signed:

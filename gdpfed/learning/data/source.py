@@ -1,7 +1,8 @@
 """The name and settings of a data set, small enough for every message, and its loading by name."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -64,6 +65,25 @@ class DataSource:
         said = values.get("encoder")
         return cls(**values | {"encoder": None if said is None else tuple((str(k), v) for k, v in said)})
 
+    def to_json(self) -> str:
+        """One line that `from_json` makes the source of again."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "DataSource":
+        """Inverse of `to_json`; ValueError, TypeError, AttributeError: the text is no source."""
+        return cls.from_values(json.loads(text))
+
+    @property
+    def named_file(self) -> str | None:
+        """A file or folder that the settings name; None where the loader knows by itself where to look."""
+        return self.path or self.test_path or self.columns
+
+    @property
+    def without_features(self) -> "DataSource":
+        """The same data before any public transform, for which no file of weights is read."""
+        return replace(self, features=None, weights=None, weights_sha256=None, encoder=None)
+
     @property
     def weights_file(self) -> WeightsFile | None:
         """The file of weights; None without one.
@@ -118,8 +138,7 @@ def load_dataset(source: DataSource) -> Dataset:
     if source in _PLACED:
         return _PLACED[source]
     encoder = source.file_encoder
-    plain = replace(source, features=None, weights=None, weights_sha256=None, encoder=None)
-    data = DATASETS.get(source.name)(plain)
+    data = DATASETS.get(source.name)(source.without_features)
     if source.features is None:
         return data
     return replace(with_features(data, source.features, encoder), read_as=data.fingerprints)

@@ -31,6 +31,7 @@ class SampledSums(Mechanism):
     """
 
     kind: ClassVar[str] = "sampled_sums"
+    small_cohorts_are_charged: ClassVar[bool] = True
 
     def hides_by_sampling(self, group: GroupPlan) -> bool:
         return any(round_range.sampling_rate < 1 for round_range in group.ranges)

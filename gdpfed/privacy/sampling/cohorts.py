@@ -1,8 +1,8 @@
 """The cohorts of a round, drawn from a secret key as the plan accounts, and how often they are too small.
 
 Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
-server: whoever has it knows every cohort. A cohort too small is not summed, but it is charged: it was drawn,
-and others see that it was small.
+server: whoever has it knows every cohort. A cohort too small is not summed. Where epsilon counts on the
+secret it is charged all the same: it was drawn, and others see that it was small.
 """
 
 import hmac
@@ -82,16 +82,17 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
-    """Refuse a plan of which nearly every round would be charged and nothing be summed.
+    """Refuse a plan of which nearly every round would go without a sum, charged or not.
 
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds.
     """
     skipped = skipped_fractions(plan, minimum_cohort).rounds
     if skipped > MOST_SKIPPED:
+        go = "be charged" if plan.mechanism.small_cohorts_are_charged else "go"
         expected = math.fsum(group.expected_cohort_size for group in plan.groups)
         raise PrivacyError(
             f"with {expected:.1f} of {plan.num_clients} clients expected a round, {100 * skipped:.0f} % of "
-            "the rounds would be charged without any sum, their cohorts being below "
+            f"the rounds would {go} without any sum, their cohorts being below "
             f"secagg.minimum_cohort={minimum_cohort}: raise privacy.sampling_rate={plan.sampling_rate:g} or "
             "dataset.num_clients"
         )

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
@@ -17,8 +18,9 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped
 from gdpfed.report.plan_table import plan_lines
+from gdpfed.rounds.enough import without_small_sums
 from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
@@ -161,6 +163,28 @@ def test_the_plan_in_json_has_paths_chances_and_totals():
     figures = zip(totals["epsilon_secret_samples"], totals["most_epsilon"], strict=True)
     assert all(0 < secret <= most * (1 + 1e-3) for secret, most in figures)
     assert totals["most_epsilon"] == pytest.approx([epsilon_of_total(r, 1e-5) for r in totals["most_zcdp"]])
+
+
+def test_who_is_drawn_for_no_sum_is_neither_asked_nor_charged(tmp_path):
+    """Own noise hides each client, whoever is drawn: the one that is left costs nothing, and is not asked."""
+    words = [*TWELVE, "dataset.num_clients=6", "privacy.sampling_rate=0.83", "privacy.accountant=pld"]
+    words += ["method.draws=without_replacement", "method.max_participations=1", "method.budget_scale=0.01"]
+    records = run(tmp_path / "run", [*words, "run.num_rounds=3"])
+    assert [each.cohort_sizes for each in records] == [[5], [0], [0]]
+    taken = json.loads((tmp_path / "run" / "ledger.json").read_text())["taken"]
+    assert sorted(taken.values()) == [[0]] * 5
+    assert audit_run(tmp_path / "run").passed
+
+
+def test_draws_that_no_sum_is_made_of_are_refused_before_anything():
+    plan = method_of("method.draws=without_replacement", "privacy.sampling_rate=0.17").plan
+    cohorts = draw_cohorts(plan, 0, bytes(32))
+    assert [len(each) for each in cohorts] == [2]
+    assert [len(each) for each in without_small_sums(plan, SecAggConfig(), cohorts)] == [0]
+    with pytest.raises(PrivacyError, match="100 % of the rounds would go without any sum"):
+        refuse_skipped(plan, 3)
+    alone = method_of("method.client_sampling=delta", "secagg=off")
+    assert (alone.reads_alone, alone.least_members(load([*TWELVE]))) == (True, 1)
 
 
 def test_the_plan_is_shown_in_few_lines():

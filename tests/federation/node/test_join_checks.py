@@ -19,10 +19,12 @@ from gdpfed.clients.messages import (
     LABEL_SHAPE,
     RECORDS,
     REFUSAL_RECORD,
+    SOURCE,
     TERMS_RECORD,
     UNIT,
 )
 from gdpfed.clients.versions import said_here
+from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import ExampleForm, OwnData, own_held_out, own_split
 from testing.local_grid import ask, make_context
 from tests.federation.node.test_record_budget import DP_SUM
@@ -71,6 +73,25 @@ def test_what_examples_hold_is_no_answer_to_what_a_server_asks(tmp_path):
             key: dict(each) for key, each in other.items()
         }
     assert answer(tmp_path / "one.npz", FORM)[CLIENT_RECORD][RECORDS] == 12
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (DataSource("npz", path="/srv/a.npz"), "the server names the file /srv/a.npz, and this node"),
+        (DataSource("csv", columns="/srv/c.yaml"), "the server names the file /srv/c.yaml, and this node"),
+        (DataSource("nowhere"), "the run's data set nowhere cannot be loaded here, see the log"),
+        (DataSource("breast_cancer"), None),
+    ],
+)
+def test_a_node_without_data_joins_no_run_whose_data_it_cannot_read(tmp_path, source, said):
+    """Each of its rounds would be charged, and then refused."""
+    question = {SOURCE: source.to_json()}
+    content = RecordDict({CLIENT_RECORD: ConfigRecord({**said_here(), **question})})
+    answered = ask(f"query.{JOIN}", content, make_context(3))
+    assert said in answered[REFUSAL_RECORD]["reason"] if said else CLIENT_RECORD in answered
+    np.savez(tmp_path / "own.npz", x_train=X, y_train=Y)
+    assert RECORDS in answer(tmp_path / "own.npz", question)[CLIENT_RECORD]
 
 
 def test_a_run_that_nobody_joined_begins_with_no_node_whose_examples_cannot_be_used(tmp_path):
