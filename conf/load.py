@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from conf.errors import ConfigError
-from conf.mapping_keys import key_twice
+from conf.mapping_keys import key_twice, other_number
 from conf.option_files import chosen_options, groups, method_configs, option_directories
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
@@ -129,20 +129,20 @@ def with_quoted_path(override: str) -> str:
 
 def _check_form(overrides: Sequence[str]) -> None:
     """Refuse what Hydra would take but this configuration has no use for."""
-    methods: dict[str, str] = {}
+    refuse_twice([each for each in overrides if each.partition("=")[0] == "method"])
     for override in overrides:
         key, equals, value = override.partition("=")
         if not (equals and key and value) or key.startswith(("+", "~")):
             raise ConfigError(f"'{override}' is not an override of the form key=value")
         if (twice := key_twice(value)) is not None:
             raise ConfigError(f"'{override}' says the key '{twice}' twice: say it once")
+        if key not in PATHS and (word := other_number(value)) is not None:
+            raise ConfigError(f"'{override}' has {word!r} for a number: write it in the digits 0 to 9 alone")
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
             several = "; 'gdpfed simulate --multirun' takes several" if "," in value else ""
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
-        if key == "method" and methods.setdefault(key, value) != value:
-            raise ConfigError(f"method={methods[key]} and method={value} are both given: choose one")
         if key == "dataset.name":
             raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
 
@@ -285,6 +285,20 @@ def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
     if getattr(config.method, "chosen", ()) is None:
         named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
         config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]
+
+
+def refuse_twice(words: Sequence[str]) -> None:
+    """Refuse a setting that one person says twice, with two values, of which the last alone would count.
+
+    `words`: overrides as they were given, before any is added.
+
+    Raises ConfigError: names both.
+    """
+    said: dict[str, str] = {}
+    for word in words:
+        key = word.partition("=")[0]
+        if (before := said.setdefault(key, word)) != word:
+            raise ConfigError(f"{before} and {word} are both given: choose one")
 
 
 def split(overrides: str) -> list[str]:

@@ -1,6 +1,9 @@
 """Keys of mappings in overrides, as in ``{width: 16, layers: 2}``: Hydra takes the last of two equal ones."""
 
+import re
+
 CLOSES = {"{": "}", "[": "]", "(": ")"}
+_BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
 
 
 def key_twice(value: str) -> str | None:
@@ -30,6 +33,19 @@ def key_twice(value: str) -> str | None:
         else:
             word += letter
         at += 1
+    return None
+
+
+def other_number(value: str) -> str | None:
+    """The first word of a value that Python alone reads as a number: with a mark inside, as in 1_0, or in
+    digits of another script; None where there is none."""
+    for word in _BETWEEN.split(value):
+        if "_" in word or not word.isascii():
+            try:
+                float(word)
+            except ValueError:
+                continue
+            return word
     return None
 
 

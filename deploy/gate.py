@@ -235,7 +235,7 @@ async def _body(request: Request, share: Share) -> AsyncIterator[bytes]:
         ClientDisconnect: whoever sent it has gone.
     """
     told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > share.body_bytes:
+    if told.isascii() and told.isdecimal() and int(told) > share.body_bytes:
         raise BodyTooLargeError
     until, taken, more = asyncio.get_running_loop().time() + share.body_seconds, 0, True
     while more:

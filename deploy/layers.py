@@ -14,7 +14,7 @@ from typing import Self
 
 from rich.console import Console
 
-from conf.load import load
+from conf.load import load, refuse_twice
 from deploy.edges import CLOUD, MINIMUM_EDGES, Layers
 from deploy.local import add_wall, audit_nodes, check_wall, said_budgets
 from deploy.loopback import LoopbackFederation, Named
@@ -109,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
+    refuse_twice(options.overrides)
     layers = Layers.of(options.edges, options.nodes, trusted_edges=1, unsigned_apps=options.unsigned_apps)
     check_wall(layers.cloud, options, console)
     for name, edge in layers.edges.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conf.load import load
+from conf.load import load, refuse_twice
 from conf.schema import CLIENTS
 from deploy.confine import lacking
 from deploy.federation import Federation
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train(options: argparse.Namespace, console: Console) -> None:
     """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
+    refuse_twice(options.overrides)
     federation = federation_of(options)
     check_wall(federation, options, console)
     files = own_files(options.data, federation)

@@ -123,7 +123,7 @@ def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
     if "run.resume" in chosen:
         return 1
     least = chosen.get("run.minimum_nodes", "")
-    return min(num_nodes, int(least)) if least.isdecimal() else num_nodes
+    return min(num_nodes, int(least)) if least.isascii() and least.isdecimal() else num_nodes
 
 
 def run_name(words: Sequence[str]) -> str:

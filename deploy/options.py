@@ -169,7 +169,7 @@ def host(text: str) -> str:
 
 def port(text: str) -> int:
     """Return the number of a port."""
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_PORT:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to {MOST_PORT}")
     return int(text)
 

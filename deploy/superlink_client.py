@@ -45,7 +45,7 @@ WAIT_SECONDS = 180.0
 RESTART_SECONDS = 90.0
 ONLINE, UNREGISTERED = "online", "unregistered"
 FINISHED, COMPLETED = "finished", "completed"
-_STARTED = re.compile(r"Successfully started run (\d+)")
+_STARTED = re.compile(r"Successfully started run ([0-9]+)")
 
 
 class SuperLinkError(FailedError):

@@ -59,6 +59,9 @@ CONFINED = (
     "RestrictNamespaces=yes",
     "RestrictSUIDSGID=yes",
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "SystemCallErrorNumber=EPERM",
     "UMask=0077",
 )
 
@@ -87,7 +90,7 @@ class Units:
         if service == SUPERLINK:
             return self.superlink_port + 1
         number = service.removeprefix("supernode-").removeprefix("node-").removesuffix("-superexec")
-        if not number.isdecimal():
+        if not (number.isascii() and number.isdecimal()):
             return HEALTH_PORT - 2
         return (SUPERNODE_PORT if service.startswith("supernode-") else HEALTH_PORT) + 2 * int(number)
 

@@ -7,6 +7,11 @@ NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 """A decimal number, in full."""
 
 
+def has_other_digits(text: str) -> bool:
+    """Whether a text has decimal digits of another script than 0 to 9, which some readers take for those."""
+    return any(each.isdecimal() and not each.isascii() for each in text)
+
+
 def decimal_number(text: str) -> float:
     """The finite number that a text is, without space around it.
 

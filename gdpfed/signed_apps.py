@@ -32,7 +32,7 @@ MOST_NUMBER = 2**63 - 1
 _PURPOSE = b"gdpfed/1/signed app"
 _KINDS: Mapping[str, str] = {
     "app": r"@[a-z0-9-]{1,100}/[a-z0-9-]{1,100}",
-    "version": r"(0|[1-9]\d{0,8})(\.(0|[1-9]\d{0,8})){0,5}",
+    "version": r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){0,5}",
     "bundle": "[0-9a-f]{64}",
     "allowed_overrides": r"[\x21-\x7e][\x20-\x7e]*",
 }

@@ -83,7 +83,8 @@ class SimulationConfig:
         )
         host, _, port = self.ray_address.rpartition(":")
         require(
-            self.ray_address in (AUTO, LOCAL) or (bool(host) and "/" not in host and port.isdecimal()),
+            self.ray_address in (AUTO, LOCAL)
+            or (bool(host) and "/" not in host and port.isascii() and port.isdecimal()),
             f"simulation.ray_address={self.ray_address} is none of auto, local, or HOST:PORT as 'ray start' "
             "prints it",
         )

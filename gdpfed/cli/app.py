@@ -60,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     command: Command = options.command
     try:
+        if overrides := getattr(options, "overrides", ()):
+            from conf.load import refuse_twice
+
+            refuse_twice(overrides)
         with ended_as_interrupted(), packages_needed():
             return command.execute(options)
     except InputError as error:

@@ -231,6 +231,10 @@ def test_an_interrupt_in_an_import_is_one_line():
             ["plan", "dataset.model=no-such"],
             "there is no model 'no-such': choose one of cnn2, cnn3, fcn",
         ),
+        (
+            ["plan", "run.num_rounds=3", "dataset=digits", "run.num_rounds=5"],
+            "run.num_rounds=3 and run.num_rounds=5 are both given: choose one",
+        ),
         (["plan", "dataset.model_options={depth:3}"], "model_options.depth=3 is no option of model 'linear'"),
         (
             ["plan", "--compare", "--choose"],

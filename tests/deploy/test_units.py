@@ -54,7 +54,8 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
         assert "Group=gdpfed-node-1\n" in text
         assert f"User=gdpfed-{service}\n" in text
         assert "TemporaryFileSystem=/srv/gdpfed:ro\n" in text
-        assert {"ProtectSystem=strict", "PrivateTmp=yes", "ProtectProc=invisible"} <= set(text.splitlines())
+        confined = {"ProtectSystem=strict", "PrivateTmp=yes", "ProtectProc=invisible"}
+        assert {*confined, "SystemCallFilter=@system-service"} <= set(text.splitlines())
         assert f"u gdpfed-{service} -" in files["gdpfed-node-1.conf"]
 
 

@@ -16,6 +16,7 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, csv_records, load_dataset
+from gdpfed.learning.data.columns import DAYS_SINCE, DatedAs, bare_name
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_file import TableForm, open_table
 from gdpfed.learning.task import data_warnings
@@ -207,6 +208,14 @@ def test_codes_that_look_like_numbers_are_values_of_their_own(tmp_path):
     found = np.asarray(read_own(path)[0])[:, 1:].argmax(axis=1).tolist()
     assert found[:6] == [0, 1, 2, 3, 4, 5]
     assert found[7] == 3
+
+
+def test_dates_and_names_have_digits_of_one_script():
+    form = DatedAs(DAYS_SINCE, date(1990, 1, 1), "%Y-%m-%d")
+    assert form.number("1990-01-02") == 1
+    with pytest.raises(ValueError, match="digits that are not 0 to 9"):
+        form.number("١٩٩٠-01-02")
+    assert bare_name("Site ٧") == bare_name("site 7 (2)") != bare_name("site 8")
 
 
 @pytest.mark.parametrize("text", ["4_5", "٤٥", "0x1F", "1e999", "infinity", "1,5", "1.2.3", "--5"])

@@ -131,7 +131,7 @@ class Mailbox:
         """The rounds of which there is a job, or an answer, in order."""
         found = (path for path in self.folder.glob(f"{kind}-*") if not path.is_dir())
         names = (path.name.removeprefix(f"{kind}-") for path in found)
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open_rounds(self) -> list[int]:
         """The rounds of the jobs without an answer, in order."""

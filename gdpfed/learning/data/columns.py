@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.decimal_numbers import has_other_digits
+
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
 DAYS_A_YEAR = 365.25
 Days = TypeVar("Days", float, npt.NDArray[np.float64])
@@ -36,8 +38,10 @@ class DatedAs:
     def number(self, text: str) -> float:
         """The number that a date is.
 
-        Raises ValueError: the text is no date of this form.
+        Raises ValueError: the text is no date of this form, or has digits of another script.
         """
+        if has_other_digits(text):
+            raise ValueError(f"{text!r} has digits that are not 0 to 9")
         found = datetime.fromisoformat(text) if self.form is None else datetime.strptime(text, self.form)
         return self.of_days(float((found.date() - self.day).days))
 
@@ -219,6 +223,7 @@ COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|cop
 
 
 def bare_name(name: str) -> str:
-    """A party's name without what does not tell two parties apart: case, space around it, marks of a copy."""
+    """A party's name without what tells no two parties apart: case, script of digits, marks of a copy."""
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
-    return COPY.sub("", plain.removeprefix("copy of ")).strip()
+    digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
+    return COPY.sub("", digits.removeprefix("copy of ")).strip()

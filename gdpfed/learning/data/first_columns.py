@@ -4,6 +4,7 @@ What a range is takes knowledge that is not in the table. Ranges and values that
 to the patients in them: the highest age is one patient's, and no budget covers that it is published.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from gdpfed.decimal_numbers import decimal_number
+from gdpfed.decimal_numbers import decimal_number, has_other_digits
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import ALWAYS_MISSING
 from gdpfed.learning.data.csv_records import encoded_blocks
@@ -148,7 +149,9 @@ def _kind(present: Sequence[str], decimal: str) -> str:
     if form is not None:
         return form
     if sum(_is_number(text, decimal) for text in present) >= enough:
-        numbered = distinct == len(present) > MOST_VALUES and all(text.isdigit() for text in present)
+        numbered = distinct == len(present) > MOST_VALUES and all(
+            re.fullmatch("[0-9]+", each) for each in present
+        )
         return "text" if numbered else "number"
     return "categories" if distinct <= MOST_VALUES and distinct < len(present) else "text"
 
@@ -163,7 +166,7 @@ def _is_number(text: str, decimal: str) -> bool:
 
 def _is_date(text: str, form: str) -> bool:
     try:
-        return bool(datetime.strptime(text, form))
+        return not has_other_digits(text) and bool(datetime.strptime(text, form))
     except ValueError:
         return False
 

@@ -31,8 +31,8 @@ MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "null", "none", "missing", "unknown", "-9", "999", "9999", "#n/a")
 )
 """Texts that often mean that a value is missing."""
-DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
-WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d+")
+DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
+WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
