@@ -72,9 +72,7 @@ DEFENCES = (
     ),
     Defence(
         "unreadable-data-joins",
-        "federation/node/test_join_checks.py"
-        "::test_a_node_without_data_joins_no_run_whose_data_it_cannot_read[source0-the server names the file "
-        "/srv/a.npz, and this node]",
+        "federation/node/test_join_checks.py::test_a_node_without_data_joins_no_run_whose_data_it_cannot_read",
         (
             (
                 "gdpfed/federation/node/join_checks.py",
