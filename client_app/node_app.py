@@ -50,7 +50,7 @@ from gdpfed.clients.versions import foreign_wire, said_here
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed_overrides import check_overrides
-from gdpfed.federation.node.join_checks import check_limits, own_records, unit_in, usable_data
+from gdpfed.federation.node.join_checks import check_limits, own_records, tell_cut, unit_in, usable_data
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
@@ -210,6 +210,7 @@ def begin(message: Message, context: Context) -> RecordDict:
         if data is not None:
             # A server that let nobody join finds out here, and not by who answers a round.
             usable_data(data)
+            tell_cut(data)
         refuse_other_data(settings_of(context), terms.run)
         budget.begin(own, terms)
         keep_data(settings_of(context), terms.run)

@@ -1,5 +1,6 @@
 """Check that the plan follows from the configuration and keeps every client's budget."""
 
+import json
 import math
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
 AGREES_WITHIN = 1e-6
+# Groups of settings of which a plan says all that it was made with.
+WHOLE_GROUPS = ("privacy", "secagg", "training", "method")
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
 
@@ -20,6 +23,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
             f"the ledger was opened for plan {str(files.ledger['plan'])[:12]}, but plan.json and "
             f"assignment.json make {files.fingerprint()[:12]}: one of them was changed"
         )
+    yield from _check_configuration(files)
     rule = rule_of(files)
     if files.plan["private"]:
         yield from _check_settings(files, rule)
@@ -28,6 +32,23 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     yield from _check_weighting(files, rule)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
+
+
+def _check_configuration(files: RunFiles) -> Iterator[str]:
+    """Compare the settings that the plan was made with, and nothing else may say, with the configuration."""
+    settings = files.plan.get("settings", {})
+    for group, made_with in settings.items():
+        now = json.loads(json.dumps(files.config[group]), parse_constant=str)
+        whole = now.keys() if group in WHOLE_GROUPS else made_with.keys()
+        for key in sorted(made_with.keys() | whole):
+            if made_with.get(key) != now.get(key):
+                yield (
+                    f"plan.json was made with {group}.{key}={made_with.get(key)}, and the configuration has "
+                    f"{now.get(key)}"
+                )
+    for group in WHOLE_GROUPS:
+        if group not in settings:
+            yield f"plan.json does not say with which settings of {group} it was made"
 
 
 def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:

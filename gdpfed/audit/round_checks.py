@@ -88,6 +88,12 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
         yield f"round {record['round']} has sums over {answered} clients, of {asked} that were asked"
+    released = sum(there > 0 for there in record["survivors"])
+    if released + len(record["failures"]) > len(record["survivors"]) > 0:
+        yield (
+            f"round {record['round']} names {len(record['failures'])} failures beside {released} sums that "
+            f"came, of {len(record['survivors'])}"
+        )
     if not plan["private"]:
         return
     planned = [

@@ -28,8 +28,8 @@ from gdpfed.runs.file_formats import (
 from gdpfed.yaml_files import read_yaml
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
-FORMAT_VERSION = 2
-OF_METHODS = ("weighting", "game", "totals")
+FORMAT_VERSION = 3
+OF_METHODS = ("weighting", "game", "totals", "settings")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RunFiles:
     def fingerprint(self) -> str:
         """SHA-256 of the plan, its numbers to six digits, and of the ids of every group.
 
-        How the method weighs the sums, and which game it comes of, costs no privacy and is left out.
+        How the method weighs the sums, which game it comes of, and what was set, is left out.
         One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
         after its length in eight bytes.
         """

@@ -17,6 +17,7 @@ from gdpfed.runs.file_formats import (
     DESCRIPTION_FILE,
     EVENTS_FOLDER,
     MANIFEST_FILE,
+    MODEL_CARD_FILE,
     MODEL_FILE,
     PAGE_FILE,
     PAGE_SEAL_FILE,
@@ -26,7 +27,7 @@ from gdpfed.runs.file_formats import (
     SEALED_IF_THERE,
 )
 
-ENDED = (*SEALED, *SEALED_AT_END)
+ENDED = (*SEALED, *SEALED_AT_END, MODEL_CARD_FILE)
 PAUSED = (*SEALED, CHECKPOINT_FILE)
 
 

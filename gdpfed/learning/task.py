@@ -16,10 +16,10 @@ from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
+from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.party_files import not_read
 from gdpfed.learning.data.persons import beyond_parties, persons_of
-from gdpfed.learning.data.table_check import mark_warnings
 from gdpfed.learning.data.tabular import undeclared_persons
 from gdpfed.learning.data.text import at_every_position
 from gdpfed.learning.labels.classes import NEXT_TOKEN
@@ -286,22 +286,6 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _cut_and_left_out(data: Dataset) -> Iterator[str]:
-    """What a table's declaration has cut or left out, and what of it may not be meant."""
-    if data.left_out:
-        yield f"{data.left_out} rows of the table are left out, as columns.yaml declares"
-    if data.columns is not None:
-        yield from mark_warnings(data.columns)
-    beyond = int(data.beyond_range.sum())
-    if (data.cut_labels or beyond) and data.target_range is not None:
-        low, high = data.target_range
-        yield (
-            f"{data.cut_labels} of {len(data.train)} labels to train on and {beyond} of {len(data.test)} to "
-            f"test on lie beyond their range, {low:g} to {high:g}: training takes its end, and errors are "
-            "against the labels as they are. Is the range in their unit?"
-        )
-
-
 def data_warnings(task: Task) -> Iterator[str]:
     """Warnings about weak points of a task's data, one line each; the run goes on.
 
@@ -315,7 +299,7 @@ def data_warnings(task: Task) -> Iterator[str]:
     yield from data.notes
     if not len(data.train):
         return  # All of them are the nodes'.
-    yield from _cut_and_left_out(data)
+    yield from cut_warnings(data)
     if task.source.name == "csv" and (column := undeclared_persons(task.source)):
         yield (
             f"the column '{column}' repeats and is not declared: if a person has several rows, one row is "

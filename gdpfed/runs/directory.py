@@ -18,6 +18,7 @@ from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
 from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.model_folder import save_declaration, save_model
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Method
@@ -29,6 +30,7 @@ from gdpfed.runs.file_formats import (
     CHECKPOINT_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
+    CUT_FILE,
     EVENTS_FOLDER,
     LEDGER_FILE,
     PLAN_FILE,
@@ -37,14 +39,18 @@ from gdpfed.runs.file_formats import (
     SEALED,
     SEALED_AT_END,
     SEALED_IF_THERE,
+    SETTINGS_KEY,
+    SETTINGS_OF,
     VERSION_KEY,
     check_version,
+    save_result,
     versioned,
 )
 from gdpfed.runs.known_data import forget_data, save_data
 from gdpfed.runs.paths import OWNERS_ALONE, require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.yaml_files import read_yaml
 
 IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
 """Of the assignment, where there are some: every client's key and name, and what names the declaration."""
@@ -101,10 +107,12 @@ class RunDirectory:
             raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
         files = cls(path)
         files._mark = ChargedMark(path, name)
-        save_whole(path / CONFIG_FILE, to_yaml(config).encode())
-        save_whole(path / PLAN_FILE, _json(versioned(method.describe())))
+        saved = to_yaml(config)
+        save_whole(path / CONFIG_FILE, saved.encode())
+        save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(saved)})))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_data(path, task)
+        save_result(path / CUT_FILE, Cut.of(task.load()).to_dict())
         save_whole(path / ROUNDS_FILE, b"")
         if enrolment.columns is not None:
             save_declaration(path, enrolment.columns)
@@ -280,6 +288,14 @@ def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str,
     """The run's name, the ids of every group, as runs [start, stop), and who the clients are."""
     groups = [_runs_of_ids(group.clients) for group in plan.groups]
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
+
+
+def _settings(saved: str) -> dict[str, Any]:
+    """The settings that a plan was made with, as JSON has them; a number that it has no word for as text."""
+    read = read_yaml(saved)
+    chosen = {group: read[group] for group in SETTINGS_OF} | {"run": {"seed": read["run"]["seed"]}}
+    plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
+    return plain
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:

@@ -10,9 +10,11 @@ from gdpfed.files import save_whole
 
 R = TypeVar("R")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
 VERSION_KEY = "version"
+SETTINGS_KEY, SETTINGS_OF = "settings", ("privacy", "secagg", "training", "method")
+"""Of plan.json: the settings that it was made with, of these groups, with the seed of `run`."""
 CONFIG_FILE = "config.yaml"
 PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
@@ -33,6 +35,7 @@ PARTS_FILE = "parts.json"
 HELD_OUT_FILE = "held_out.json"
 VOTE_FILE = "vote.json"
 AT_CHANCE_FILE = "at_chance.json"
+CUT_FILE = "data_cut.json"
 PERSONAL_FILE = "personal.safetensors"
 """The clients' own models where a method has them, one array `PERSONAL_KEY` of shape (n, d)."""
 PERSONAL_KEY = "personal"
@@ -47,7 +50,7 @@ SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
 """What it has besides when it has ended; a run that pauses has a checkpoint instead."""
 SEALED_IF_THERE = (
     *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
-    *(MODEL_CARD_FILE, AT_CHANCE_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
+    *(MODEL_CARD_FILE, AT_CHANCE_FILE, CUT_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
 )
 """What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""
 WEAK_DATA = "weak data: {}"

@@ -10,7 +10,7 @@ from gdpfed.audit.card_forms import Form, compare, read_forms
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import AuditError
 from gdpfed.report.run_observers import default_observers
-from gdpfed.runs.file_formats import PLAN_FILE
+from gdpfed.runs.file_formats import FORMAT_VERSION, PLAN_FILE
 from gdpfed.simulation import simulate
 from testing.forged import edit_json, renew, reseal
 from testing.small_runs import nothing_drawn, small_config
@@ -28,7 +28,10 @@ RUNS = {
         *("run.num_rounds=2", "privacy.batch_rate=1", "run.evaluation=nodes", "privacy.sampling_rate=1"),
         *("training.vote={learning_rate:[0.1,1]}", "privacy.adjacency=zero_out"),
     ],
-    "chosen": ["method=fedpcs", "privacy=record_level", "run.num_rounds=2", "method.budget_scale=0.001"],
+    "chosen": [
+        *("method=fedpcs", "privacy=record_level", "run.num_rounds=2", "method.budget_scale=0.001"),
+        "privacy.sampling_rate=1",
+    ],
 }
 
 
@@ -85,6 +88,7 @@ IN_FILES = [
     ("turns", "plan.json", at("weighting", "noise_per_step", factor=0.5), "noise_per_step"),
     ("turns", "plan.json", at("weighting", "effective_step", factor=0.5), "effective_step"),
     ("turns", "rounds.jsonl", at(-1, "accuracy", to=0.987), "says result"),
+    ("turns", "rounds.jsonl", at(0, "failures", to={"all groups": "x"}), "names 1 failures beside 1 sums"),
     ("records", "held_out.json", at("metrics", "accuracy", "value", to=0.99), "accuracy 0.99 (value), where"),
     ("records", "held_out.json", at("metrics", "AUC", "low", to=0.01), "AUC 0.01 (low), where"),
     ("records", "held_out.json", at("noise_stddev", factor=1.2), "above the plan's"),
@@ -105,6 +109,11 @@ IN_CONFIG = [
     ("turns", ("method", "average"), "none", "does not know: * released"),
     ("turns", ("dataset", "name"), "svhn", "where svhn follows"),
     ("turns", ("dataset", "model"), "mlp", "where mlp follows"),
+    ("turns", ("secagg", "dropout_tolerance"), 0.0, "made with secagg.dropout_tolerance=0.1, and"),
+    ("turns", ("secagg", "corrupt_tolerance"), 0.1, "made with secagg.corrupt_tolerance=0.0, and"),
+    ("turns", ("training", "learning_rate"), 9.0, "training.learning_rate="),
+    ("turns", ("run", "seed"), 99, "made with run.seed="),
+    ("records", ("privacy", "batch_rate"), 0.5, "made with privacy.batch_rate="),
     ("records", ("run", "evaluation"), "server", "counts on held-out records"),
     ("records", ("training", "vote", "learning_rate"), [0.1, 2], "the configuration settings"),
 ]
@@ -147,9 +156,10 @@ def test_settings_are_compared_with_what_was_made_of_them(copy, name, path, valu
 def test_a_line_taken_out_of_the_seal_is_found(copy, file):
     directory = copy("turns")
     edit_json(directory / "seal.json", lambda seal: seal["sha256"].pop(file))
-    is_card = file == "model_card.md"
-    missing = f"seal.json names no {file}, which an ended run has"
-    assert_found(directory, f"{file} is there, and seal.json does not name it" if is_card else missing)
+    assert_found(directory, f"seal.json names no {file}, which an ended run has")
+    (directory / file).unlink()
+    if file == "model_card.md":
+        assert_found(directory, f"seal.json names no {file}, which an ended run has")
 
 
 def test_names_of_outputs_are_compared_with_the_manifest(copy):
@@ -161,12 +171,14 @@ def test_names_of_outputs_are_compared_with_the_manifest(copy):
 
 def test_what_is_there_and_in_no_seal_is_found(copy):
     directory = copy("turns")
-    (directory / "held_out.json").write_text(json.dumps({"version": 2}))
+    (directory / "held_out.json").write_text(json.dumps({"version": FORMAT_VERSION}))
     edit_json(directory / "seal.json", lambda seal: seal["sha256"].pop("budget.png"))
     edit_json(directory / "seal.json", lambda seal: seal["sha256"].update({"other.txt": "0"}))
     (directory / "other.txt").write_text("")
     (directory / "held_out.json").unlink()
-    (directory / "parts.json").write_text(json.dumps({"version": 2, "parties": [], "budgets": []}))
+    (directory / "parts.json").write_text(
+        json.dumps({"version": FORMAT_VERSION, "parties": [], "budgets": []})
+    )
     for said in ("budget.png is there, and", "parts.json is there, and", "other.txt, which is no file of"):
         assert_found(directory, said)
     for each in (directory / "tensorboard").iterdir():
@@ -193,14 +205,14 @@ def test_a_field_without_a_figure_is_refused(tmp_path):
         read_forms(tmp_path / "lines.txt")
 
 
-def test_an_audit_cannot_know_what_no_file_says(copy):
-    """A learning rate that was edited passes, as docs/privacy.md says; the hash of the seal tells."""
+def test_an_audit_cannot_know_what_no_other_file_says(copy):
+    """A learning rate that is edited in both files that have it passes; the hash of the seal tells."""
     directory = copy("turns")
     before = audit_run(directory).seal
     config = yaml.safe_load((directory / "config.yaml").read_text())
     config["training"]["learning_rate"] *= 2
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    edit_json(directory / PLAN_FILE, at("settings", "training", "learning_rate", factor=2))
     reseal(directory)
-    assert (directory / PLAN_FILE).exists()
     assert audit_run(directory).passed
     assert audit_run(directory).seal != before

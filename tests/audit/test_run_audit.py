@@ -273,7 +273,8 @@ def test_a_member_with_a_smaller_budget_than_its_group_is_found(tmp_path):
     path = tmp_path / "run" / "config.yaml"
     before, said_there, after = path.read_text().partition("client_budgets:")
     path.write_text(before + said_there + after.replace("- 3.0\n", "- 0.5\n", 1))
-    sealed, finding = audit_run(tmp_path / "run").findings
+    sealed, of_plan, finding = audit_run(tmp_path / "run").findings
+    assert "privacy.client_budgets" in of_plan
     assert sealed.startswith("config.yaml is not the file that the run wrote")
     assert "client 2 has a budget of 0.5, but group 2, which it is in, is planned for 3" in finding
 

@@ -56,6 +56,21 @@ DEFENCES = (
         (("gdpfed/audit/seal_checks.py", "sorted(wanted - set(files.seal))", "()"),),
     ),
     Defence(
+        "tolerances-edited",
+        "audit/test_renewed_seals.py::test_settings_are_compared_with_what_was_made_of_them",
+        (("gdpfed/audit/plan_checks.py", "    yield from _check_configuration(files)\n", ""),),
+    ),
+    Defence(
+        "card-taken-out",
+        "audit/test_renewed_seals.py::test_a_line_taken_out_of_the_seal_is_found",
+        (("gdpfed/audit/seal_checks.py", "*SEALED_AT_END, MODEL_CARD_FILE)", "*SEALED_AT_END)"),),
+    ),
+    Defence(
+        "cut-uncounted",
+        "learning/test_tables.py::test_what_a_declaration_cuts_is_counted_and_said",
+        (("gdpfed/learning/data/table_rows.py", "| (numbers > column.high)", "| False"),),
+    ),
+    Defence(
         "card-edited",
         "audit/test_renewed_seals.py::test_every_line_of_the_card_is_computed_again",
         (("gdpfed/audit/run_audit.py", "            *check_card(files),\n", ""),),

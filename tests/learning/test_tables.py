@@ -12,6 +12,7 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.columns import whole
+from gdpfed.learning.data.cut import Cut, cut_warnings
 from gdpfed.learning.data.declaration import read_columns
 from gdpfed.learning.data.own import ExampleForm, own_split
 
@@ -177,6 +178,17 @@ def test_labels_that_are_numbers_are_scaled_by_their_range(tmp_path):
     assert set(data.train.y.tolist()) == {-0.5, 1.0}
     assert set(data.test.y.tolist()) == {-0.5, 2.5}
     assert (data.cut_labels, data.left_out) == (int((data.train.y == 1).sum()), 10)
+
+
+def test_what_a_declaration_cuts_is_counted_and_said(tmp_path):
+    """An age of -20 and a dose of 7 lie beyond their ranges, in each of five copies; nothing says where."""
+    path = write(tmp_path, ROWS * 5)
+    data, cut = loaded(path), Cut(numbers_cut=10)
+    assert Cut.of(data) == cut
+    (said,) = cut_warnings(data)
+    assert said.startswith("10 numbers in columns lie beyond their declared ranges, and count as their ends")
+    write(tmp_path, ROWS * 5, party=None, incomplete_rows="drop")
+    assert Cut.of_own(path) == Cut(rows_left_out=15)
 
 
 def test_rows_that_lack_something_may_be_left_out(tmp_path):

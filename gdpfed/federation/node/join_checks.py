@@ -1,7 +1,7 @@
 """What a node compares with its own limits and data before it joins a run."""
 
 from collections.abc import Mapping
-from logging import ERROR
+from logging import ERROR, WARNING
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,12 @@ from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
 from gdpfed.learning.data.source import DataSource, load_dataset
+from gdpfed.learning.data.table_file import is_table
 from gdpfed.privacy.events import Unit
 
 
@@ -147,6 +149,16 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
         return check_own(own)
     except Exception as error:
         raise _refused(error) from None
+
+
+def tell_cut(own: OwnData) -> None:
+    """Say in this node's log, and nowhere else, what of its table is cut or left out in a run that begins."""
+    for path in (own.path, own.held_out_path) if is_table(own.path) else ():
+        cut = Cut() if path is None else Cut.of_own(path)
+        for words in cut.words():
+            log(WARNING, "%s=%s: %s", DATA_KEY, path, words)
+        if cut.labels_cut:
+            log(WARNING, "%s=%s: %d labels lie beyond their declared range", DATA_KEY, path, cut.labels_cut)
 
 
 def _refused(error: Exception) -> DataRefusedError:

@@ -113,6 +113,7 @@ class Dataset:
         cut_labels: how many labels of the training split lie beyond their declared range, and count as its
             end. Those of the test split are as they are.
         left_out: how many rows of a table are left out, as its declaration says.
+        cut_inputs: how many numbers in its columns lie beyond their declared range, and count as its end.
     """
 
     train: Examples
@@ -136,6 +137,7 @@ class Dataset:
     read_as: tuple[str, str] | None = None
     cut_labels: int = 0
     left_out: int = 0
+    cut_inputs: int = 0
 
     @property
     def named_classes(self) -> tuple[str, ...]:

@@ -19,7 +19,15 @@ from gdpfed.learning.data.columns import Columns, Numeric
 from gdpfed.learning.data.declaration import SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.table_file import Batch, TableFile
-from gdpfed.learning.data.table_rows import Fault, Where, checked_rows, kept_rows, num_rows, open_declared
+from gdpfed.learning.data.table_rows import (
+    Fault,
+    Where,
+    beyond_range,
+    checked_rows,
+    kept_rows,
+    num_rows,
+    open_declared,
+)
 from gdpfed.learning.data.text_cells import TextCells
 
 NO_UTF8 = " is no utf-8"
@@ -235,7 +243,7 @@ def _held(cells: TextCells) -> set[str]:
 def _note_range(seen: _Seen, numbers: npt.NDArray[np.float64], column: Numeric | None) -> None:
     if column is None or not numbers.size:
         return
-    seen.beyond += int(((numbers < column.low) | (numbers > column.high)).sum())
+    seen.beyond += beyond_range(numbers, column)
     seen.least, seen.most = min(seen.least, float(numbers.min())), max(seen.most, float(numbers.max()))
 
 

@@ -31,6 +31,7 @@ class Rows:
         for_testing: which of them are declared to be for testing, shape (N,), bool; None where nothing is.
         persons: what stands for the person of each, shape (N,), int64; None where none is declared.
         left_out: how many rows of the table are left out, as declared.
+        cut_inputs: how many numbers of the others lie beyond their column's range, and count as its end.
     """
 
     x: npt.NDArray[np.float32]
@@ -40,6 +41,7 @@ class Rows:
     for_testing: npt.NDArray[np.bool_] | None
     persons: npt.NDArray[np.int64] | None = None
     left_out: int = 0
+    cut_inputs: int = 0
 
     def __len__(self) -> int:
         return len(self.y)
@@ -84,7 +86,7 @@ def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_o
 
 def _joined(parts: list[Rows], place: str) -> Rows:
     """The records of all parts; each is given up when it is copied, so that memory is for one table."""
-    left_out = sum(each.left_out for each in parts)
+    left_out, cut_inputs = sum(each.left_out for each in parts), sum(each.cut_inputs for each in parts)
     parts = [each for each in reversed(parts) if len(each)]
     if not parts:
         raise LearningError(f"{place} has no rows with data")
@@ -97,7 +99,7 @@ def _joined(parts: list[Rows], place: str) -> Rows:
         for name, found in columns.items():
             found += [] if getattr(part, name) is None else [getattr(part, name)]
     more: dict[str, Any] = {name: np.concatenate(found) if found else None for name, found in columns.items()}
-    return Rows(x, **more, left_out=left_out)
+    return Rows(x, **more, left_out=left_out, cut_inputs=cut_inputs)
 
 
 def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> Rows:
@@ -160,7 +162,13 @@ def checked_rows(
         for_testing=_for_testing(table, columns.test) if columns.test else None,
         persons=None if columns.person is None else _persons(table, columns.person, where),
         left_out=count - len(kept),
+        cut_inputs=sum(beyond_range(as_numbers(table[each.name]).numbers, each) for each in columns.numeric),
     )
+
+
+def beyond_range(numbers: npt.NDArray[np.float64], column: Numeric) -> int:
+    """How many numbers lie beyond a column's range; what is missing does not."""
+    return int(((numbers < column.low) | (numbers > column.high)).sum())
 
 
 def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:

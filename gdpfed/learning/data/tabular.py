@@ -57,7 +57,7 @@ def load(source: DataSource) -> Dataset:
                 f"dataset.test_path={source.test_path} and {name} both say what is for testing: leave one out"
             )
     test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
-    return _joined(train, test, columns, str(path), _left_out([*train, *test]))
+    return _joined(train, test, columns, str(path), [*train, *test])
 
 
 def declared_columns(source: DataSource) -> Columns:
@@ -173,12 +173,7 @@ def dataset_of(
         for parts, testing in ((train, False), (test, True)):
             chosen = _positions(held_out, len(party.rows), testing=testing)
             parts.append(Party(party.name, party.rows.taken(chosen)))
-    return _joined(train, test, columns, place, _left_out(parties))
-
-
-def _left_out(parties: Sequence[Party]) -> int:
-    """How many rows are left out, as declared."""
-    return sum(party.rows.left_out for party in parties)
+    return _joined(train, test, columns, place, parties)
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
@@ -265,13 +260,14 @@ def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:
         Party(name, rows.taken(np.flatnonzero(rows.parties == number)))
         for number, name in enumerate(columns.party.values)
     ]
-    # Rows that are left out are of no party that is known.
-    first = replace(parties[0], rows=replace(parties[0].rows, left_out=rows.left_out))
+    # Rows that are left out are of no party that is known; what is cut is counted of all together.
+    all_rows = replace(parties[0].rows, left_out=rows.left_out, cut_inputs=rows.cut_inputs)
+    first = replace(parties[0], rows=all_rows)
     return [first, *parties[1:]]
 
 
 def _joined(
-    train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str, left_out: int
+    train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str, read: Sequence[Party]
 ) -> Dataset:
     names = [party.name for party in train]
     if [party.name for party in test] != names:
@@ -303,7 +299,8 @@ def _joined(
         columns=columns,
         label_kind=columns.label_kind,
         cut_labels=int((np.abs(trained.y) > 1).sum()) if numbers else 0,
-        left_out=left_out,
+        left_out=sum(party.rows.left_out for party in read),
+        cut_inputs=sum(party.rows.cut_inputs for party in read),
     )
 
 

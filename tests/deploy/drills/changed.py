@@ -25,7 +25,7 @@ FOUR = (*LITTLE, "run.num_rounds=4")
 FOUR_ROUNDS = [0, 1, 2, 3]
 NEXT, OTHER_FORMAT = "0.999.0", "0.999.1"
 NAMES, UPGRADE = "Adding and removing a node", "Upgrading"
-FORMAT = ("gdpfed/runs/file_formats.py", "FORMAT_VERSION = 2", "FORMAT_VERSION = 3")
+FORMAT = ("gdpfed/runs/file_formats.py", "FORMAT_VERSION = 3", "FORMAT_VERSION = 4")
 
 
 def names(host: Host, check: Checks) -> None:
@@ -192,7 +192,7 @@ def upgrade(host: Upgrading, check: Checks) -> None:
 
     def refused() -> bool:
         host.serve(next_version(host.folder / OTHER_FORMAT, OTHER_FORMAT, FORMAT))
-        return host.refused(name, "this gdpfed reads version 2", FOUR)
+        return host.refused(name, "this gdpfed reads version 4", FOUR)
 
     check("a run of four rounds pauses after the first", lambda: host.until_round(name, 1, FOUR))
     check("the server changes its version, and the run goes on", lambda: round_after(2, server))

@@ -1,0 +1,82 @@
+"""What of a data set is cut or left out on reading: counted, and said in words.
+
+A number beyond its declared range counts as the range's end, and rows may be left out as declared. The counts
+are of the data: a run keeps them where it is, for its owner, and a node says its own in its log alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.table_check import mark_warnings
+from gdpfed.learning.data.table_rows import read_rows
+from gdpfed.learning.data.tabular import own_columns
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How much is cut or left out.
+
+    Attributes:
+        rows_left_out: rows that a declaration leaves out.
+        numbers_cut: numbers in columns that lie beyond their declared range, and count as its end.
+        labels_cut: the same of labels to train on.
+        test_labels_beyond: labels to test on that lie beyond it, and stay as they are.
+        not_read: what lies beside the data and is not read, one line each.
+    """
+
+    rows_left_out: int = 0
+    numbers_cut: int = 0
+    labels_cut: int = 0
+    test_labels_beyond: int = 0
+    not_read: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Dataset) -> Self:
+        """What of a data set is."""
+        beyond = int(data.beyond_range.sum())
+        return cls(data.left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
+
+    @classmethod
+    def of_own(cls, path: Path) -> Self:
+        """What of a node's own table is.
+
+        Raises LearningError: as `gdpfed.learning.data.tabular.own_table`.
+        """
+        columns = own_columns(path)
+        rows = read_rows(path, columns, f"data={path}", shared_out=False)
+        labels = 0 if columns.label_range is None else int((np.abs(rows.y) > 1).sum())
+        return cls(rows.left_out, rows.cut_inputs, labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return asdict(self)
+
+    def words(self) -> Iterator[str]:
+        """Rows and numbers, one line each; nothing of what there is none of."""
+        if self.rows_left_out:
+            yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
+        if self.numbers_cut:
+            yield (
+                f"{self.numbers_cut} numbers in columns lie beyond their declared ranges, and count as their "
+                "ends: gdpfed check says in which columns"
+            )
+
+
+def cut_warnings(data: Dataset) -> Iterator[str]:
+    """What a table's declaration has cut or left out, and what of it may not be meant, one line each."""
+    cut = Cut.of(data)
+    yield from cut.words()
+    if data.columns is not None:
+        yield from mark_warnings(data.columns)
+    if (cut.labels_cut or cut.test_labels_beyond) and data.target_range is not None:
+        low, high = data.target_range
+        yield (
+            f"{cut.labels_cut} of {len(data.train)} labels to train on and {cut.test_labels_beyond} of "
+            f"{len(data.test)} to test on lie beyond their range, {low:g} to {high:g}: training takes its "
+            "end, and errors are against the labels as they are. Is the range in their unit?"
+        )
