@@ -42,10 +42,6 @@ KINDS = [
 ]
 
 
-def test_the_committed_file_is_up_to_date():
-    assert COMMITTED.read_text(encoding="utf-8") == default_text()
-
-
 def test_every_file_that_can_be_written_is_in_order(tmp_path):
     files: list[Path] = []
     for kind in KINDS:

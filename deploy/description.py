@@ -1,0 +1,77 @@
+"""The description of a federation: ``docker-compose.yml``, read as plain data that belongs to the caller."""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from deploy.federation import TopologyError
+from gdpfed.launch.home import PROJECT
+from gdpfed.yaml_files import read_yaml
+
+FILE = PROJECT / "docker-compose.yml"
+ROOT = "${FEDERATION_DIR:-./federation}"
+_VOLUME = re.compile(r"(?P<source>.+?):(?P<target>/[\w/-]*)(?P<read_only>:ro)?")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
+
+Tree = dict[str, Any]
+"""A Compose file: the name of the project, services, networks."""
+
+
+def described() -> Tree:
+    """Return the file, each service whole: commands are lists of words, volumes have their long form.
+
+    Its services and networks share nothing, so that one can be changed without another.
+    """
+    tree: Tree = json.loads(_text())
+    return tree
+
+
+@cache
+def _text() -> str:
+    read = read_yaml(FILE.read_text(encoding="utf-8"))
+    services = {name: _spelt_out(service) for name, service in read["services"].items()}
+    return json.dumps({"name": read["name"], "services": services, "networks": read["networks"]})
+
+
+def _spelt_out(service: Tree) -> Tree:
+    lists = {key: words(service[key]) for key in ("entrypoint", "command") if key in service}
+    return service | lists | {"volumes": [volume(each) for each in service["volumes"]]}
+
+
+def words(command: str | list[str]) -> list[str]:
+    """Return the words of a command, which a person writes as a line."""
+    return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def volume(text: str) -> Tree:
+    """Return the long form of ``source:target`` or ``source:target:ro``, as Compose understands it."""
+    parts = _VOLUME.fullmatch(text)
+    if parts is None:
+        raise TopologyError(f"{text} in {FILE.name} is no volume: write SOURCE:/TARGET or SOURCE:/TARGET:ro")
+    return bind(parts["source"], parts["target"], writable=parts["read_only"] is None)
+
+
+def bind(source: str, target: str, *, writable: bool = False, made: bool = True) -> Tree:
+    """Mount a directory of the host; unless it must be there, init fills it once containers are made."""
+    mounted: Tree = {"type": "bind", "source": source, "target": target}
+    return mounted | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": made}}
+
+
+def said(text: str, variables: Mapping[str, str]) -> str:
+    """Replace what Compose would in a text: variables, the others by their defaults, and a doubled dollar.
+
+    Raises TopologyError: a variable that has no default is not set.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name, kind, word = found.groups()
+        if kind == "?" and not variables.get(name):
+            raise TopologyError(str(word))
+        return variables.get(name) or (word if kind == "-" else "") or ""
+
+    while (replaced := _VARIABLE.sub(value, text)) != text:
+        text = replaced
+    return text.replace("$$", "$")
