@@ -67,7 +67,7 @@ demo: venv
 	$(BIN)/gdpfed run dataset=digits method=gdpfed_star $(OVERRIDES)
 
 docs: venv
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict --quiet
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -112,6 +112,7 @@ BENCHMARKS: dict[str, Tiny] = {
         {"PLANTED_FAULTS": _first, "power_table": _with(most_runs=1, sound_runs=1)},
         alone=False,
     ),
+    "cost": Tiny(("--seeds=2", "--", *ONE_ROUND)),
     "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(

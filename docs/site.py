@@ -33,7 +33,7 @@ NEIGHBOURS = {
     "CITATION.cff": "CITATION.cff",
 }
 NOTEBOOKS = ("attacks", "hospitals", "library", "own_budgets", "own_table")
-_NEIGHBOUR = re.compile(r"\]\((" + "|".join(map(re.escape, NEIGHBOURS)) + r")")
+_NEIGHBOUR = re.compile(r"\]\((?:\.\./)?(" + "|".join(map(re.escape, NEIGHBOURS)) + r")")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Say of a page that is a notebook, too, where that is."""
+    """Lead links out of docs/ to their pages, and say of a page that is a notebook, too, where that is."""
+    markdown = _with_pages_for_neighbours(markdown)
     name = page.file.src_uri.removesuffix(".md")
     return f"{markdown}\n\n[This page as a notebook]({name}.ipynb)\n" if name in NOTEBOOKS else markdown
 
@@ -76,7 +77,10 @@ def _source(block: Block) -> str:
 
 def _neighbour(name: str) -> str:
     """A file beside docs/, with its links as they are from within docs/."""
-    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+    return _with_pages_for_neighbours((ROOT / name).read_text(encoding="utf-8").replace("](docs/", "]("))
+
+
+def _with_pages_for_neighbours(text: str) -> str:
     return _NEIGHBOUR.sub(lambda found: f"]({NEIGHBOURS[found[1]]}", text)
 
 

@@ -65,6 +65,11 @@ def test_links_between_documents_lead_somewhere(path):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+def test_links_say_in_words_where_they_lead(path):
+    assert re.findall(r"\[[\w./]+\.(?:md|cff)\]\([^)]+\)", path.read_text(encoding="utf-8")) == []
+
+
 def anchors_of(path):
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)

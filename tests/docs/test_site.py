@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def build(config, into):
     """Build the site, in which a link that leads nowhere and a page without a place are errors."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", config, "--site-dir", into],
+        [*command, "--config-file", config, "--site-dir", into],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -33,6 +34,16 @@ def test_site_is_built_with_its_reference_and_asks_no_other_host(tmp_path):
         for found in re.findall(r'(?:src|<link [^>]*href)="(https?:[^"]+)', page)
     }
     assert asked == set()
+    dead = [
+        (page, link)
+        for page, text in pages.items()
+        for link in re.findall(r'href="(?!https?:|mailto:|#)([^"#]+)', text)
+        if page.name != "404.html" and not (tmp_path / page.parent / link).exists()
+    ]
+    assert dead == []
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert any("privacy.budgets=clients" in section["text"] for section in index["docs"])
+    assert {"clipping", "norm"} <= set(re.split(index["config"]["separator"], "privacy.clipping_norm"))
     assert "privacy.clipping_norm" in pages[Path("reference/settings/index.html")]
     assert 'id="app-signature"' in pages[Path("refusals/index.html")]
     assert 'id="gdpfed.library.simulate"' in pages[Path("reference/python/index.html")]

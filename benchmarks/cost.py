@@ -1,0 +1,49 @@
+"""What privacy costs in accuracy: one private method against training without privacy, seed by seed.
+
+Both train the same clients from the same first model. The sums are in the clear (secagg=off), which changes
+who sees an update and not what is added up, so accuracies are those of masked sums.
+
+    python -m benchmarks.cost [OVERRIDE ...] [--seeds 10] [--method gdpfed_star]
+"""
+
+import tempfile
+from pathlib import Path
+
+from rich.progress import track
+
+import gdpfed
+from benchmarks.harness import CONSOLE, publish, read_options
+from gdpfed.errors import InputError
+from gdpfed.report.comparison import differences_table, lines_of
+from gdpfed.report.console import Table
+
+WITHOUT = "fedavg"
+LEAST_SEEDS = 2
+
+
+def main() -> None:
+    """Train both with each seed, and show their accuracies and the difference with its interval."""
+    options = read_options(__doc__, overrides=True, seeds=10, method="gdpfed_star")
+    if options.seeds < LEAST_SEEDS:
+        raise InputError(f"--seeds {options.seeds}: an interval needs {LEAST_SEEDS} seeds at least")
+    cells = [(method, seed) for method in (WITHOUT, options.method) for seed in range(options.seeds)]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            gdpfed.simulate(
+                *("dataset=digits", f"method={method}", "secagg=off", *options.overrides),
+                *(f"run.seed={seed}", f"run.directory={Path(folder) / f'{method}-{seed}'}"),
+                observe=lambda record: None,
+            )
+            for method, seed in track(cells, "runs", console=CONSOLE)
+        ]
+        lines = lines_of(runs)
+        differences = differences_table(lines)
+    if differences is None:
+        raise InputError(f"--method {options.method} is {WITHOUT} itself: name a private one")
+    rows = [(line.label, str(len(line.runs)), line.final_result.text()) for line in lines]
+    accuracies = Table("Accuracy on the digits", ("method", "seeds", "test accuracy (%), mean ± sd"), rows)
+    publish([accuracies, differences], options.write)
+
+
+if __name__ == "__main__":
+    main()
