@@ -12,10 +12,10 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
