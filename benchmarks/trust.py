@@ -12,7 +12,7 @@ from statistics import fmean
 from benchmarks.harness import PROJECT, publish, read_options
 from conf.schema import SecAggConfig
 from gdpfed.extras.h2fdp.subnet_mechanisms import noise_factor
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.report.console import Table
 from gdpfed.report.plots import line_style, new_figure, save, shared_legend, styled
 

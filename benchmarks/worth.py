@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from benchmarks.harness import publish, read_options
 from conf.load import load
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.configured_game import configured_game
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.game.posted_price import posted_price_budgets, welfare
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.report.console import Table
 
 Floats = npt.NDArray[np.float64]

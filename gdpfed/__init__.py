@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from gdpfed.privacy.ledgers.server import Ledger as Ledger
     from gdpfed.privacy.ledgers.terms import Terms as Terms
     from gdpfed.privacy.ledgers.terms import terms_of as terms_of
+    from gdpfed.privacy.mechanisms.sampled.planner import make_plan as make_plan
     from gdpfed.privacy.plan import PrivacyPlan as PrivacyPlan
     from gdpfed.privacy.planning.groups import Group as Group
-    from gdpfed.privacy.planning.make_plan import make_plan as make_plan
     from gdpfed.privacy.promised_loop import Released as Released
     from gdpfed.privacy.promised_loop import TrainingLoop as TrainingLoop
     from gdpfed.privacy.release import NoiseAt as NoiseAt
@@ -54,7 +54,7 @@ _HOMES = {
     "gdpfed.privacy.ledgers.terms": ("Terms", "terms_of"),
     "gdpfed.privacy.plan": ("PrivacyPlan",),
     "gdpfed.privacy.planning.groups": ("Group",),
-    "gdpfed.privacy.planning.make_plan": ("make_plan",),
+    "gdpfed.privacy.mechanisms.sampled.planner": ("make_plan",),
     "gdpfed.privacy.promised_loop": ("Released", "TrainingLoop"),
     "gdpfed.privacy.release": ("NoiseAt", "Release"),
     "gdpfed.privacy.sampling.cohorts": ("draw_cohorts",),

@@ -32,6 +32,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "gdpfed.stand_ins": {"edge": "gdpfed.extras.edges.edge_client:EDGE"},
     "gdpfed.server_extensions": {"edge": "gdpfed.extras.edges.edge:edge_of"},
     "gdpfed.plan_questions": {"price": "gdpfed.extras.fedpcs.price_question:QUESTION"},
+    "gdpfed.terms": {
+        "local_windows": "gdpfed.extras.h2fdp.subnet_sums:WindowTerms",
+        "own_spending": "gdpfed.extras.fedpcs.path_terms:PathTerms",
+    },
     "gdpfed.mechanism_reports": {
         "own_spending": "gdpfed.extras.fedpcs.budgets_card:BudgetsReport",
         "subnet_sums": "gdpfed.extras.h2fdp.subnet_tables:SubnetReport",
@@ -47,7 +51,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "subnet_sums": "gdpfed.extras.h2fdp.audit:SubnetsCard",
         "subnet_steps": "gdpfed.extras.h2fdp.audit:SubnetRecordsCard",
     },
-    "gdpfed.node_entries": {"own_spending": "gdpfed.extras.fedpcs.audit.budget_checks:PathEntry"},
+    "gdpfed.node_entries": {
+        "local_windows": "gdpfed.extras.h2fdp.audit:WindowEntry",
+        "own_spending": "gdpfed.extras.fedpcs.audit.budget_checks:PathEntry",
+    },
     "gdpfed.experiments": {
         "noise": "gdpfed.extras.experiments.planned_noise:present_noise",
         "rates": "gdpfed.extras.experiments.planned_rates:present_rates",

@@ -17,7 +17,7 @@ from gdpfed.clients.keyed_noise import KEY_BYTES, member_key
 from gdpfed.clients.update import keyed_steps, own_noise
 from gdpfed.extras.canaries.program_check import CONTRIBUTIONS, CORRELATION, KEYS, NOISE, SAMPLES, TURNS
 from gdpfed.learning.training.secret_draws import gaussian_noise
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.noise_streams import NoiseStreams, SumNoise
 from gdpfed.simulation.engine import Cohort
@@ -102,8 +102,8 @@ def _norm_of_the_sum(self: Cohort, clients: Sequence[int]) -> list[Encoding]:
 
 
 _LEDGER_LETS_TURNS_PASS = (
-    ("gdpfed.privacy.mechanisms.scheduled_sums.ScheduledSums.broken_turn", lambda *asked: ""),
-    ("gdpfed.privacy.mechanisms.scheduled_sums.ScheduledSums.most_rounds", lambda *asked: None),
+    ("gdpfed.privacy.mechanisms.scheduled.mechanism.ScheduledSums.broken_turn", lambda *asked: ""),
+    ("gdpfed.privacy.mechanisms.scheduled.mechanism.ScheduledSums.most_rounds", lambda *asked: None),
 )
 
 PLANTED_FAULTS = (
@@ -129,7 +129,7 @@ PLANTED_FAULTS = (
         "turns too close",
         (TURNS,),
         [
-            ("gdpfed.privacy.mechanisms.scheduled_sums.ScheduledSums.draw", _turns_too_close),
+            ("gdpfed.privacy.mechanisms.scheduled.mechanism.ScheduledSums.draw", _turns_too_close),
             *_LEDGER_LETS_TURNS_PASS,
         ],
     ),

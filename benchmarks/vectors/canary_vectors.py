@@ -20,11 +20,12 @@ from gdpfed.extras.canaries.canary import Canaries, DiracDirections
 from gdpfed.extras.canaries.scores import known_cohorts, likelihood_ratio, under_planned_noise
 from gdpfed.extras.canaries.transcript import RevealedSum, Transcript
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
+from gdpfed.privacy.mechanism_options import taps_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 
 ABOUT = (
     "Canaries: the best score of one from the projections of all sums on it, and what guesses rule out: "
@@ -88,7 +89,7 @@ def _scores_of_turns(adjacency: Any) -> dict[str, Any]:
         "name": f"scores of turns, {adjacency}",
         "given": {
             "adjacency": adjacency,
-            "taps": list(plan.mechanism.taps_of(0)),
+            "taps": list(taps_of(plan.mechanism, 0)),
             "noise_stddev": group.noise_stddev,
             "clipping_norm": group.clipping_norm,
             "turns": [list(each) for each in TURNS],

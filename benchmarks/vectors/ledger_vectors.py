@@ -10,11 +10,12 @@ from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.ledgers.terms_options import TurnTerms
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 
 ABOUT = (
     "A client's own ledger over all runs. Each step is done in order: it is allowed, or refused and changes "
@@ -137,7 +138,8 @@ def _in_numbers(terms: Terms) -> dict[str, Any]:
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
-    limits = {} if terms.turns is None else dict(zip(("most_turns", "separation"), terms.turns, strict=True))
+    turns = terms.turns if isinstance(terms, TurnTerms) else ()
+    limits = dict(zip(("most_turns", "separation"), turns, strict=bool(turns)))
     return {**numbers, **limits, "num_rounds": terms.num_rounds}
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gdpfed.privacy.correlated_noise import densest_turns, sensitivity
-from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
+from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 
 ABOUT = (
     "Budgets in, noise out. With sampling: the least noise multiplier of each group whose epsilon is within "

@@ -109,15 +109,15 @@ def _execute(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     """Show all methods side by side; of records, by what differs with the budget."""
     from gdpfed.cli import show_plan
-    from gdpfed.report import record_report
     from gdpfed.report.plan_table import plan_comparison
+    from gdpfed.report.record_comparison import record_comparison
 
     _refuse_picture(options.output)
     if show_plan.load_unit(options.overrides) == "record":
         with planning():
             of_records = show_plan.record_comparison(options.overrides)
         entries = [show_plan.record_comparison_dict(*row) for row in of_records]
-        shown = record_report.record_comparison(of_records)
+        shown = record_comparison(of_records)
     else:
         with planning():
             rows = show_plan.comparison(options.overrides)

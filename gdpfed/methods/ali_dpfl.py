@@ -26,7 +26,7 @@ from gdpfed.methods.record_method import (
     record_groups,
 )
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
-from gdpfed.privacy.planning.step_calibration import evenly_spread, knee_steps, step_noise, steps_allowed
+from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_steps, step_noise, steps_allowed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
+from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.plan_extensions import with_adaptive_clipping
 from gdpfed.privacy.release import NoiseAt, Release, Vector
@@ -248,7 +249,7 @@ class Method(ABC):
                 noise_multiplier=round_range.noise_multiplier,
                 noise_at=self.noise_at,
                 noise=self.plan.noise,
-                taps=self.plan.mechanism.taps_of(index),
+                taps=taps_of(self.plan.mechanism, index),
                 start=theta,
             )
             for index, (round_range, cohort) in enumerate(zip(ranges, cohorts, strict=True))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from conf.schema import Config, MethodConfig, require
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, RecordMethodConfig
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.record_steps import Work
 
 WEIGHTS = ("records", "batches", "equal")

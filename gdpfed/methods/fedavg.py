@@ -10,9 +10,9 @@ from gdpfed.methods.base import CurveStyle, Method
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import private_plan, refuse_given_rates, scheduled_plan
 from gdpfed.privacy.events import Sampling, Unit
+from gdpfed.privacy.mechanisms.sampled.planner import plain_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import merge_groups
-from gdpfed.privacy.planning.make_plan import plain_plan
 
 
 class FedAvg(Method):

@@ -10,13 +10,13 @@ from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.mechanisms.records.planner import DEFAULT_DELTA as DELTA_OF_RECORDS
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
 from gdpfed.privacy.sums_once import Vote
 

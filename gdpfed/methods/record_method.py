@@ -20,11 +20,11 @@ from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.methods.vote import planned_vote
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import Sampling, Unit
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.budgets import Heterogeneous, RecordTraining
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
+from gdpfed.privacy.mechanisms.records.planner import most_rounds, record_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.planning.record_budgets import Heterogeneous, RecordTraining
-from gdpfed.privacy.planning.record_plan import most_rounds, record_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import KINDS, RecordSteps, Work
 

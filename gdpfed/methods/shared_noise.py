@@ -25,6 +25,7 @@ from gdpfed.methods.rates import (
     uniform_rate_plan,
 )
 from gdpfed.privacy.events import Adjacency, Sampling
+from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates, shared_noise_sampling_rates
@@ -62,7 +63,7 @@ class SharedNoise(Method):
             noise_multiplier=max(group.noise_stddev for group in groups) / largest,
             noise_at=self.noise_at,
             noise=self.plan.noise,
-            taps=self.plan.mechanism.taps_of(0),
+            taps=taps_of(self.plan.mechanism, 0),
             start=theta,
             client_clipping_norms=np.concatenate(norms),
             least_norm=min(group.clipping_norm for group in groups),

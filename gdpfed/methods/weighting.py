@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.mechanism_options import kept_noise
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import require_choice, require_length, require_number
 
@@ -89,7 +90,7 @@ class Weighting:
         if plan.adaptive_clipping is not None:
             step *= plan.adaptive_clipping.update_share
         noises = [
-            weight * each.noise_stddev * plan.mechanism.kept_noise(m, plan.num_rounds)
+            weight * each.noise_stddev * kept_noise(plan.mechanism, m, plan.num_rounds)
             for m, (weight, each) in enumerate(pairs)
         ]
         return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step

@@ -21,6 +21,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism import History, Mechanism
+from gdpfed.privacy.mechanism_options import HasTurns, OwnTotals
 from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.sums_once import HeldOutCounts, SumOnce, Vote
 from gdpfed.privacy.validation import require_count
@@ -93,9 +94,10 @@ class PrivacyPlan:
     @property
     def messages_a_round(self) -> float:
         """How many messages for sums clients send in a round, on average: updates, and noise taken back."""
-        return math.fsum(
-            self.mechanism.messages(m, group, masked=self.sums_hidden) for m, group in enumerate(self.groups)
-        )
+        mechanism, masked = self.mechanism, self.sums_hidden
+        if isinstance(mechanism, HasTurns):
+            return math.fsum(mechanism.messages(m, each, masked=masked) for m, each in enumerate(self.groups))
+        return math.fsum(group.expected_cohort_size for group in self.groups)
 
     @property
     def budgets(self) -> list[float | None]:
@@ -131,6 +133,14 @@ class PrivacyPlan:
     def law(self) -> SamplingLaw:
         """How cohorts are drawn."""
         return self.mechanism.law
+
+    @property
+    def absent_clients_count(self) -> bool:
+        """Whether a client that cannot be reached stays in the cohort, as the accounting wants full ones.
+
+        No figure about records rests on the size of a cohort.
+        """
+        return self.law.absent_clients_count and not self.about_records
 
     @property
     def adjacency(self) -> Adjacency:
@@ -241,7 +251,9 @@ class PrivacyPlan:
         """
         if not self.private:
             return NO_BOUND
-        paid = self.charges(group_index, rounds, record_group) or self.mechanism.totals_as_charges(rounds)
+        paid = self.charges(group_index, rounds, record_group)
+        if not paid and isinstance(self.mechanism, OwnTotals):
+            paid = self.mechanism.totals_as_charges(rounds)
         return inference_bound([*self.voted, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:

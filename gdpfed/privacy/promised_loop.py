@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import SECRET_SAMPLINGS, Adjacency, Sampling
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.privacy.mechanisms.sampled.mechanism import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.validation import (
     require_choice,

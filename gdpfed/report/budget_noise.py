@@ -10,7 +10,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS, make_method, resolve
 from gdpfed.methods.record_method import RecordMethod
 from gdpfed.report.plots import SIZE_INCHES, line_style, new_figure, new_panels, save, styled
-from gdpfed.report.record_report import noise_of_learning
+from gdpfed.report.record_comparison import noise_of_learning
 
 BAR = 44
 WORDS = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gdpfed.errors import ConfigError
+from gdpfed.mechanism_table import by_mechanism
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
@@ -83,11 +84,7 @@ class MechanismReport(ABC):
 MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
     "report on a mechanism",
     "gdpfed.mechanism_reports",
-    built_in={
-        "sampled_sums": "gdpfed.report.client_report:ClientReport",
-        "scheduled_sums": "gdpfed.report.client_report:TurnsReport",
-        "record_sums": "gdpfed.report.record_report:RecordReport",
-    },
+    built_in=by_mechanism("gdpfed.mechanism_reports"),
     error=ConfigError,
 )
 """Reports by the kind of mechanism that they are about."""

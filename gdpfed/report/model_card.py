@@ -12,6 +12,7 @@ from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.task import Task
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.report.markdown import in_markdown
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
@@ -255,7 +256,7 @@ def _how_much(subject: CardSubject) -> str:
     one = ONE[plan.protected]
     bounds: dict[int, list[int]] = {}
     for index in range(len(plan.groups)):
-        numbers = range(max(1, len(plan.mechanism.record_groups(index))))
+        numbers = range(max(1, len(record_groups(plan.mechanism, index))))
         accuracies = [
             plan.inference_bound(index, subject.charged_rounds, number).accuracy_at_even_odds
             for number in numbers

@@ -16,6 +16,7 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.training.evaluate import central_evaluation
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.rounds.observers import Observer, RunConcluded
@@ -134,7 +135,7 @@ def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
     data, plan = run.task.load(), run.method.plan
     if not plan.private:
         return {}
-    own = [each for m in range(len(plan.groups)) if (each := plan.mechanism.record_groups(m))]
+    own = [each for m in range(len(plan.groups)) if (each := record_groups(plan.mechanism, m))]
     groups = data.test.groups if isinstance(data.test, Split) else None
     if len(own) == 1 and len(own[0]) > 1 and groups is not None:
         return {

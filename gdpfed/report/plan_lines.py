@@ -6,6 +6,7 @@ from math import isinf
 from conf.schema import Config
 from gdpfed.methods.vote import chance_of_agreement
 from gdpfed.privacy.accountants.inference_bound import InferenceBound
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import replacement_bound
@@ -109,9 +110,9 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
     """Group, group of records (0 where there are none), and how both are called."""
     for index in range(len(plan.groups)):
-        for number, records in enumerate(plan.mechanism.record_groups(index)):
+        for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
-        if not plan.mechanism.record_groups(index):
+        if not record_groups(plan.mechanism, index):
             yield index, 0, str(index)
 
 
@@ -247,3 +248,21 @@ def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
             f"{100 * exposure(plan.num_clients, plan.delta):.2g} %. The default is {usual:.3g}: leave "
             "privacy.delta out, or choose a smaller one"
         )
+
+
+def number_or_none(value: float, form: str) -> str:
+    """A number in that form, or none where it is infinite."""
+    return "none" if isinf(value) else format(value, form)
+
+
+def against_whom(plan: PrivacyPlan) -> str:
+    """Say in one sentence whom the one epsilon holds against."""
+    if plan.sums_hidden:
+        return (
+            "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "
+            "the protocol, whether they know who takes part when or not."
+        )
+    return (
+        "Epsilon holds against everyone but the server, whether they know who takes part when or not. The "
+        "server is trusted: secure aggregation is off, so it sees single updates and adds the noise."
+    )

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose import Choice
-from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
+from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.client_report import against_whom, number_or_none
 from gdpfed.report.console import WIDTH, Fitted, rich_table
 from gdpfed.report.mechanism_reports import report_of
-from gdpfed.report.plan_lines import replacement_line
+from gdpfed.report.plan_lines import against_whom, number_or_none, replacement_line
 
 
 def plan_table(method: Method) -> Fitted | Group:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import ceil, floor
 
 from conf.schema import Config
+from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
 
 FEW_MEMBERS = 20
@@ -35,7 +36,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 def lying_server_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """One line where a server that lies could have noise taken back by itself, and no client would know."""
-    taps = any(tap > 0 for m in range(len(plan.groups)) for tap in plan.mechanism.taps_of(m))
+    taps = any(tap > 0 for m in range(len(plan.groups)) for tap in taps_of(plan.mechanism, m))
     if taps and not config.secagg.signs:
         yield (
             "epsilon assumes a server that follows the protocol: under secagg.mode=curious one that lies can "

@@ -15,6 +15,7 @@ from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods.base import ClientSum, Cohorts, Method, SumRequest, Theta
 from gdpfed.privacy.ledgers.charged import ExpectedSum
+from gdpfed.privacy.mechanism_options import sampling_rule
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.enough import present_for_a_round, reachable_by_group, without_small_sums
 from gdpfed.rounds.extensions.base import Extension, RoundLeftOut
@@ -144,11 +145,11 @@ class RoundLoop:
                 return []
             draw = cache(partial(self._cohorts, following, present))
             ahead = self.method.requests_ahead(start, following, draw)
-            requests = self._scheduled(extensions.asked(self._order_for(following), ahead), following)
+            requests = extensions.asked(self._order_for(following), ahead)
             return ledger.expect(following, draw(), requests) if requests else []
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
-            charged = ledger.charge(index, self._scheduled(extensions.asked(order, requests), index))
+            charged = ledger.charge(index, extensions.asked(order, requests))
             found = self.fleet.sum_updates(order, charged, upcoming=upcoming, extensions=extensions)
             pairs = zip(found, charged, strict=True)
             taken = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
@@ -188,10 +189,10 @@ class RoundLoop:
         """
         ledger = self.state.ledger
         plan = ledger.plan
-        by_key = plan.mechanism.rule is None
+        by_key = sampling_rule(plan.mechanism) is None
         drawn = draw_cohorts(plan, index, self.state.sampling_key) if by_key else self.method.sample(index)
         cohorts = ledger.with_steps_left(drawn, index)
-        if present is not None and not (plan.mechanism.absent_clients_count):
+        if present is not None and not plan.absent_clients_count:
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
             if not self.fleet.secagg.signs:
                 cohorts = ledger.with_moved_turns(cohorts, index, present)
@@ -200,20 +201,6 @@ class RoundLoop:
         for cohort in cohorts:
             cohort.flags.writeable = False
         return cohorts
-
-    def _scheduled(self, requests: Sequence[SumRequest], index: int) -> list[SumRequest]:
-        """Return the requests of a round with the number of members that the plan's schedule has in each.
-
-        What is no request is left as it is, for the ledger to refuse.
-        """
-        plan = self.method.plan
-        members = plan.mechanism.scheduled_members
-        return [
-            replace(each, scheduled_members=members(plan.groups, each, index))
-            if type(each) is SumRequest
-            else each
-            for each in requests
-        ]
 
     def _reachable(self, present: frozenset[int] | None) -> list[int]:
         """How many clients of every group are present."""

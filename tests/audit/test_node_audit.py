@@ -14,8 +14,8 @@ from gdpfed.federation.node.budget import begin
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 
 PLAN = make_plan(
     groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=0.3, clipping_norm=1.0, delta=1e-3

@@ -16,11 +16,11 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.calibration import steps_epsilon
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.step_calibration import steps_epsilon
 from gdpfed.runs.file_formats import CHECKPOINT_FILE
 from testing.small_runs import run
 

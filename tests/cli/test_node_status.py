@@ -12,8 +12,8 @@ from gdpfed.federation.node.journal import BEGUN, JournalEntry, note
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 from tests.federation.node.test_record_budget import GROUPED, OF_CLIENTS
 
 PLAN = make_plan(

@@ -327,7 +327,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "        if order.taps != (() if once else terms.noise_taps):\n",
+                "        if order.taps != (() if once else noise_taps(terms)):\n",
                 "        if False:\n",
             ),
         ),

@@ -21,7 +21,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import data_warnings
 from gdpfed.learning.training.held_out_counts import held_out_counts
 from gdpfed.methods import make_method
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.run_observers import ModelCard
 from gdpfed.simulation.batched import BatchedEngine

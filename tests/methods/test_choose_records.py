@@ -10,7 +10,7 @@ from gdpfed.cli import main
 from gdpfed.errors import ConfigError
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 
 TABLE = ("dataset=breast_cancer", "privacy=record_level", "privacy.budgets=[1]", "privacy.accountant=rdp")
 RECORDS = 455

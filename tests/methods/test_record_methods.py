@@ -13,7 +13,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
 from gdpfed.methods.dp_sgd import DPSGD
 from gdpfed.methods.dp_sum import DPSum
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.simulation import simulate
 

@@ -10,8 +10,8 @@ import pytest
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum, PlainCopies
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan, plain_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
 from gdpfed.privacy.release import NoiseAt, Release
 
 GROUPS = groups_from_shares(20, (1.0, 3.0))

@@ -12,8 +12,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.composition import compose_runs
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 
 SETTINGS: dict[str, Any] = {
     "groups": groups_from_shares(40, (1.0, 3.0)),

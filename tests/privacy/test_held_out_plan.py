@@ -12,11 +12,11 @@ from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.plan_extensions import with_held_out
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sums_once import RECORD_MOVES
 from gdpfed.record_steps import RecordSteps

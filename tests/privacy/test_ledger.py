@@ -7,8 +7,8 @@ import pytest
 from gdpfed.errors import BudgetExhausted, PrivacyError
 from gdpfed.privacy.accountants.gaussian import epsilon_against_server
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan, plain_plan
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 KEY = b"k" * 32

@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.client_budgets import ClientBudgets
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
+from gdpfed.extras.fedpcs.spending_plan import spending_plan
 from gdpfed.privacy.group_plan import BUDGET_TOLERANCE
 from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.record_steps import RecordSteps
 

@@ -9,9 +9,9 @@ from gdpfed.privacy.accountants.accountant import accountant_for
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 from tests.privacy.loss_distribution import Round, least_epsilon_of
 
 BUDGETS = (0.5, 1.5, 3.0)

@@ -13,11 +13,11 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
+from gdpfed.privacy.mechanisms.records.planner import record_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.plan_extensions import with_held_out
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.record_steps import RecordSteps
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.weighting import Weighting, group_weights
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan, plain_plan
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups, paper_delta
-from gdpfed.privacy.planning.make_plan import make_plan, plain_plan
 from gdpfed.privacy.planning.plan_options import RelativeRounds
 
 GROUPS = groups_from_shares(6000, (0.5, 1.5, 3.0))

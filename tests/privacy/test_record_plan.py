@@ -20,11 +20,8 @@ from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.step_calibration import (
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.calibration import (
     evenly_spread,
     knee_steps,
     largest_batch_rate,
@@ -32,6 +29,9 @@ from gdpfed.privacy.planning.step_calibration import (
     steps_allowed,
     steps_epsilon,
 )
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.record_steps import RecordSteps
 

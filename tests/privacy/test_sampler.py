@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.mechanisms.sampled.planner import plain_plan
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.make_plan import plain_plan
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 KEY = bytes(range(32))

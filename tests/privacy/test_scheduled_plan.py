@@ -10,8 +10,8 @@ import pytest
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.correlated_noise import densest_turns, prefix_noise, sensitivity
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_group_streams, plan_stream
 from gdpfed.privacy.planning.groups import Group, groups_from_shares, merge_groups
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_group_streams, plan_stream
 
 SETTINGS: dict[str, tuple[int, int, float, tuple[float, ...]]] = {
     "digits": (360, 30, 0.2, (1, 3, 6)),

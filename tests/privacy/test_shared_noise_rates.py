@@ -8,8 +8,8 @@ import pytest
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.accountants.accountant import make_accountant
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms, shared_noise_sampling_rates
 
 GROUPS = groups_from_shares(600, (1.0, 3.0, 6.0), (0.5, 0.3, 0.2))

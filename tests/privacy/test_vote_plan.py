@@ -20,6 +20,7 @@ from gdpfed.methods.vote import chance_of_agreement, settings_of, vote_request
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.sums_once import RECORD_MOVES, Vote
 from gdpfed.record_steps import RecordSteps
 
@@ -72,7 +73,7 @@ def test_vote_and_steps_together_spend_every_budget_by_another_librarys_composit
     plan = method_of(*budgets, *shares, GRID, f"privacy.batch_rate={rate}").plan
     assert plan.vote is not None
     for index in range(len(plan.groups)):
-        for number, own in enumerate(plan.mechanism.record_groups(index)):
+        for number, own in enumerate(record_groups(plan.mechanism, index)):
             sigma = plan.mechanism.records[index].noise_multiplier
             step = privacy_loss_distribution.from_gaussian_mechanism(
                 sigma, sampling_prob=own.batch_rate, value_discretization_interval=1e-4

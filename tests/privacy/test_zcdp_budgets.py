@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import PrivacyError
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_secret_samples, epsilon_of_total
-from gdpfed.privacy.sampling.weighted import capped_probabilities, weighted_draws
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_secret_samples, epsilon_of_total
+from gdpfed.extras.fedpcs.weighted_draws import capped_probabilities, weighted_draws
 
 DELTA = 1e-5
 

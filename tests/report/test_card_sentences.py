@@ -8,10 +8,10 @@ import pytest
 
 from conf.load import load
 from gdpfed.methods import make_method, resolve
-from gdpfed.report.client_report import in_plain_words
+from gdpfed.privacy.mechanisms.records.report import RecordReport
+from gdpfed.privacy.mechanisms.sampled.report import in_plain_words
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.model_card import _how_much as how_much
-from gdpfed.report.record_report import RecordReport
 
 RECORDS = ("dataset=breast_cancer", "privacy=record_level", "method.chosen=[]", "privacy.budgets=[1]")
 

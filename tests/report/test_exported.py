@@ -31,8 +31,8 @@ from gdpfed.federation.node.journal import CAUSES, OTHER, JournalEntry, hear, no
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.report.exported import (
     COUNTERS,
     EXPORTED,

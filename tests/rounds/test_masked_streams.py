@@ -13,6 +13,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
 from gdpfed.privacy.correlated_noise import sensitivity
+from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.extensions.base import Extensions
 from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
@@ -98,7 +99,7 @@ class Run:
 def planned_covariance(done):
     """K of the shares that are really in the sums, each with the parts of it that were taken back."""
     plan, rounds = done.plan, done.plan.num_rounds
-    taps = plan.mechanism.taps_of(0)
+    taps = taps_of(plan.mechanism, 0)
     covariance = np.zeros((rounds, rounds))
     for index, summed in done.sums.items():
         for client in summed.members:
@@ -143,7 +144,7 @@ def check_noise(done):
 def test_masked_sums_carry_the_planned_noise(overrides, how):
     done = Run(overrides, **how).all()
     assert not done.failures
-    taps = done.plan.mechanism.taps_of(0)
+    taps = taps_of(done.plan.mechanism, 0)
     for index, summed in done.sums.items():
         due = {
             (client, index - lag)

@@ -21,7 +21,8 @@ from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
+from gdpfed.privacy.mechanism_options import taps_of
+from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
 from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
@@ -82,7 +83,7 @@ def planned_covariance(plan, m=0, lost=()):
     rounds = plan.num_rounds
     there = [index for index in range(rounds) if index not in lost]
     taken_back = np.eye(rounds)
-    for lag, tap in enumerate(plan.mechanism.taps_of(m), start=1):
+    for lag, tap in enumerate(taps_of(plan.mechanism, m), start=1):
         for index in there:
             if index + lag < rounds:
                 taken_back[index + lag, index] = -tap
@@ -94,8 +95,8 @@ def planned_covariance(plan, m=0, lost=()):
 def test_the_noise_of_real_sums_has_the_planned_covariance(tmp_path, lost):
     plan, by_name = released_sums(tmp_path, lost)
     sums = by_name["all groups"]
-    assert len(plan.mechanism.taps_of(0)) == 2
-    assert min(plan.mechanism.taps_of(0)[:1]) > 0.2
+    assert len(taps_of(plan.mechanism, 0)) == 2
+    assert min(taps_of(plan.mechanism, 0)[:1]) > 0.2
     assert set(sums) == set(range(plan.num_rounds)) - set(lost)
     values = np.array([sums[index] for index in sorted(sums)])
     measured, planned = values @ values.T / COORDINATES, planned_covariance(plan, lost=lost)
@@ -110,7 +111,7 @@ def test_the_noise_of_real_sums_has_the_planned_covariance(tmp_path, lost):
         turns = tuple(range(0, limits.most_turns * limits.separation, limits.separation))
         moved = np.zeros(plan.num_rounds)
         moved[list(turns)] = group.clipping_norm
-        mu = group.clipping_norm / group.noise_stddev * sensitivity(plan.mechanism.taps_of(0), turns, 6)
+        mu = group.clipping_norm / group.noise_stddev * sensitivity(taps_of(plan.mechanism, 0), turns, 6)
         assert moved @ np.linalg.solve(measured, moved) == pytest.approx(mu**2, rel=0.06)
 
 

@@ -9,7 +9,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.ledgers.charged import OpenRound
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms
+from gdpfed.privacy.mechanisms.records.terms import RecordTerms, StepTerms
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run
 from tests.rounds import rogue_methods as rogue

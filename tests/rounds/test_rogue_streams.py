@@ -7,7 +7,7 @@ import pytest
 
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.privacy.ledgers.charged import OpenRound
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from testing.local_grid import refusals
 from testing.small_runs import grid_of_owners, ledger_of, run
 from tests.rounds import rogue_methods as rogue

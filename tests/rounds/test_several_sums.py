@@ -19,8 +19,8 @@ from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.methods.fedavg import DPFedAvg, FedAvg
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.sum_parameters import sum_parameters
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import merge_groups
-from gdpfed.privacy.planning.make_plan import make_plan
 from gdpfed.privacy.planning.plan_options import RelativeRounds
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate

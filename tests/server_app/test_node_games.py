@@ -15,12 +15,12 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import ORDER_RECORD, TERMS_RECORD
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.game.mean_field import play
 from gdpfed.extras.fedpcs.game.payoffs import Game
 from gdpfed.extras.fedpcs.node_side import GAME as GAME_RECORD
 from gdpfed.extras.fedpcs.node_side import PATH
-from gdpfed.privacy.client_budgets import epsilon_of_total
-from gdpfed.privacy.mechanisms.own_spending import PathTerms
+from gdpfed.extras.fedpcs.path_terms import PathTerms
 from gdpfed.simulation import simulate
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, make_context, refusals
 from testing.small_runs import ledger_of, run

@@ -7,8 +7,8 @@ import pytest
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import CLIENT_RECORD
 from gdpfed.errors import RunError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.node_side import PRICE
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from testing.local_grid import FIRST_NODE_ID, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 

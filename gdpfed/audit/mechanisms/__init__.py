@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gdpfed.errors import AuditError
+from gdpfed.mechanism_table import by_mechanism
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
@@ -13,11 +14,7 @@ if TYPE_CHECKING:
 AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
     "audit rule",
     "gdpfed.audit_rules",
-    built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SampledSumsRule",
-        "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:ScheduledSumsRule",
-        "record_sums": "gdpfed.audit.mechanisms.record_sums:RecordSumsRule",
-    },
+    built_in=by_mechanism("gdpfed.audit_rules"),
     error=AuditError,
 )
 """Rules by the mechanism that a plan names."""
@@ -25,12 +22,7 @@ AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
 NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     "audit of terms",
     "gdpfed.node_entries",
-    built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.sampled_sums:SumEntry",
-        "scheduled_sums": "gdpfed.audit.mechanisms.scheduled_sums:TurnEntry",
-        "record_sums": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-        "local_windows": "gdpfed.audit.mechanisms.record_entries:StepEntry",
-    },
+    built_in=by_mechanism("gdpfed.node_entries"),
     error=AuditError,
 )
 """Entries in a node's ledger by the mechanism that their terms name."""
@@ -38,11 +30,7 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
 AUDIT_CARDS: "Registry[type[MechanismCard]]" = Registry(
     "audit of cards",
     "gdpfed.audit_cards",
-    built_in={
-        "sampled_sums": "gdpfed.audit.mechanisms.cards:SampledCard",
-        "scheduled_sums": "gdpfed.audit.mechanisms.cards:TurnsCard",
-        "record_sums": "gdpfed.audit.mechanisms.cards:StepsCard",
-    },
+    built_in=by_mechanism("gdpfed.audit_cards"),
     error=AuditError,
 )
 """What is expected of model cards, by the mechanism that a plan names."""

@@ -14,6 +14,7 @@ from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.update import contribution_steps
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.events import Adjacency
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.simulation.batched import contributions_steps
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum
@@ -77,7 +78,7 @@ class PlanPart(NamedTuple):
 
 def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
     """All parts of a plan, group by group."""
-    sizes = [max(1, len(plan.mechanism.record_groups(m))) for m in range(len(plan.groups))]
+    sizes = [max(1, len(record_groups(plan.mechanism, m))) for m in range(len(plan.groups))]
     return [PlanPart(group, each) for group, size in enumerate(sizes) for each in range(size)]
 
 

@@ -32,6 +32,7 @@ from gdpfed.extras.canaries.scores import (
     under_planned_noise,
 )
 from gdpfed.extras.canaries.transcript import Transcript
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 
 VIEWS = ("sums", "server", "everyone", "updates", "model")
@@ -124,12 +125,12 @@ def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
     if plan.mechanism.against_everyone:
         return "everyone", "model"
     sums = "updates" if plan.works == ("dp_sgd",) else "sums"
-    return (sums, "model") if plan.mechanism.record_groups(0) else (sums, "server", "model")
+    return (sums, "model") if record_groups(plan.mechanism, 0) else (sums, "server", "model")
 
 
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
     part = parts_of(plan)[group]
-    records = plan.mechanism.record_groups(part.group)
+    records = record_groups(plan.mechanism, part.group)
     if plan.mechanism.against_everyone:
         return _claims_of_turns(runs, plan, rounds, group)
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]

@@ -32,6 +32,7 @@ from gdpfed.extras.canaries.transcript import ReleasedModels, TellResult, Transc
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
+from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine
@@ -189,7 +190,7 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
             "canaries among records are read off steps of SGD, and training.optimizer="
             f"{config.training.optimizer} with its options is none: measure with sgd, whose noise is the same"
         )
-    if plan.mechanism.record_groups(0) and settings.kind != "dirac":
+    if record_groups(plan.mechanism, 0) and settings.kind != "dirac":
         raise ConfigError(
             f"canaries of kind {settings.kind} are clients among others that train, and tell nothing of the "
             "records that this plan protects: use dirac"
@@ -198,7 +199,7 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
 
 
 def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
-    records = plan.mechanism.record_groups(group)
+    records = record_groups(plan.mechanism, group)
     return records[record_group].epsilon if records else plan.groups[group].epsilon
 
 
@@ -240,7 +241,7 @@ def _one_run(
 def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:
     generator = np.random.default_rng(secrets.randbits(128))
     plan, dimension = prepared.method.plan, len(start)
-    if plan.mechanism.record_groups(0):
+    if record_groups(plan.mechanism, 0):
         return choose_records(plan, prepared.task, dimension, generator)
     if settings.kind == "dirac":
         clients, groups = choose_clients(plan, dimension, generator)

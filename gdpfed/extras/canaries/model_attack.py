@@ -32,8 +32,9 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import model_outputs
 from gdpfed.methods import make_method
+from gdpfed.privacy.mechanism_options import record_groups
+from gdpfed.privacy.mechanisms.records.planner import DEFAULT_DELTA
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.record_plan import DEFAULT_DELTA
 from gdpfed.runs.resume import load_run
 
 
@@ -190,7 +191,7 @@ def _stated(plan: PrivacyPlan) -> float | None:
             charges_of([each.to_dict() for each in (*plan.voted, *plan.charges(m, None, number))]), plan.delta
         )
         for m in range(len(plan.groups))
-        for number in range(len(plan.mechanism.record_groups(m)))
+        for number in range(len(record_groups(plan.mechanism, m)))
     )
 
 

@@ -39,7 +39,8 @@ from gdpfed.extras.canaries.program_check import (
 )
 from gdpfed.extras.canaries.sample_tests import broken_limit, law_of_samples
 from gdpfed.extras.canaries.transcript import RevealedSum, Transcript
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums, limits_of
+from gdpfed.privacy.mechanism_options import sampling_rule, taps_of
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums, limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING
 
@@ -74,7 +75,7 @@ def _jobs(observed: "_Observed") -> Iterator[Job]:
         yield from (partial(_contributions, observed, m) for m in groups)
     if isinstance(mechanism, ScheduledSums):
         yield from (partial(_turns, observed, m) for m in groups)
-    elif plan.sample_is_secret and mechanism.rule is None:
+    elif plan.sample_is_secret and sampling_rule(mechanism) is None:
         yield from (partial(_samples, observed, m) for m in groups if mechanism.most_rounds(m) is None)
 
 
@@ -121,7 +122,7 @@ class _Observed:
         first, there = sums[min(sums)], sorted(sums)
         taken_back = np.eye(self.plan.num_rounds)
         if isinstance(self.plan.mechanism, ScheduledSums):
-            for lag, tap in enumerate(self.plan.mechanism.taps_of(first.groups[0]), start=1):
+            for lag, tap in enumerate(taps_of(self.plan.mechanism, first.groups[0]), start=1):
                 taken_back -= tap * np.eye(self.plan.num_rounds, k=-lag)
         # What a sum that was thrown away carried is taken back nowhere.
         drawn = np.asarray([sums[index].drawn_stddev for index in there])

@@ -31,7 +31,7 @@ from gdpfed.learning.data.persons import persons_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.record_training import Take
 from gdpfed.methods.base import Theta
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.simulation.batched import BatchedRecords, contributions_steps
 from gdpfed.simulation.engine import Cohort, Engine, Steps

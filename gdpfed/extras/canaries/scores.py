@@ -22,7 +22,8 @@ from gdpfed.extras.canaries.canary import Vectors, parts_of
 from gdpfed.extras.canaries.noise_tests import shrunk_covariance
 from gdpfed.extras.canaries.transcript import RevealedSum, Transcript
 from gdpfed.privacy.group_plan import RoundRange
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanism_options import taps_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 
 # Differences of sums are compared on so many canaries, to find the two that are most alike.
 MOST_COMPARED = 64
@@ -231,7 +232,7 @@ def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
             x[row] = np.any([each.asked[ours] for each in of_round], axis=0) * planned.clipping_norm
             still[row] = np.mean([each.pure_noise[free] for each in of_round], axis=0)
         taken_back = np.eye(plan.num_rounds)
-        for lag, tap in enumerate(plan.mechanism.taps_of(group), start=1):
+        for lag, tap in enumerate(taps_of(plan.mechanism, group), start=1):
             taken_back -= tap * np.eye(plan.num_rounds, k=-lag)
         # What a sum that was thrown away carried is taken back nowhere.
         root = planned.noise_stddev * taken_back[np.ix_(there, there)]

@@ -11,7 +11,7 @@ from gdpfed.extras.experiments.definitions import Experiment
 from gdpfed.extras.experiments.presentation import Footnotes, Presentation
 from gdpfed.methods.rates import configured_delta, renyi_orders
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.planning.step_calibration import knee_steps, step_grid, step_noise
+from gdpfed.privacy.mechanisms.records.calibration import knee_steps, step_grid, step_noise
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled

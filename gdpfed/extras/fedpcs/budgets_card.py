@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from gdpfed.privacy.client_budgets import ClientBudgets
-from gdpfed.privacy.mechanisms.own_spending import planned_spending
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
+from gdpfed.extras.fedpcs.own_spending import OwnSpending, planned_spending
+from gdpfed.privacy.mechanism_options import sampling_rule
+from gdpfed.privacy.mechanisms.sampled.report import ClientReport
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
 
 _RECORDS_NOT_COVERED = """\
@@ -45,7 +46,7 @@ class BudgetsReport(ClientReport):
     def not_covered(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
         whole = _RECORDS_NOT_COVERED if plan.about_records else ""
-        return [whole + (_CHOSEN_BY_RELEASES if plan.mechanism.rule else "") + _NOT_COVERED]
+        return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """None: what a client adds is as loud as its own budget asks for, whoever else is there."""
@@ -77,7 +78,7 @@ def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) 
 
 def _released(plan: PrivacyPlan) -> list[str]:
     """The released values from which samples follow."""
-    mechanism = plan.mechanism
+    mechanism = plan.made_by(OwnSpending)
     if mechanism.rule is None:
         return []
     if mechanism.rule == "delta":

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.privacy.sampling.weighted import capped_probabilities
+from gdpfed.extras.fedpcs.weighted_draws import capped_probabilities
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.game.mean_field import Equilibrium, SolvedGame, play, play_under_caps
 from gdpfed.extras.fedpcs.game.payoffs import Game, GameError
 from gdpfed.extras.fedpcs.game.server_cost import ServerCost, play_best_rewards
 from gdpfed.extras.fedpcs.released_draws import RULES
+from gdpfed.extras.fedpcs.weighted_draws import Draws, capped_probabilities
 from gdpfed.methods.record_method import configured_records
-from gdpfed.privacy.client_budgets import ClientBudgets
-from gdpfed.privacy.sampling.weighted import Draws, capped_probabilities
 
 Floats = npt.NDArray[np.float64]
 

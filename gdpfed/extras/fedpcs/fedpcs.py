@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
 from gdpfed.extras.fedpcs.fedpcs_options import (
     BEST,
@@ -26,7 +27,9 @@ from gdpfed.extras.fedpcs.fedpcs_options import (
 from gdpfed.extras.fedpcs.game.mean_field import Equilibrium
 from gdpfed.extras.fedpcs.game_tables import spending_tables
 from gdpfed.extras.fedpcs.node_game import answered, answered_announcement, plays_with_nodes
+from gdpfed.extras.fedpcs.own_spending import planned_spending
 from gdpfed.extras.fedpcs.released_draws import draws_of, refuse_unfit_rule
+from gdpfed.extras.fedpcs.spending_plan import spending_plan
 from gdpfed.methods.base import (
     ClientSum,
     Cohorts,
@@ -39,11 +42,8 @@ from gdpfed.methods.base import (
 )
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_dimension
-from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.mechanisms.own_spending import planned_spending
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import RecordSteps

@@ -9,13 +9,13 @@ from typing import Any, cast, get_args
 
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from gdpfed.errors import ConfigError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.node_game import plays_with_nodes
 from gdpfed.extras.fedpcs.released_draws import RULES
+from gdpfed.extras.fedpcs.spending_plan import StepBudgets
+from gdpfed.extras.fedpcs.weighted_draws import Draws
 from gdpfed.methods.rates import configured_delta
-from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, Unit
-from gdpfed.privacy.planning.spending_plan import StepBudgets
-from gdpfed.privacy.sampling.weighted import Draws
 from gdpfed.record_steps import Work
 
 

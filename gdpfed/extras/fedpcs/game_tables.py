@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
+from gdpfed.extras.fedpcs.own_spending import OwnSpending
+from gdpfed.extras.fedpcs.spending_plan import StepBudgets
 from gdpfed.files import save_whole
 from gdpfed.methods.base import PlanTable
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.participations import TURNS
+from gdpfed.privacy.mechanism_options import sampling_rule
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.runs.file_formats import LEDGER_FILE, REWARDS_FILE, versioned
 
@@ -94,7 +96,7 @@ def _by_steps(method: "FedPCS", spending: StepBudgets) -> PlanTable:
 
 
 def _notes(method: "FedPCS") -> tuple[str, ...]:
-    found, plan, rule = method.equilibrium, method.plan, method.plan.mechanism.rule
+    found, plan, rule = method.equilibrium, method.plan, sampling_rule(method.plan.mechanism)
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
     asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the most expensive"
@@ -112,7 +114,7 @@ def _notes(method: "FedPCS") -> tuple[str, ...]:
 def _ruled(plan: PrivacyPlan) -> str:
     """Where samples follow from what clients have released: what they read, and what that costs."""
     known = "Chances are not known before: what is expected here is as if each were K / n."
-    mechanism = plan.mechanism
+    mechanism = plan.made_by(OwnSpending)
     if mechanism.rule == "delta":
         return f"Samples follow from noised gradients that clients have released, each read alone. {known}"
     return (

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.game.announcement import Announcement
 from gdpfed.extras.fedpcs.game.payoffs import Floats, GameError
 from gdpfed.extras.fedpcs.game.posted_price import PostedPrice
+from gdpfed.extras.fedpcs.path_terms import PathTerms
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
@@ -20,10 +22,8 @@ from gdpfed.federation.node.node_config import (
 )
 from gdpfed.federation.node.node_sides import NodeSide, Values
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.mechanisms.own_spending import PathTerms
 
 GAME, PRICE = "game", "price"
 PATH = "path"

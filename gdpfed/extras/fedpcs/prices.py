@@ -7,12 +7,12 @@ import numpy as np
 
 from conf.schema import CLIENTS, Config
 from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.game.payoffs import Floats
 from gdpfed.extras.fedpcs.game.posted_price import PostedPrice, welfare
 from gdpfed.methods import make_method
 from gdpfed.methods.rates import configured_delta
-from gdpfed.privacy.client_budgets import epsilon_of_total
 
 NUM_PRICES = 9
 

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, Rule
 from gdpfed.extras.fedpcs.client_choice import (
     BalancedSamples,
     noised_distances,
     public_draws,
     released_delta_chances,
 )
-from gdpfed.privacy.client_budgets import ClientBudgets, Rule
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]

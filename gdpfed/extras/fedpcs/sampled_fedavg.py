@@ -30,9 +30,9 @@ from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.methods.record_method import configured_records
 from gdpfed.privacy.events import Sampling, Unit
+from gdpfed.privacy.mechanisms.sampled.planner import plain_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import merge_groups
-from gdpfed.privacy.planning.make_plan import plain_plan
 from gdpfed.privacy.release import NoiseAt
 
 Floats = npt.NDArray[np.float64]

@@ -10,6 +10,7 @@ from scipy import stats
 from gdpfed.audit.card_forms import Fields
 from gdpfed.audit.mechanism_card import MechanismCard
 from gdpfed.audit.mechanisms.cards import SampledCard, StepsCard
+from gdpfed.audit.mechanisms.record_entries import StepEntry
 from gdpfed.audit.mechanisms.record_sums import StepsRule
 from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule
 from gdpfed.audit.rules import ROUNDING, AuditRule
@@ -174,3 +175,7 @@ def _check_convex(
     chance = taken * float(stats.binom.sf(largest, least, rate))
     if chance > MOST_RESERVED * files.plan["delta"]:
         yield f"subnet {index} may take a step that is too long with a chance of {chance:.3g}"
+
+
+class WindowEntry(StepEntry):
+    """Terms about windows of steps, which are charged as steps on records are."""

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.methods.base import PlanTable
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
 
 BITS = 32
 """Of a parameter on the air, Q."""

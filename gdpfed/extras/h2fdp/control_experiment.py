@@ -13,9 +13,9 @@ from gdpfed.extras.h2fdp.control import Problem, solve
 from gdpfed.extras.h2fdp.controlled import problem_of, trust_of
 from gdpfed.extras.h2fdp.h2fdp import H2FDP
 from gdpfed.extras.h2fdp.subnet_mechanisms import mechanism_of
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.extras.h2fdp.subnets import sizes_of_subnets
 from gdpfed.methods import METHODS
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.plots import new_figure, new_panels, save, styled

@@ -24,10 +24,10 @@ from gdpfed.extras.h2fdp.subnet_mechanisms import (
     reserved_delta,
     windows_of,
 )
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.extras.h2fdp.subnets import sizes_of_subnets, subnets_of, windows_of_round
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_dimension, configured_records
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
 
 SOURCE_SCALE = 30.0
 POWERS = {"printed": 3, "corrected": 2}

@@ -17,6 +17,8 @@ from gdpfed.extras.h2fdp import subnet_mechanisms
 from gdpfed.extras.h2fdp.control import Problem, control_tables
 from gdpfed.extras.h2fdp.controlled import controlled, problem_of, trust_of
 from gdpfed.extras.h2fdp.subnet_mechanisms import WORKS, mean_noise, mechanism_of, noise_factor
+from gdpfed.extras.h2fdp.subnet_plan import subnet_record_plan
+from gdpfed.extras.h2fdp.subnet_sums import SubnetSums, Trust, trusts_of
 from gdpfed.extras.h2fdp.subnet_tables import subnet_table
 from gdpfed.extras.h2fdp.subnets import ControlConfig, drawing, rate_of_all, subnets_of, windows_of_round
 from gdpfed.methods.base import (
@@ -31,12 +33,11 @@ from gdpfed.methods.base import (
 )
 from gdpfed.methods.rates import configured_delta, refuse_given_rates, renyi_orders
 from gdpfed.methods.record_method import configured_records
+from gdpfed.privacy import mechanism_options
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Unit
-from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnet_sums import SubnetSums, Trust, trusts_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.subnet_plan import subnet_record_plan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import KINDS, RecordSteps, Work
 
@@ -121,8 +122,9 @@ class SubnetMethod(ConfiguredMethod):
             name="subnet",
             clients=cohort,
             clipping_norm=round_range.clipping_norm,
-            noise_multiplier=round_range.noise_multiplier * mechanism.noise_factor(number, len(cohort)),
-            noise_at=NoiseAt.EDGE if mechanism.edge_adds_noise(number) else self.noise_at,
+            noise_multiplier=round_range.noise_multiplier
+            * mechanism_options.noise_factor(mechanism, number, len(cohort)),
+            noise_at=NoiseAt.EDGE if mechanism_options.edge_adds_noise(mechanism, number) else self.noise_at,
             noise=self.plan.noise,
             work=self.work,
             unit=self.plan.unit,

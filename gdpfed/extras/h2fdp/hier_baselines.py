@@ -12,9 +12,9 @@ from gdpfed.extras.h2fdp.subnets import SubnetConfig, drawing, rate_of_all, subn
 from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
 from gdpfed.methods.rates import refuse_given_rates
 from gdpfed.privacy.events import Sampling, Unit
+from gdpfed.privacy.mechanisms.sampled.planner import plain_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_sizes
-from gdpfed.privacy.planning.make_plan import plain_plan
 
 
 class HierFedAvg(SubnetMethod):

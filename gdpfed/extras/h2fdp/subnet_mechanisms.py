@@ -8,12 +8,12 @@ from typing import Literal, cast
 
 from conf.schema import Config, SecAggConfig, require
 from gdpfed.errors import PrivacyError
+from gdpfed.extras.h2fdp.subnet_plan import Windows
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.extras.h2fdp.subnets import windows_of_round
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
-from gdpfed.privacy.planning.subnet_plan import Windows
 from gdpfed.record_steps import KINDS, RecordSteps, Work, record_move
 
 Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from gdpfed.extras.h2fdp.subnet_sums import Trust, trusts_of
 from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
-from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnet_sums import Trust, trusts_of
+from gdpfed.privacy.mechanism_options import edge_adds_noise
+from gdpfed.privacy.mechanisms.records.calibration import step_noise
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
+from gdpfed.privacy.mechanisms.records.report import RecordReport
+from gdpfed.privacy.mechanisms.sampled.report import ClientReport
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_calibration import step_noise
-from gdpfed.report.client_report import ClientReport
 from gdpfed.report.mechanism_reports import CardSubject
-from gdpfed.report.record_report import RecordReport
 
 if TYPE_CHECKING:
     from gdpfed.extras.h2fdp.h2fdp import H2FDP
@@ -52,7 +53,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
     members = plan.epsilon_against_members(group_index, group.participations_p99)
     server = plan.epsilon_against_server(group_index, group.participations_p99)
     cloud = members if _at_an_edge(method) else server
-    edge = math.inf if plan.mechanism.edge_adds_noise(group_index) else server
+    edge = math.inf if edge_adds_noise(plan.mechanism, group_index) else server
     return Observers(members, cloud, edge, method.mean_noise(group_index), method.noise_at_edge(group_index))
 
 

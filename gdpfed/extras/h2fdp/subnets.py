@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from conf.schema import Config, MethodConfig, require
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.privacy.events import Sampling
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
 from gdpfed.privacy.planning.groups import Group, groups_from_sizes, merge_groups
 
 TRUSTS = get_args(Trust)

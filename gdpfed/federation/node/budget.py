@@ -27,6 +27,15 @@ from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms_options import (
+    SampledTerms,
+    TurnTerms,
+    noise_taps,
+    num_budgets,
+    once_in,
+    paid_once,
+    private_by_itself,
+)
 from gdpfed.privacy.sums_once import broken_once, noise_of
 from secagg import SumParameters
 
@@ -116,7 +125,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
-        if terms.once_in(round_of_run.index) or not terms.private_by_itself:
+        if once_in(terms, round_of_run.index) or not private_by_itself(terms):
             raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
@@ -142,8 +151,8 @@ def charge(
             raise BudgetRefusedError(
                 f"another announcement was ordered by than the terms of run {terms.run} answer"
             )
-        once = terms.once_in(round_of_run.index)
-        if order.taps != (() if once else terms.noise_taps):
+        once = once_in(terms, round_of_run.index)
+        if order.taps != (() if once else noise_taps(terms)):
             raise BudgetRefusedError(f"later rounds take back other parts of it{_AGAINST}{terms.run}")
         if once:
             broken = broken_once(once, order.work, order.noise, order.weight)
@@ -161,9 +170,9 @@ def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
 
 
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
-    if not (terms.sums_hidden or budget.edge_trusted or terms.private_by_itself):
+    if not (terms.sums_hidden or budget.edge_trusted or private_by_itself(terms)):
         raise BudgetRefusedError(VISIBLE_UPDATES)
-    if terms.turns is not None:
+    if isinstance(terms, TurnTerms):
         turns, apart = terms.turns
         if turns > budget.max_participations:
             raise BudgetRefusedError(f"{_own_most(budget)}, and the terms have {turns} turns")
@@ -213,8 +222,10 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
             return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
         if not epsilon <= limit:
             offered = terms.in_words(budget.max_participations)
+            records = terms.unit == "record"
+            payer = f"group {group} of this client's records" if records else "this client"
             return (
-                f"{offered} would take {terms.payer(group)} from epsilon {alone:.4g} to "
+                f"{offered} would take {payer} from epsilon {alone:.4g} to "
                 f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
                 f"(the plan's delta is {terms.delta:.3g})"
             )
@@ -227,7 +238,7 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
     """
-    groups = terms.num_budgets
+    groups = num_budgets(terms)
     if groups == len(budget.epsilons):
         return budget.epsilons
     if groups > 1 and len(budget.epsilons) > 1:
@@ -249,9 +260,9 @@ def _check_sum(
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
     budget = of_unit(budgets, terms.unit)
     check_terms_of_sum(terms, round_of_run.index, parameters)
-    if not terms.once_in(round_of_run.index):
+    if not once_in(terms, round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
-        if terms.draws():
+        if isinstance(terms, SampledTerms):
             _check_chance(ledger, round_of_run)
         if terms.pays_by_turn:
             _check_spent(budget, ledger, round_of_run)
@@ -333,11 +344,11 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
 
     A sum of updates that are private by themselves owes no noise.
     """
-    once = terms.once_in(round_index)
-    if terms.private_by_itself and not once:
+    once = once_in(terms, round_index)
+    if private_by_itself(terms) and not once:
         return ""
     stddev = parameters.noise_multiplier * parameters.clipping_norm
-    least = terms.owed_noise(round_index) if once is None else noise_of(terms.paid_once(once))
+    least = terms.owed_noise(round_index) if once is None else noise_of(paid_once(terms, once))
     dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
     if stddev < least * (1 - ROUNDING):

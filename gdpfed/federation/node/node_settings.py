@@ -42,6 +42,7 @@ from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.weights_file import WeightsFile, keep_own
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms_options import RecordBudgets
 from gdpfed.record_steps import person_words
 from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
@@ -232,7 +233,7 @@ class NodeSettings:
             NodeConfigError: its persons may be at more parties than the terms pay for.
         """
         own = self.data
-        if terms.unit != "record" or own is None:
+        if not isinstance(terms, RecordBudgets) or own is None:
             return replace(terms, held_out_by="", record_is="")
         parties = own.person_parties
         if terms.parties < parties:

@@ -15,8 +15,9 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledTerms
-from gdpfed.privacy.mechanisms.turn_schedule import TurnSchedule
+from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
+from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
+from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from secagg import SumParameters
 
 
@@ -45,7 +46,7 @@ def check_schedule(
         return
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
-    if not isinstance(terms, ScheduledTerms) or terms.once_in(round_of_run.index):
+    if not isinstance(terms, ScheduledTerms) or once_in(terms, round_of_run.index):
         return
     broken = _broken(terms, round_of_run.index, parameters, updates, corrupt_fraction)
     if broken:
@@ -54,7 +55,7 @@ def check_schedule(
 
 def trusted_with(terms: Terms) -> str:
     """Say that a run relies on the server's word about who else is in its sums; "" if it does not."""
-    taken_back = terms.sums_hidden and any(tap > 0 for tap in terms.noise_taps)
+    taken_back = terms.sums_hidden and any(tap > 0 for tap in noise_taps(terms))
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
     return (

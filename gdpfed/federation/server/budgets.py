@@ -19,6 +19,7 @@ from gdpfed.federation.server.questions import Records, Transport, refusals
 from gdpfed.federation.server.server_sides import told_with_terms
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanism_options import HasTurns, KeepsTurns, record_groups
 from gdpfed.rounds.run import PreparedRun
 
 NODE_CONFIG = {
@@ -133,10 +134,10 @@ def terms_of_clients(
             announced=run.order.announced,
         )
         # Only members that know each other can compare a sum with a schedule.
-        if groups and (schedule := plan.mechanism.schedule(index, groups)):
-            of_group = partial(of_group, schedule=schedule.to_text())
+        if groups and isinstance(plan.mechanism, HasTurns):
+            of_group = partial(of_group, schedule=plan.mechanism.schedule(index, groups).to_text())
         members = joined.budgets.keys() & set(group.clients)
-        if plan.mechanism.keeps_turns:
+        if isinstance(plan.mechanism, KeepsTurns):
             terms |= {client: Offer(of_group(client=client), told) for client in members}
         elif members:
             terms |= dict.fromkeys(members, Offer(of_group(), told))
@@ -170,7 +171,7 @@ def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
     every record, and where all records have one budget, a new number changes weights and no epsilon.
     """
-    several = len(run.method.plan.mechanism.record_groups(0)) > 1
+    several = len(record_groups(run.method.plan.mechanism, 0)) > 1
     if not joined.records or not several or run.task.load().record_groups:
         return {}
     counts = record_counts(run.config)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms_options import noise_taps
 from gdpfed.record_steps import Once
 
 SENT: Mapping[Once, str] = {"held_out_counts": "counted", "vote": "voted"}
@@ -64,7 +65,7 @@ class ChargedRun:
             raise PrivacyError(
                 f"run {self.terms.run} has no round {round_index}, so nothing is taken back in it"
             )
-        lags = enumerate(self.terms.noise_taps, start=1)
+        lags = enumerate(noise_taps(self.terms), start=1)
         due = {round_index - lag for lag, tap in lags if tap > 0} & set(self.rounds)
         return sorted(due - {turn for turn, later in self.taken_back if later == round_index})
 

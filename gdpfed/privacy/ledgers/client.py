@@ -29,6 +29,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms_options import RecordBudgets, SampledTerms, TurnTerms, once_in
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 from gdpfed.record_steps import Once
 
@@ -143,9 +144,9 @@ class ClientLedger:
         runs, held_out, own = [], [], self.runs_of(unit)
         for each in own:
             more = [more_round] if each.terms.run == more_run and more_round is not None else []
-            once = each.sent | {work for index in more if (work := each.terms.once_in(index))}
+            once = each.sent | {work for index in more if (work := once_in(each.terms, index))}
             held_out.append(each.terms.held_out if "held_out_counts" in once else ())
-            taken = [index for index in more if each.terms.once_in(index) is None]
+            taken = [index for index in more if once_in(each.terms, index) is None]
             steps = sum(each.steps) + (more_steps if taken else 0)
             voted = each.terms.vote if "vote" in once else ()
             runs.append((*voted, *each.terms.seen_charges([*each.rounds, *taken], steps)))
@@ -167,7 +168,7 @@ class ClientLedger:
             if each.terms.run == run:
                 asked.add(round_index)
                 end = max(asked) + 1
-            for planned, rate, noise in each.terms.draws():
+            for planned, rate, noise in each.terms.draws() if isinstance(each.terms, SampledTerms) else ():
                 if each.terms.run == run and round_index in planned:
                     noise_now = noise
                 span = range(max(planned.start, each.terms.first_round), min(planned.stop, end))
@@ -212,7 +213,7 @@ class ClientLedger:
         """
         begun = self.run(run)
         require_count("the round", round_index, at_least=0)
-        once = begun.terms.once_in(round_index)
+        once = once_in(begun.terms, round_index)
         if once is not None:
             if once in begun.sent:
                 raise PrivacyError(f"run {run} has had its {_ALREADY[once]} already")
@@ -228,8 +229,9 @@ class ClientLedger:
             )
         if begun.rounds.count(round_index) >= begun.terms.updates_in(round_index):
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
-        begun.terms.check_turn(begun.rounds, round_index)
-        if not begun.terms.steps_left(sum(begun.steps)):
+        if isinstance(begun.terms, TurnTerms):
+            begun.terms.check_turn(begun.rounds, round_index)
+        if isinstance(begun.terms, RecordBudgets) and not begun.terms.steps_left(sum(begun.steps)):
             raise PrivacyError(
                 f"the records of this client have paid for all {sum(begun.steps)} steps of run {run}"
             )
@@ -241,11 +243,12 @@ class ClientLedger:
         Refused as in `check_round`, and where there are more steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
-        once = terms.once_in(round_index)
+        once = once_in(terms, round_index)
         if once is not None:
             begun.sent.add(once)
             return
-        terms.check_steps(round_index, sum(begun.steps), num_steps)
+        if isinstance(terms, RecordBudgets):
+            terms.check_steps(round_index, sum(begun.steps), num_steps)
         begun.steps.append(num_steps)
         begun.rounds.append(round_index)
 

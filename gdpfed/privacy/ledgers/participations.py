@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gdpfed.errors import PrivacyError
+from gdpfed.privacy.mechanism_options import HasTurns, KeepsTurns, counts_rho
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
@@ -30,7 +31,7 @@ class Participations:
         """Note a round's cohorts, one a group."""
         for counts, clients in zip(self._counts, cohorts, strict=True):
             counts.update(clients)
-            if self._plan.mechanism.keeps_turns:
+            if isinstance(self._plan.mechanism, KeepsTurns):
                 for client in clients:
                     self._turns.setdefault(client, []).append(round_index)
 
@@ -63,7 +64,7 @@ class Participations:
     def why_not(self, m: int, client: int, round_index: int) -> str:
         """Say why a client of a group can have no further round, or not this one; "" if it can."""
         mechanism = self._plan.mechanism
-        if mechanism.keeps_turns:
+        if isinstance(mechanism, HasTurns):
             broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)
             if broken:
                 return f"has no turn in round {round_index}: {broken}"
@@ -79,9 +80,9 @@ class Participations:
         is drawn nobody has a turn.
         """
         plan, group = self._plan, self._plan.groups[m]
-        due = plan.mechanism.turns_due(m, group, round_index)
-        if due is None:
+        if not isinstance(plan.mechanism, HasTurns):
             return cohort
+        due = plan.mechanism.turns_due(m, group, round_index)
         size = plan.law.largest_expected(group.at(round_index).sampling_rate, len(group.clients))
         there = set(cohort.tolist())
         missed = [
@@ -98,7 +99,7 @@ class Participations:
         `rounds` are released.
         """
         plan = self._plan
-        if plan.private and plan.mechanism.keeps_turns:
+        if plan.private and isinstance(plan.mechanism, KeepsTurns):
             turns = {client: self._turns[client] for client in self._counts[m]}
             return plan.mechanism.epsilon_of_most(
                 m, plan.groups[m], turns, rounds, delta=plan.delta, paid=plan.voted
@@ -112,7 +113,7 @@ class Participations:
                 {str(each): counts[each] for each in sorted(counts)} for counts in self._counts
             ]
         }
-        if self._plan.mechanism.keeps_turns:
+        if isinstance(self._plan.mechanism, KeepsTurns):
             values[TURNS] = {str(client): self._turns[client] for client in sorted(self._turns)}
         return values
 
@@ -123,7 +124,7 @@ class Participations:
         """
         for m, counts in enumerate(saved["participations"]):
             self._counts[m].update(self._checked_counts(m, counts, charged_rounds))
-        if self._plan.mechanism.keeps_turns:
+        if isinstance(self._plan.mechanism, KeepsTurns):
             self._turns = self._checked_turns(saved[TURNS], charged_rounds)
 
     def _checked_counts(self, m: int, counts: object, charged_rounds: int) -> dict[int, int]:
@@ -163,14 +164,16 @@ class Participations:
                     f"the ledger's rounds of client {client} are not {count} in order; resume from an intact "
                     "ledger"
                 )
+            mechanism = self._plan.mechanism
             for place, index in enumerate(rounds):
                 if require_count("a round of the ledger", index, at_least=0) >= charged_rounds:
                     raise PrivacyError(
                         f"the ledger has client {client} in round {index}, of {charged_rounds} that are "
                         "charged; resume from an intact ledger"
                     )
-                broken = self._plan.mechanism.broken_turn(group_of[client], rounds[:place], index)
-                if broken:
+                if isinstance(mechanism, HasTurns) and (
+                    broken := mechanism.broken_turn(group_of[client], rounds[:place], index)
+                ):
                     raise PrivacyError(
                         f"the ledger has client {client} in round {index}, and {broken}; resume from an "
                         "intact ledger"
@@ -205,7 +208,7 @@ def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
 
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
     """Whether a saved ledger has charged the class counts, which comes before any round."""
-    planned = plan.mechanism.counts_rho
+    planned = counts_rho(plan.mechanism)
     if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(
             f"the ledger has class counts at {saved} zCDP, and the plan charges {planned:g} before the first "
@@ -217,8 +220,8 @@ def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -
 def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
     """Return the entries of a saved ledger of a plan; PrivacyError for others than there are."""
     expected = {"version", "plan", "charged_rounds", "charges", "participations"}
-    expected |= {TURNS} if plan.mechanism.keeps_turns else set()
-    expected |= {COUNTS} if plan.mechanism.counts_rho else set()
+    expected |= {TURNS} if isinstance(plan.mechanism, KeepsTurns) else set()
+    expected |= {COUNTS} if counts_rho(plan.mechanism) else set()
     expected |= {CHARGED_ONCE[each.work] for each in plan.once}
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")

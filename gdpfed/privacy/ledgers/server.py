@@ -31,6 +31,7 @@ from gdpfed.privacy.ledgers.participations import (
     counts_in,
     counts_were_charged,
 )
+from gdpfed.privacy.mechanism_options import KeepsTurns, OwnTotals, ProtectsRecords, counts_rho
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release
 from gdpfed.privacy.sampling.laws import ClientIds
@@ -81,11 +82,12 @@ class Ledger:
         Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
         less noise than the plan's. Nothing is charged where it raises.
         """
-        if not self._plan.mechanism.counts_rho:
+        mechanism = self._plan.mechanism
+        if not (isinstance(mechanism, OwnTotals) and mechanism.counts_rho):
             raise PrivacyError(f"{self._subject}: class counts are asked for, and the plan charges none")
         if self._counts_charged:
             raise PrivacyError(f"{self._subject}: class counts are charged already, once for all")
-        planned = self._plan.mechanism.counts_noise
+        planned = mechanism.counts_noise
         if not request.noise_stddev >= planned * (1 - ROUNDING):
             raise PrivacyError(
                 f"{self._subject}: noise of standard deviation {request.noise_stddev:.6g} in class counts is "
@@ -123,7 +125,7 @@ class Ledger:
             raise PrivacyError(
                 f"round {round_index} is {state}; the next to charge is {self._charged_rounds}"
             )
-        if self._plan.mechanism.counts_rho and not self._counts_charged:
+        if counts_rho(self._plan.mechanism) and not self._counts_charged:
             raise PrivacyError(
                 f"{self._subject}, round {round_index}: samples follow from class counts, which are not "
                 "charged yet"
@@ -168,7 +170,7 @@ class Ledger:
     def _with_steps_left(self, m: int, cohort: ClientIds, round_index: int) -> ClientIds:
         if (mechanism := self._plan.mechanism).most_rounds(m) is None:
             return cohort
-        if mechanism.rests(self._plan.groups[m], round_index):
+        if isinstance(mechanism, ProtectsRecords) and mechanism.rests(self._plan.groups[m], round_index):
             return cohort[:0]
         why_not = self._participations.why_not
         return cohort[[not why_not(m, client, round_index) for client in cohort.tolist()]]
@@ -210,7 +212,7 @@ class Ledger:
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
         mechanism = self._plan.mechanism
-        if mechanism.adds_own_noise or (mechanism.keeps_turns and self._plan.sums_hidden):
+        if mechanism.adds_own_noise or (isinstance(mechanism, KeepsTurns) and self._plan.sums_hidden):
             return self.against_members()
         return tuple(
             self._plan.epsilon_against_server(m, most) for m, most in enumerate(self.most_participations())
@@ -249,8 +251,8 @@ class Ledger:
             ],
             **self._participations.to_dict(),
         }
-        if self._plan.mechanism.counts_rho:
-            values[COUNTS] = self._plan.mechanism.counts_rho if self._counts_charged else 0.0
+        if counts_rho(self._plan.mechanism):
+            values[COUNTS] = counts_rho(self._plan.mechanism) if self._counts_charged else 0.0
         return values | {CHARGED_ONCE[each.work]: each.work in self.charged_once for each in self._plan.once}
 
     @classmethod
@@ -290,7 +292,7 @@ class Ledger:
             )
         ledger._participations.restore(fields, ledger._charged_rounds)
         ledger.charged_once = charged_once_in(fields)
-        if plan.mechanism.counts_rho:
+        if counts_rho(plan.mechanism):
             ledger._counts_charged = counts_were_charged(plan, fields[COUNTS], ledger._charged_rounds)
         return ledger
 

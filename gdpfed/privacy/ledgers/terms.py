@@ -1,7 +1,8 @@
 """What a server promises one client before a training: enough for the client to account for it itself.
 
-`Terms` holds what all mechanisms promise; each mechanism has a class of its own beside it, which says what a
-run costs this client and which instructions break the promise. So a node's ledger never asks which it is.
+`Terms` holds what all mechanisms promise; each mechanism has a class of its own in its folder, which says
+what a run costs this client and which instructions break the promise. What only some terms have is in
+`gdpfed.privacy.ledgers.terms_options`. So a node's ledger never asks which they are.
 """
 
 import json
@@ -12,13 +13,14 @@ from math import inf
 from typing import Any, ClassVar, Protocol
 
 from gdpfed.errors import PrivacyError
+from gdpfed.mechanism_table import by_mechanism
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sums_once import ONCE
 from gdpfed.privacy.validation import require_count, require_delta, require_number
-from gdpfed.record_steps import Once, RecordSteps
+from gdpfed.record_steps import RecordSteps
 from gdpfed.registry import Registry
 
 Scalar = str | int | float
@@ -78,8 +80,8 @@ class Terms(ABC):
     """
 
     kind: ClassVar[str]
-    charged_unit: ClassVar[Unit] = "client"
-    """Whom the charges of this mechanism are about."""
+    unit: ClassVar[Unit] = "client"
+    """Whose presence the charges of this mechanism are about."""
     pays_by_turn: ClassVar[bool] = False
     """Whether a client pays for the rounds alone that it takes part in."""
     unsaid: ClassVar[tuple[str, ...]] = ()
@@ -133,79 +135,19 @@ class Terms(ABC):
             if not 0.0 <= require_number(f"the terms' {name}", getattr(self, name)) < 1.0:
                 raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
 
-    @property
-    def parties(self) -> int:
-        """Of how many clients one may be a record who is protected, all of them paid for."""
-        return 1
-
-    def once_in(self, round_index: int) -> Once | None:
-        """Say which sum beside the rounds goes by this number, from 0; None for a round.
-
-        Counts go by that after the last round, and a vote, which comes before the first, by the next one.
-        """
-        once = ONCE.values()
-        due = (kind.work for kind in once if round_index == kind.index(self.num_rounds))
-        return next(filter(self.paid_once, due), None)
-
-    def paid_once(self, work: Once) -> tuple[Charge, ...]:
-        """Return what a sum of this work beside the rounds costs."""
-        paid: tuple[Charge, ...] = getattr(self, ONCE[work].entry)
-        return paid
-
     def _check(self) -> None:
         """Refuse, with PrivacyError, terms that do not say what the mechanism needs."""
-        if self.unit != self.charged_unit:
-            raise PrivacyError(
-                f"the terms of {self.kind} charge a {self.unit}, and it is a {self.charged_unit} that pays"
-            )
+        if (unit := self.charges[0].unit) != self.unit:
+            raise PrivacyError(f"the terms of {self.kind} charge a {unit}, and it is a {self.unit} that pays")
 
     @property
     @abstractmethod
     def num_rounds(self) -> int:
         """T; the group is sampled in no more rounds."""
 
-    @property
-    def unit(self) -> Unit:
-        """Whose presence the charges are about."""
-        return self.charges[0].unit
-
-    @property
-    def num_budgets(self) -> int:
-        """How many budgets a client has in the run: one, or one for each group of its records."""
-        return 1
-
-    @property
-    def record_groups(self) -> tuple[tuple[float, ...], int] | None:
-        """The shares by which records are dealt out to groups, and the seed; None where clients pay."""
-        return None
-
-    def payer(self, budget: int) -> str:
-        """Say who pays under one of the budgets."""
-        del budget
-        return "this client"
-
-    @property
-    def turns(self) -> tuple[int, int] | None:
-        """How many turns the client may have, and how many rounds apart at least; None where it is drawn."""
-        return None
-
-    @property
-    def noise_taps(self) -> tuple[float, ...]:
-        """Which parts of a round's noise the next rounds take back; none where noise is independent."""
-        return ()
-
-    @property
-    def private_by_itself(self) -> bool:
-        """Whether an update is private before it leaves: then it may be seen by anybody."""
-        return False
-
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
         """Return how many updates of one round the client may send."""
-
-    def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return rounds that are sampled alike, at which rate and noise multiplier; none without sampling."""
-        return ()
 
     @abstractmethod
     def owed_noise(self, round_index: int) -> float:
@@ -230,19 +172,6 @@ class Terms(ABC):
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
         """Return what these turns and steps have cost against the server, which knows them."""
-
-    def steps_left(self, steps: int) -> float:
-        """Return how many steps its records may still pay for after so many; inf where steps cost nothing."""
-        del steps
-        return inf
-
-    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
-        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
-        del taken, round_index
-
-    def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
-        """Refuse steps of a round that the terms do not have left, with PrivacyError."""
-        del round_index, taken, num_steps
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
@@ -293,13 +222,7 @@ class Terms(ABC):
 TERMS: Registry[type[Terms]] = Registry(
     "mechanism",
     "gdpfed.terms",
-    built_in={
-        "sampled_sums": "gdpfed.privacy.mechanisms.sampled_sums:SumTerms",
-        "scheduled_sums": "gdpfed.privacy.mechanisms.scheduled_sums:ScheduledTerms",
-        "record_sums": "gdpfed.privacy.mechanisms.record_terms:StepTerms",
-        "local_windows": "gdpfed.privacy.mechanisms.subnet_sums:WindowTerms",
-        "own_spending": "gdpfed.privacy.mechanisms.own_spending:PathTerms",
-    },
+    built_in=by_mechanism("gdpfed.terms"),
     error=PrivacyError,
 )
 """The classes of terms by mechanism, which a message or a file names."""

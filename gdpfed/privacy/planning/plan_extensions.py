@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanism_options import record_groups
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import AdaptiveClipping, PrivacyPlan
 from gdpfed.privacy.sums_once import RECORD_MOVES, HeldOutCounts
 
@@ -39,7 +40,7 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
                 "run.evaluation=server"
             )
         budget = min(
-            each.epsilon for m in range(len(plan.groups)) for each in plan.mechanism.record_groups(m)
+            each.epsilon for m in range(len(plan.groups)) for each in record_groups(plan.mechanism, m)
         )
         sigma = gaussian_sigma(budget, plan.delta) * (1 + SLACK)
         counts = HeldOutCounts(

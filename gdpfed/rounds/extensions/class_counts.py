@@ -10,6 +10,7 @@ from gdpfed.errors import RunError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import ChargedCounts
+from gdpfed.privacy.mechanism_options import OwnTotals, counts_rho
 from gdpfed.privacy.release import CountsRequest
 from gdpfed.rounds.extensions.base import Extension
 
@@ -41,7 +42,7 @@ class ClassCounts(Extension):
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
         """Return that of a run; None where sampling needs no counts."""
-        return cls() if run.method.plan.mechanism.counts_rho else None
+        return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
         """Refuse a run whose clients have no class counts to release, or no way to.
@@ -62,8 +63,13 @@ class ClassCounts(Extension):
         """
         loop, method = run.loop, run.prepared.method
         ledger, files, fleet = loop.state.ledger, loop.files, loop.fleet
-        if not ledger.counts_charged and isinstance(fleet, ReleasesCounts):
-            noise = CountsRequest(noise_stddev=method.plan.mechanism.counts_noise)
+        mechanism = method.plan.mechanism
+        if (
+            not ledger.counts_charged
+            and isinstance(fleet, ReleasesCounts)
+            and isinstance(mechanism, OwnTotals)
+        ):
+            noise = CountsRequest(noise_stddev=mechanism.counts_noise)
             charged = ledger.charge_counts(noise)
             files.save_ledger(ledger)
             files.save_counts(fleet.release_counts(run.prepared.task, charged))

@@ -1,4 +1,4 @@
-"""Noise of which later sums take parts back: its place in a fleet's sums (gdpfed/rounds/noise_streams.py).
+"""Turns, and noise of which later sums take parts back: its place in a fleet's sums (`noise_streams.py`).
 
 Where the server adds the noise of sums in clear it keeps the bytes; where sums are masked the members of the
 earlier sum send what they take back of their own shares, as members without an update.
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.privacy.mechanism_options import HasTurns, taps_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.extensions.base import State, SumExtension
 from gdpfed.rounds.fleet import Fleet
@@ -35,16 +36,36 @@ class CorrelatedNoise(SumExtension):
     key = PREFIX.rstrip(".")
 
     def __init__(self, plan: PrivacyPlan) -> None:
-        groups = range(len(plan.groups))
-        self.streams = NoiseStreams(max(len(plan.mechanism.taps_of(group)) for group in groups))
+        self._plan, groups = plan, range(len(plan.groups))
+        self.streams = NoiseStreams(max(len(taps_of(plan.mechanism, group)) for group in groups))
         self._taken_back: list[list[tuple[int, int]]] = []
         self._round_index = -1
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where the noise of each sum is independent."""
-        extension = cls(run.method.plan)
-        return extension if extension.streams.most_taps else None
+        """Return that of a run; None where clients have no turns."""
+        return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
+
+    def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
+        """Return the requests of a round with the number of members that the plan's schedule has in each.
+
+        What is no request is left as it is, for the ledger to refuse.
+        """
+        return [
+            replace(each, scheduled_members=self._members(each, order.round_index))
+            if type(each) is SumRequest
+            else each
+            for each in requests
+        ]
+
+    def _members(self, request: SumRequest, round_index: int) -> int:
+        """How many members a sum of a round can have by the schedule."""
+        plan, first = self._plan, request.clients[:1].tolist()
+        groups = () if plan.one_sum else enumerate(plan.groups)
+        m = next((m for m, group in groups if first[0] in group.clients), 0)
+        if not isinstance(plan.mechanism, HasTurns):
+            return 0
+        return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
 
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters

@@ -9,7 +9,7 @@ import pytest
 import gdpfed.clients.update as node
 import gdpfed.simulation.joined_sessions as sessions
 from gdpfed.extras.canaries.transcript import WatchedFleet
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from testing.broken_programs import FAULTS, STREAM_FAULTS, broken
 from tests.extras.canaries.small_measurements import FEW, MANY, STREAM, measured
 

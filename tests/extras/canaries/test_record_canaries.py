@@ -14,7 +14,7 @@ from gdpfed.extras.canaries.measure import Settings, measure
 from gdpfed.extras.canaries.record_canaries import CanaryGradients, choose_records
 from gdpfed.learning.data import load_dataset
 from gdpfed.methods import make_method
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from testing.broken_programs import RECORD_FAULTS, broken
 from tests.extras.canaries.small_measurements import RECORDS, by_view, loaded, measured
 

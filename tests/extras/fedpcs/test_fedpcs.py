@@ -13,10 +13,10 @@ from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.privacy.client_budgets import epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped
 from gdpfed.report.plan_table import plan_lines

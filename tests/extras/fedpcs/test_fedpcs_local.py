@@ -17,12 +17,12 @@ from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.order import OrderError
 from gdpfed.clients.update import with_own_noise
 from gdpfed.errors import InputError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
+from gdpfed.extras.fedpcs.spending_plan import StepBudgets
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.planning.spending_plan import StepBudgets
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.plan_table import plan_lines
@@ -183,7 +183,7 @@ def test_many_budgets_are_rounded_down_to_few_levels(monkeypatch):
         sought.append(epsilon)
         return 1 / epsilon
 
-    monkeypatch.setattr("gdpfed.privacy.planning.spending_plan.step_noise", noise)
+    monkeypatch.setattr("gdpfed.extras.fedpcs.spending_plan.step_noise", noise)
     budgets = np.tile(np.geomspace(1e-4, 1e-1, 40), (3, 1))
     plain = ClientBudgets(
         budgets=budgets,

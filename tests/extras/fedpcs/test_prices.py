@@ -11,11 +11,11 @@ from scipy import optimize
 from conf.load import load
 from gdpfed.cli.app import main
 from gdpfed.errors import InputError
+from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.game.payoffs import GameError
 from gdpfed.extras.fedpcs.game.posted_price import PostedPrice
 from gdpfed.extras.fedpcs.prices import sweep
 from gdpfed.methods import make_method
-from gdpfed.privacy.client_budgets import epsilon_of_total
 
 FIFTEEN = ["dataset.num_clients=15", "privacy.accountant=rdp", "method=gdpfed_plus", "run.num_rounds=5"]
 AVERSIONS = np.linspace(0.05, 0.95, 15)

@@ -13,11 +13,11 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.update import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.client_choice import noised_distances, released_delta_chances
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.released_draws import ClassDraws
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.release import CountsRequest

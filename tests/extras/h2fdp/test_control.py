@@ -23,12 +23,12 @@ from gdpfed.extras.h2fdp.control import (
     solve,
 )
 from gdpfed.extras.h2fdp.h2fdp import H2FDP
+from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.events import LocalWindows
-from gdpfed.privacy.mechanisms.record_sums import records_of
-from gdpfed.privacy.mechanisms.subnet_sums import Trust
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.run_observers import ModelCard
 from gdpfed.rounds.plain import sum_noise_steps

@@ -15,7 +15,7 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.task import choose_device
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import record_move
 from gdpfed.rounds.state import new_ledger

@@ -17,7 +17,7 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
-from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
+from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 from secagg import SumParameters
 from testing.local_grid import make_context
 

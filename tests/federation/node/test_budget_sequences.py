@@ -18,19 +18,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
+from gdpfed.extras.fedpcs.spending_plan import spending_plan
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.own_budget import Budget, Budgets
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
-from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import Crash

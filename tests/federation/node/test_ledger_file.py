@@ -11,7 +11,7 @@ from gdpfed.federation.node import node_file
 from gdpfed.federation.node.ledger_file import LedgerError, locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
+from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 TERMS = SumTerms(
     run="one",

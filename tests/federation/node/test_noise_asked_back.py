@@ -23,7 +23,7 @@ from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from secagg import (
     ClientPolicy,
     ClientSession,

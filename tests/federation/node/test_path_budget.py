@@ -11,15 +11,15 @@ from client_app.carried import settings_of
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError, PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
+from gdpfed.extras.fedpcs.spending_plan import spending_plan
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.privacy.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.planner import record_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
-from gdpfed.privacy.planning.spending_plan import spending_plan
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import make_context

@@ -6,7 +6,7 @@ from client_app.carried import settings_of
 from gdpfed.federation.node import budget
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import SampledGaussian
-from gdpfed.privacy.mechanisms.sampled_sums import SumTerms
+from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 from testing.local_grid import make_context
 
 

@@ -16,10 +16,10 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
+from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.planning.make_plan import make_plan
-from gdpfed.privacy.planning.record_budgets import RecordTraining
-from gdpfed.privacy.planning.record_plan import record_plan
 from gdpfed.record_steps import RecordSteps
 from secagg import SumParameters
 from testing.local_grid import ask, make_context

@@ -16,9 +16,10 @@ from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.ledgers.client import MOST_FREE
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanism_options import taps_of
+from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
+from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.planning.make_scheduled_plan import make_scheduled_plan
-from gdpfed.privacy.planning.scheduled_plan import TurnBudget, plan_stream
 from secagg import SumParameters
 
 ROUNDS, DELTA = 6, 1e-5
@@ -26,7 +27,7 @@ ASKED = TurnBudget(
     groups=(Group(2.0, range(6)),), num_rounds=ROUNDS, sampling_rate=0.5, delta=DELTA, clipping_norm=1.0
 )
 PLAN = make_scheduled_plan(ASKED, plan_stream(ASKED, turns=(3,)))
-GROUP, TAPS = PLAN.groups[0], PLAN.mechanism.taps_of(0)
+GROUP, TAPS = PLAN.groups[0], taps_of(PLAN.mechanism, 0)
 
 
 def terms(run):

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
+from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
+from gdpfed.extras.fedpcs.own_spending import OwnSpending
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.client_budgets import ClientBudgets
 from gdpfed.privacy.events import Adjacency, DPSGDSteps, Unit
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanisms.own_spending import OwnSpending
+from gdpfed.privacy.mechanisms.records.calibration import step_noise, steps_epsilon
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.planning.step_calibration import step_noise, steps_epsilon
 from gdpfed.privacy.validation import require_count, require_delta, require_positive, require_rate
 from gdpfed.record_steps import Work
 

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from gdpfed.extras.h2fdp.subnet_sums import SubnetSteps, Trust, WindowPlan
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
 from gdpfed.privacy.accountants.estimate import estimated_mixture_noise
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import GaussianMixture, LocalWindows, WindowBound
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanism import RecordGroup
-from gdpfed.privacy.mechanisms.record_sums import RecordPlan
-from gdpfed.privacy.mechanisms.subnet_sums import SubnetSteps, Trust, WindowPlan
+from gdpfed.privacy.mechanism_options import RecordGroup
+from gdpfed.privacy.mechanisms.records.calibration import step_noise
+from gdpfed.privacy.mechanisms.records.mechanism import RecordPlan
+from gdpfed.privacy.mechanisms.records.planner import largest_batch, record_accountant, record_delta
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.plan_options import PlanOptions
-from gdpfed.privacy.planning.record_plan import largest_batch, record_accountant, record_delta
-from gdpfed.privacy.planning.step_calibration import step_noise
 from gdpfed.privacy.sampling.laws import sampling_law
 from gdpfed.privacy.validation import (
     require_count,

@@ -13,8 +13,9 @@ from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps, RecordEvent, Unit
 from gdpfed.privacy.group_plan import GroupPlan, check_accounted
-from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun, RecordGroup
-from gdpfed.privacy.mechanisms.record_terms import RecordTerms, StepTerms, rates_within
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
+from gdpfed.privacy.mechanism_options import ProtectsRecords, RecordGroup, broken_place, noise_factor
+from gdpfed.privacy.mechanisms.records.terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.record_steps import KINDS, RecordSteps, record_move
@@ -74,7 +75,7 @@ class RecordPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordSums(Mechanism):
+class RecordSums(Mechanism, ProtectsRecords):
     """Steps on records, noised by each client or once for the sum of all.
 
     Attributes:
@@ -85,10 +86,6 @@ class RecordSums(Mechanism):
 
     unit: Unit = "record"
     records: tuple[RecordPlan, ...]
-
-    @property
-    def absent_clients_count(self) -> bool:
-        return False
 
     def most_rounds(self, m: int) -> int | None:
         return self.records[m].most_rounds
@@ -129,7 +126,7 @@ class RecordSums(Mechanism):
     ) -> str:
         if len(request.records) < len(request.clients):
             return "it does not say what steps its clients take, and the plan charges steps on records"
-        if not KINDS[request.work].own_noise and (broken := self.broken_place(group_of, request)):
+        if not KINDS[request.work].own_noise and (broken := broken_place(self, group_of, request)):
             return broken
         for client, asked, weight in zip(
             request.clients.tolist(), request.records, request.weights.tolist(), strict=True
@@ -151,7 +148,7 @@ class RecordSums(Mechanism):
                 f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's are "
                 f"{planned.batch_rates}"
             )
-        moved = weight * record_move(request.work, asked) * self.noise_factor(m, len(request.clients))
+        moved = weight * record_move(request.work, asked) * noise_factor(self, m, len(request.clients))
         own = KINDS[request.work].own_noise
         carried = asked.noise_multiplier if own else request.noise_stddev / moved
         owed = planned.noise_multiplier if own else planned.sum_noise
@@ -162,7 +159,7 @@ class RecordSums(Mechanism):
             )
         return ""
 
-    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "StepTerms":
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> StepTerms:
         planned = self.records[m]
         return planned.terms_class(
             **promised.common,

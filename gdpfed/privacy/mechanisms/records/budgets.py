@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.mechanisms.records.calibration import largest_batch_rate, step_noise, steps_allowed
 from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms, shared_noise_sampling_rates
-from gdpfed.privacy.planning.step_calibration import largest_batch_rate, step_noise, steps_allowed
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
 from gdpfed.record_steps import STEP_WORKS, Work
 

@@ -10,6 +10,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, first_charges
 from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
+from gdpfed.privacy.ledgers.terms_options import RecordBudgets
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
 from gdpfed.record_steps import KINDS, RECORD_WORKS, RecordSteps, Work, record_move
@@ -60,14 +61,14 @@ class RecordTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TermsOfRecords(Terms):
+class TermsOfRecords(Terms, RecordBudgets):
     """Terms that protect records: what all mechanisms about them say.
 
     Attributes:
         records: which steps they pay for.
     """
 
-    charged_unit: ClassVar[Unit] = "record"
+    unit: ClassVar[Unit] = "record"
 
     records: RecordTerms
 
@@ -81,10 +82,12 @@ class TermsOfRecords(Terms):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
+        """The shares by which records are dealt out to groups, and the seed that deals them."""
         return self.records.shares, self.records.seed
 
-    def payer(self, budget: int) -> str:
-        return f"group {budget} of this client's records"
+    @property
+    def parties(self) -> int:
+        return 1
 
     @property
     def private_by_itself(self) -> bool:
@@ -226,13 +229,13 @@ class StepTerms(TermsOfRecords):
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
         """A run that makes other groups may have the record in any: it counts at its largest batch rate."""
-        alike = other is not None and self.record_groups == other.record_groups
+        alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
         return self.step_charges(steps)
 
-    def steps_left(self, steps: int) -> float:
+    def steps_left(self, steps: int) -> int:
         return self.num_steps - steps
 
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:

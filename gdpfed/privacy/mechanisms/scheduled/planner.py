@@ -5,10 +5,10 @@ import math
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import densest_turns, sensitivity
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanisms.scheduled_sums import ScheduledSums, TurnLimits
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums, TurnLimits
+from gdpfed.privacy.mechanisms.scheduled.streams import StreamPlan, TurnBudget, TurnsOf
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
-from gdpfed.privacy.planning.scheduled_plan import StreamPlan, TurnBudget, TurnsOf
 
 
 def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:

@@ -11,9 +11,10 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.events import Event, LocalWindows, RecordEvent, Unit, WindowBound
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism import Mechanism
-from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
-from gdpfed.privacy.mechanisms.record_terms import StepTerms
-from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.privacy.mechanism_options import HasEdges
+from gdpfed.privacy.mechanisms.records.mechanism import RecordPlan, RecordSums
+from gdpfed.privacy.mechanisms.records.terms import StepTerms
+from gdpfed.privacy.mechanisms.sampled.mechanism import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.record_steps import RecordSteps
 
@@ -23,7 +24,7 @@ under secure aggregation; or every device all of it, as whoever sees one must le
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrustedSubnets(Mechanism):
+class TrustedSubnets(Mechanism, HasEdges):
     """What sums of subnets have in common.
 
     Attributes:

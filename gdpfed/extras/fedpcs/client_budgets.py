@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
+from gdpfed.extras.fedpcs.weighted_draws import Draws, WeightedDraws, weighted_draws
 from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
-from gdpfed.privacy.sampling.weighted import Draws, WeightedDraws, weighted_draws
 from gdpfed.privacy.validation import require_count, require_delta
 
 special = late_import("scipy.special")

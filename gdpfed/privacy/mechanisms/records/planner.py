@@ -15,13 +15,13 @@ from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, make_
 from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.accountants.gaussian import participations_quantile
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanism import RecordGroup
-from gdpfed.privacy.mechanisms.record_sums import RecordPlan, RecordSums
+from gdpfed.privacy.mechanism_options import RecordGroup
+from gdpfed.privacy.mechanisms.records.budgets import Budgeted, RecordTraining, as_parts, within_budgets
+from gdpfed.privacy.mechanisms.records.calibration import steps_allowed, steps_epsilon
+from gdpfed.privacy.mechanisms.records.mechanism import RecordPlan, RecordSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.plan_options import PlanOptions
-from gdpfed.privacy.planning.record_budgets import Budgeted, RecordTraining, as_parts, within_budgets
-from gdpfed.privacy.planning.step_calibration import steps_allowed, steps_epsilon
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import require_count, require_delta

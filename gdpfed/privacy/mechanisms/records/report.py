@@ -1,29 +1,21 @@
 """A plan that protects records: its table, its promise in the model card, and methods side by side."""
 
 import math
-from collections.abc import Iterable, Sequence
 
-from rich.console import Group
 from rich.table import Table
 
 from gdpfed.methods.base import Method
-from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.group_plan import GroupPlan
-from gdpfed.privacy.mechanisms.record_sums import records_of
+from gdpfed.privacy.mechanism_options import record_groups
+from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.record_steps import KINDS
-from gdpfed.report.console import Fitted, rich_table
+from gdpfed.report.console import rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 from gdpfed.report.plan_lines import inference_line, inference_lines, replacement_line, vote_lines
+from gdpfed.report.record_comparison import steps_in
 
 HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
-
-NOISE_IN_WORDS = (
-    "noise: the standard deviation of a whole run's noise over the steps that it makes, in units of a sum of "
-    "gradients over one client's records, for clients with equally many"
-)
-
 
 SERVER_MAY_SEE = (
     "* **the server: secure aggregation was off, so it saw every client's sum of gradients without noise, "
@@ -75,7 +67,7 @@ class RecordReport(MechanismReport):
             "|---|---|---|---|---|---|",
         ]
         for index, (group, first) in enumerate(zip(plan.groups, subject.spent, strict=True)):
-            for number, each in enumerate(plan.mechanism.record_groups(index)):
+            for number, each in enumerate(record_groups(plan.mechanism, index)):
                 done = f"{first:.2f}" if number == 0 else "as group 0"
                 lines.append(
                     f"| {index} | {len(group.clients)} | {100 * each.share:g} % | {each.epsilon:g} | {done} "
@@ -123,7 +115,7 @@ class RecordReport(MechanismReport):
         headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
         table = rich_table(title, headings, (), caption=_caption(plan), caption_justify="left")
         for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
-            steps = _steps(plan.charges(index))
+            steps = steps_in(plan.charges(index))
             for number, each in enumerate(records.groups):
                 table.add_row(
                     str(index) if len(records.groups) == 1 else f"{index}.{number}",
@@ -139,73 +131,6 @@ class RecordReport(MechanismReport):
         return table
 
 
-def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
-    """Methods for records and what differs by budget in them, side by side; below it why any was refused."""
-    reasons: list[str] = []
-    shown: list[Sequence[str]] = []
-    for name, differs, planned in rows:
-        if isinstance(planned, str):
-            if planned not in reasons:
-                reasons.append(planned)
-            shown.append((name, differs, f"refused ({reasons.index(planned) + 1})"))
-        else:
-            shown.append((name, differs, *_comparison_row(planned)))
-    headings = ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise")
-    table = rich_table("plans side by side", headings, shown, left=headings[:2], show_lines=True)
-    notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
-    return Group(Fitted(table), *notes, NOISE_IN_WORDS)
-
-
-def _comparison_row(method: Method) -> Sequence[str]:
-    """The columns of a comparison that follow from a plan, one line a budget."""
-    plan = method.plan
-    budgets = [
-        (records, each, _steps(plan.charges(index)))
-        for index, records in enumerate(records_of(plan))
-        for each in records.groups
-    ]
-    return (
-        "\n".join(f"{each.epsilon:g}" for _, each, _ in budgets),
-        "\n".join(f"{100 * each.batch_rate:.3g} %" for _, each, _ in budgets),
-        "\n".join(f"{records.clipping_norm:.3g}" for records, _, _ in budgets),
-        "\n".join(f"{records.noise_multiplier:.3f}" for records, _, _ in budgets),
-        "\n".join(str(steps) for _, _, steps in budgets),
-        f"{noise_of_learning(plan, by_batch=method.weighs_by_batch):.3f}",
-    )
-
-
-def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the standard deviation of a whole run's noise in a coordinate, over the steps that it makes.
-
-    In units of a gradient's sum over one client's records, for clients of equally many:
-    sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps
-    in round r, with equal p_i or, `by_batch`, p_i in proportion to q_i; where all clients share one noise s,
-    round r counts (s / sum_i q_i)^2.
-    """
-    variance = learnt = 0.0
-    for index in range(plan.num_rounds):
-        active = [
-            (group, records, steps)
-            for group, records in zip(plan.groups, records_of(plan), strict=True)
-            if (steps := group.at(index).record_steps)
-        ]
-        if not active:
-            continue
-        rates = [records.mean_rate for _, records, _ in active]
-        sizes = [len(group.clients) for group, _, _ in active]
-        together = math.fsum(size * rate for size, rate in zip(sizes, rates, strict=True))
-        if plan.works == ("gradient_sum",):
-            variance += (max(group.at(index).noise_stddev for group, _, _ in active) / together) ** 2
-            learnt += 1
-            continue
-        for (_, records, steps), size, rate in zip(active, sizes, rates, strict=True):
-            weight = rate / together if by_batch else 1 / sum(sizes)
-            noise = records.noise_multiplier * records.clipping_norm / rate
-            variance += size * steps * (weight * noise) ** 2
-            learnt += size * steps * weight
-    return math.sqrt(variance) / learnt if learnt else math.inf
-
-
 def _parties(plan: PrivacyPlan) -> int:
     return max(each.parties for each in records_of(plan))
 
@@ -218,12 +143,6 @@ def _at_several(parties: int) -> str:
     return (
         f"A person may be at up to {parties} clients, and its steps at all of them are paid for. Where their "
         "budgets differ, the largest of those at which it is holds for it."
-    )
-
-
-def _steps(charges: Sequence[Charge]) -> int:
-    return sum(
-        charge.count * charge.event.num_steps for charge in charges if isinstance(charge.event, DPSGDSteps)
     )
 
 

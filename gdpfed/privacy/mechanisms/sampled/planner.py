@@ -14,7 +14,7 @@ from gdpfed.privacy.accountants.gaussian import participations_quantile, server_
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, Gaussian, NoiseLaw, SampledGaussian, Sampling
 from gdpfed.privacy.group_plan import GroupPlan, RoundRange
-from gdpfed.privacy.mechanisms.sampled_sums import SampledSums
+from gdpfed.privacy.mechanisms.sampled.mechanism import SampledSums
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.planning.plan_options import RelativeRounds, SumOptions

@@ -7,7 +7,6 @@ from rich.table import Table
 
 from conf.schema import FIRST_SEEN
 from gdpfed.methods.base import Method
-from gdpfed.privacy.mechanisms.scheduled_sums import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
@@ -15,6 +14,7 @@ from gdpfed.report.plan_lines import (
     inference_line,
     inference_lines,
     large_delta_lines,
+    number_or_none,
     replacement_line,
     vote_lines,
 )
@@ -134,11 +134,6 @@ class ClientReport(MechanismReport):
             )
 
 
-def number_or_none(value: float, form: str) -> str:
-    """A number in that form, or none where it is infinite."""
-    return "none" if isinf(value) else format(value, form)
-
-
 def _row(method: Method, index: int) -> Sequence[str]:
     group, weighting = method.plan.groups[index], method.weighting
     return (
@@ -216,104 +211,3 @@ def in_plain_words(plan: PrivacyPlan) -> str:
         f"probability of anything by at most {', '.join(factors)}, except with probability delta = "
         f"{plan.delta:.3g}."
     )
-
-
-TURN_HEADINGS = ("group", "epsilon", "clients", "turns k", "apart b", "cohort r", "norm C", "sigma")
-
-
-class TurnsReport(ClientReport):
-    """Clients are protected by the number of their turns, and by noise that later rounds mostly take back."""
-
-    def promise(self, subject: CardSubject) -> list[str]:
-        plan = subject.plan
-        lines = [
-            "Take any client, with everything it holds. Whoever sees the models and sums of this run, and "
-            "knows who took part when, can hardly tell them from those that came out if it "
-            f"{ADJACENCY_IN_WORDS[plan.adjacency]}: the probability of anything they might conclude changes "
-            f"at most by the factor exp(epsilon), up to delta = {plan.delta:.3g}. That is client-level "
-            f"({plan.adjacency}) differential privacy. {against_whom(plan)}",
-            "",
-            *(f"**Weak: {line}.**\n" for line in large_delta_lines(plan)),
-            "| group | clients | budget epsilon | spent so far | turns at most | rounds apart |",
-            "|---|---|---|---|---|---|",
-        ]
-        limits = limits_of(plan)
-        for index, (group, spent) in enumerate(zip(plan.groups, subject.spent, strict=True)):
-            own = limits[index]
-            lines.append(
-                f"| {index} | {len(group.clients)} | {group.epsilon:g} | {spent:.2f} | {own.most_turns} "
-                f"| {own.separation} |"
-            )
-        return [
-            *lines,
-            "",
-            f"{in_plain_words(plan)} Nothing rests on a secret: neither who takes part when, nor how many "
-            "do. What turns cost is computed exactly; `gdpfed audit` computes it a second time, from the "
-            "turns of every client.",
-            "",
-        ]
-
-    def table(self, method: Method) -> Table:
-        plan = method.plan
-        title = f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds"
-        rows = [
-            (
-                str(index),
-                number_or_none(group.epsilon, "g"),
-                str(len(group.clients)),
-                str(own.most_turns),
-                str(own.separation),
-                f"{group.expected_cohort_size:.1f}",
-                f"{group.clipping_norm:.3f}",
-                f"{group.noise_multiplier:.3f}",
-            )
-            for index, (group, own) in enumerate(zip(plan.groups, limits_of(plan), strict=True))
-        ]
-        return rich_table(title, TURN_HEADINGS, rows, caption=_caption_of_turns(method))
-
-
-def against_whom(plan: PrivacyPlan) -> str:
-    """Say in one sentence whom the one epsilon holds against."""
-    if plan.sums_hidden:
-        return (
-            "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "
-            "the protocol, whether they know who takes part when or not."
-        )
-    return (
-        "Epsilon holds against everyone but the server, whether they know who takes part when or not. The "
-        "server is trusted: secure aggregation is off, so it sees single updates and adds the noise."
-    )
-
-
-def _caption_of_turns(method: Method) -> str:
-    plan = method.plan
-    return (
-        f"{against_whom(plan)}\n"
-        f"{_who(plan)}, at least b rounds apart; {plan.messages_a_round:.1f} messages "
-        f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
-        f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
-        f"{method.weighting.noise_per_step(plan):.5f}\n"
-        f"{chr(10).join([*vote_lines(plan), replacement_line(plan), inference_line(plan)])}"
-    )
-
-
-def _who(plan: PrivacyPlan) -> str:
-    rate = plan.groups[0].sampling_rate * plan.num_rounds
-    some = f", and {100 * rate:.3g} % of the clients do" if round(rate, 6) < 1 else ""
-    return f"A client takes part at most k times{some}"
-
-
-def _noise(plan: PrivacyPlan) -> str:
-    """What is new in a round, and what the next ones take back, of the one sum or of each."""
-    each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
-    new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
-    taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
-    sums = "one sum with" if plan.one_sum else "one sum a group, each with"
-    return f"{sums} new noise of standard deviation {new} a round, of which the next rounds take back {taken}"
-
-
-def _kinds(plan: PrivacyPlan) -> str:
-    """What the messages for sums are."""
-    updates = sum(group.expected_cohort_size for group in plan.groups)
-    corrections = plan.messages_a_round - updates
-    return f"{corrections:.1f} of them corrections alone" if corrections else "updates"

@@ -1,0 +1,105 @@
+"""What only some terms have, a class a thing, and what holds for terms that have it not.
+
+Terms derive from `Terms` and from those of these classes that they need. Who asks for such a thing asks by a
+function below, or by ``isinstance``, and never by the name of a mechanism.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.sums_once import ONCE
+from gdpfed.record_steps import Once
+
+if TYPE_CHECKING:
+    from gdpfed.privacy.ledgers.terms import Terms
+
+
+class SampledTerms(ABC):
+    """The client is drawn, in secret, and pays whether it is or not."""
+
+    @abstractmethod
+    def draws(self) -> tuple[tuple[range, float, float], ...]:
+        """Return rounds that are sampled alike, at which rate and with which noise multiplier."""
+
+
+class TurnTerms(ABC):
+    """The client has turns, and later rounds take back parts of a round's noise.
+
+    Attributes:
+        turns: how many the client may have, and how many rounds apart at least.
+        noise_taps: which parts of a round's noise the next rounds take back.
+    """
+
+    @property
+    @abstractmethod
+    def turns(self) -> tuple[int, int]: ...
+
+    @property
+    @abstractmethod
+    def noise_taps(self) -> tuple[float, ...]: ...
+
+    @abstractmethod
+    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
+        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
+
+
+class RecordBudgets(ABC):
+    """The client's records pay, in groups with a budget each.
+
+    Attributes:
+        num_budgets: how many groups there are.
+        parties: of how many clients one may be a record who is protected, all of them paid for.
+        private_by_itself: whether an update is private before it leaves: then it may be seen by anybody.
+    """
+
+    @property
+    @abstractmethod
+    def num_budgets(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def parties(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def private_by_itself(self) -> bool: ...
+
+    @abstractmethod
+    def steps_left(self, steps: int) -> int:
+        """Return how many steps its records may still pay for after so many."""
+
+    @abstractmethod
+    def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
+        """Refuse steps of a round that the terms do not have left, with PrivacyError."""
+
+
+def noise_taps(terms: "Terms") -> tuple[float, ...]:
+    """Return which parts of a round's noise the next rounds take back; none where noise is independent."""
+    return terms.noise_taps if isinstance(terms, TurnTerms) else ()
+
+
+def num_budgets(terms: "Terms") -> int:
+    """Return how many budgets a client has in the run: one, or one for each group of its records."""
+    return terms.num_budgets if isinstance(terms, RecordBudgets) else 1
+
+
+def private_by_itself(terms: "Terms") -> bool:
+    """Say whether an update is private before it leaves: then it may be seen by anybody."""
+    return isinstance(terms, RecordBudgets) and terms.private_by_itself
+
+
+def once_in(terms: "Terms", round_index: int) -> Once | None:
+    """Say which sum beside the rounds goes by this number, from 0; None for a round.
+
+    Counts go by that after the last round, and a vote, which comes before the first, by the next one.
+    """
+    due = (kind.work for kind in ONCE.values() if round_index == kind.index(terms.num_rounds))
+    return next((work for work in due if paid_once(terms, work)), None)
+
+
+def paid_once(terms: "Terms", work: Once) -> tuple[Charge, ...]:
+    """Return what a sum of this work beside the rounds costs."""
+    paid: tuple[Charge, ...] = getattr(terms, ONCE[work].entry)
+    return paid

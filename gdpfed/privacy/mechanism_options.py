@@ -1,0 +1,177 @@
+"""What only some mechanisms have, a class a thing, and what holds where a mechanism has it not.
+
+A mechanism derives from `Mechanism` and from those of these classes that it needs. Who asks for such a thing
+asks by a function below, or by ``isinstance``, and never by the name of a mechanism.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.group_plan import GroupPlan
+from gdpfed.privacy.release import NoiseAt, Release
+from gdpfed.privacy.sampling.laws import ClientIds
+
+if TYPE_CHECKING:
+    from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
+
+
+class KeepsTurns(ABC):
+    """The cost depends on the rounds that a client took part in, and not on their number alone."""
+
+    @abstractmethod
+    def epsilon_of_most(
+        self,
+        m: int,
+        group: GroupPlan,
+        turns: Mapping[int, Sequence[int]],
+        rounds: int,
+        *,
+        delta: float,
+        paid: Sequence[Charge] = (),
+    ) -> float:
+        """Return epsilon at delta of the client of a group whose turns, in the rounds so far, cost most.
+
+        `paid`: what all have paid before the first round.
+        """
+
+
+class HasTurns(KeepsTurns):
+    """Clients have turns by a schedule, and later rounds take back parts of a round's noise."""
+
+    @abstractmethod
+    def taps_of(self, m: int) -> tuple[float, ...]:
+        """Return g of a group's sums: which parts of a round's noise the next rounds take back."""
+
+    @abstractmethod
+    def kept_noise(self, m: int, num_rounds: int) -> float:
+        """Return the noise of all rounds together over that of rounds whose noise is independent."""
+
+    @abstractmethod
+    def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
+        """Return how many messages with something for a sum a group's clients send in a round, on average.
+
+        `masked` says that members add the noise, and so take it back themselves.
+        """
+
+    @abstractmethod
+    def schedule(self, m: int, groups: Sequence[GroupPlan]) -> "TurnSchedule":
+        """Return the turns of all clients that are summed with a group's."""
+
+    @abstractmethod
+    def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
+        """Return how many turns each client of a group should have had by the end of a round, int64[n]."""
+
+    @abstractmethod
+    def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
+        """Say why a client with these turns may not have one in a round; "" if it may."""
+
+
+class OwnTotals(KeepsTurns):
+    """Every client has totals of its own; samples may follow from what clients have released.
+
+    Attributes:
+        rule: by which samples follow from releases; None where a secret key draws them.
+        counts_rho: the zCDP of the class counts that each client releases once before round 1; 0 if none.
+    """
+
+    @property
+    @abstractmethod
+    def rule(self) -> str | None: ...
+
+    @property
+    @abstractmethod
+    def counts_rho(self) -> float: ...
+
+    @property
+    def counts_noise(self) -> float:
+        """The standard deviation of the noise in each count: Delta / sqrt(2 rho)."""
+        return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
+
+    @abstractmethod
+    def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
+        """Return what the client that pays most pays in so many rounds, or in all."""
+
+
+COUNTS_DISTANCE = math.sqrt(2)
+"""How far class counts move when one record is replaced: one class has one less, another one more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordGroup:
+    """Records with one budget: `share` of every client's, each in a batch with chance `batch_rate`."""
+
+    epsilon: float
+    epsilon_accounted: float
+    share: float
+    batch_rate: float
+
+
+class ProtectsRecords(ABC):
+    """Single records are protected, in groups with a budget each."""
+
+    @abstractmethod
+    def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
+        """Return the groups of records of a group's clients."""
+
+    @abstractmethod
+    def rests(self, group: GroupPlan, round_index: int) -> bool:
+        """Whether the clients of a group are left out of a round, by the plan."""
+
+
+class HasEdges(ABC):
+    """Edges between clients and server, some of which see single contributions."""
+
+    @abstractmethod
+    def edge_adds_noise(self, m: int) -> bool:
+        """Whether an edge that sees single contributions adds the noise of a group."""
+
+    @abstractmethod
+    def noise_factor(self, m: int, num_clients: int) -> float:
+        """Return how many times the planned noise a sum over so many clients carries."""
+
+
+def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
+    """Return g of a group's sums; none where the noise of rounds is independent."""
+    return mechanism.taps_of(m) if isinstance(mechanism, HasTurns) else ()
+
+
+def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
+    """Return the noise of all rounds together over that of rounds whose noise is independent."""
+    return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
+
+
+def counts_rho(mechanism: object) -> float:
+    """Return the zCDP of the class counts that each client releases once before round 1; 0 if none."""
+    return mechanism.counts_rho if isinstance(mechanism, OwnTotals) else 0.0
+
+
+def sampling_rule(mechanism: object) -> str | None:
+    """Return by which rule samples follow from what clients have released; None where a key draws them."""
+    return mechanism.rule if isinstance(mechanism, OwnTotals) else None
+
+
+def record_groups(mechanism: object, m: int) -> tuple[RecordGroup, ...]:
+    """Return the groups of records of a group's clients; none where whole clients are protected."""
+    return mechanism.record_groups(m) if isinstance(mechanism, ProtectsRecords) else ()
+
+
+def edge_adds_noise(mechanism: object, m: int) -> bool:
+    """Whether an edge that sees single contributions adds the noise of a group."""
+    return isinstance(mechanism, HasEdges) and mechanism.edge_adds_noise(m)
+
+
+def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
+    """Return how many times the planned noise a sum over so many clients carries; 1 without edges."""
+    return mechanism.noise_factor(m, num_clients) if isinstance(mechanism, HasEdges) else 1.0
+
+
+def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
+    """Say how the place where a request's noise is added breaks the plan's; "" if it does not."""
+    edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
+    if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
+        return ""
+    return f"noise is added {request.noise_at.value}, and the plan's is added by every client"

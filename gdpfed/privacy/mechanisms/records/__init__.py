@@ -1,0 +1,1 @@
+"""Steps on records under Gaussian noise."""

@@ -1,0 +1,1 @@
+"""Sums over sampled clients under Gaussian noise."""

@@ -1,0 +1,71 @@
+"""Sums over sampled clients under Gaussian noise: the mechanism of client-level methods.
+
+Every client is drawn at the rate of its group, anew in every round; its clipped update goes into one sum with
+noise for the whole sum. The proof is that of `gdpfed.privacy.accountants` for `SampledGaussian`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gdpfed.privacy.accountants.accountant import Accountant
+from gdpfed.privacy.accountants.gaussian import server_epsilon
+from gdpfed.privacy.charges import Charge, first_charges
+from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.group_plan import GroupPlan, RoundRange
+from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
+from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledSums(Mechanism):
+    """Sample clients, sum clipped updates, add noise; one sum a group or one for all.
+
+    Without privacy a round is a sum without noise, in units of the unknown bound.
+    """
+
+    kind: ClassVar[str] = "sampled_sums"
+    small_cohorts_are_charged: ClassVar[bool] = True
+
+    def hides_by_sampling(self, group: GroupPlan) -> bool:
+        return any(round_range.sampling_rate < 1 for round_range in group.ranges)
+
+    def event(self, group: GroupPlan, round_range: RoundRange) -> SampledGaussian:
+        """Return what a round costs a client of a group, as a sum over its cohort."""
+        return self.law.event(
+            rate=round_range.sampling_rate,
+            group_size=len(group.clients),
+            noise_stddev=round_range.noise_stddev,
+            clipping_norm=1.0 if math.isinf(round_range.clipping_norm) else round_range.clipping_norm,
+            adjacency=self.adjacency,
+            noise=self.noise,
+            num_sums=self.sums_per_round,
+        )
+
+    def charges(
+        self, m: int, group: GroupPlan, history: History, record_group: int = 0
+    ) -> tuple[Charge, ...]:
+        charges = tuple(
+            Charge(event=self.event(group, round_range), count=round_range.num_rounds, unit=self.unit)
+            for round_range in group.ranges
+        )
+        return first_charges(charges, history.rounds)
+
+    def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
+        least = min(group.ranges, key=lambda each: each.noise_multiplier)
+        if not turns:
+            return ()
+        return (Charge(event=self.event(group, least).for_members(), count=turns, unit=self.unit),)
+
+    def epsilon_of_turns(
+        self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
+    ) -> float:
+        sigma = min(round_range.noise_multiplier for round_range in group.ranges)
+        return server_epsilon(self.noise, sigma, turns * self.sums_per_round, delta, self.adjacency)
+
+    def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> SumTerms:
+        return SumTerms(
+            **promised.common,
+            epsilon=group.epsilon,
+            charges=self.charges(m, group, History(promised.num_rounds)),
+        )

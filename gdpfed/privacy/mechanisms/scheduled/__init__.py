@@ -1,0 +1,1 @@
+"""Sums over scheduled clients under correlated noise."""
