@@ -4,6 +4,7 @@ The draws are public: from the seed and the number of the round. Fed-CBS follows
 released once, DELTA from how far released gradients were from the mean of their round.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -81,18 +82,30 @@ def _check_noted(files: RunFiles) -> Iterator[str]:
 
 
 def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> Iterator[str]:
-    """In every charged round those took part that the rule draws and that had a round left."""
+    """In every charged round those took part that the rule draws and that had a round left.
+
+    Nobody is asked where they are too few for a sum, unless the server reads each alone.
+    """
     taken = {int(client): rounds for client, rounds in files.ledger["taken"].items()}
     counted = dict.fromkeys(range(files.plan["groups"][0]["clients"]), 0)
     for index in range(files.ledger["charged_rounds"]):
         expected = {client for client in sample(index) if counted[client] < own["most_rounds"]}
         found = {client for client, rounds in taken.items() if index in rounds}
+        if not found and own["rule"] != "delta" and _too_few(files, len(expected)):
+            continue
         for client in sorted(expected ^ found)[:1]:
             what = "was not asked, and is" if client in expected else "was asked, and is not"
             yield f"round {index + 1}: client {client} {what} in the sample that {own['rule']} draws"
             return
         for client in found:
             counted[client] += 1
+
+
+def _too_few(files: RunFiles, clients: int) -> bool:
+    """Whether so many clients are no sum: fewer than are configured, or no majority without the corrupt."""
+    secagg = files.config["secagg"]
+    corrupt = math.ceil(secagg["corrupt_tolerance"] * clients)
+    return bool(clients < secagg["minimum_cohort"] or 2 * corrupt >= clients)
 
 
 def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
