@@ -1,4 +1,4 @@
-"""The description of a federation: ``docker-compose.yml``, read as plain data that belongs to the caller."""
+"""``docker-compose.yml`` read as plain data, and the Compose files that are made of it written."""
 
 import json
 import re
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import yaml
+
 from deploy.federation import TopologyError
 from gdpfed.launch.home import PROJECT
 from gdpfed.yaml_files import read_yaml
@@ -14,6 +16,7 @@ from gdpfed.yaml_files import read_yaml
 FILE = PROJECT / "docker-compose.yml"
 ROOT = "${FEDERATION_DIR:-./federation}"
 _VOLUME = re.compile(r"(?P<source>.+?):(?P<target>/[\w/-]*)(?P<read_only>:ro)?")
+_BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
 
 Tree = dict[str, Any]
@@ -75,3 +78,34 @@ def said(text: str, variables: Mapping[str, str]) -> str:
     while (replaced := _VARIABLE.sub(value, text)) != text:
         text = replaced
     return text.replace("$$", "$")
+
+
+def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
+    """Return a Compose file that names Flower's images by the digests which variables say.
+
+    Raises TopologyError: a variable says none; its line names the command that prints it.
+    """
+    text = json.dumps(tree)
+    for by_tag, name, tagged in set(re.findall(r"(\$\{((?:SUPERNODE|SUPEREXEC)_IMAGE):-([^}]+)\})", text)):
+        image = variables.get(name, "")
+        if not _BY_DIGEST.fullmatch(image):
+            raise TopologyError(
+                f"{name}={image} names no digest: set it to {tagged.partition(':')[0]}@sha256:..., which "
+                f"docker buildx imagetools inspect {tagged} prints"
+            )
+        text = text.replace(by_tag, image)
+    by_digest: Tree = json.loads(text)
+    return by_digest
+
+
+def to_text(tree: Tree, header: str) -> str:
+    """Write YAML without references, so that every service can be read by itself."""
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
+
+
+class _Plain(yaml.SafeDumper):
+    """A YAML writer that repeats a value instead of referring to its first place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
