@@ -164,13 +164,8 @@ def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str |
     """Tell the jobs which federation this is, and the training what all trainings of it have."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
-    last = ("--demo-data",) if party is None else ("--party", party)
-    services[INIT]["entrypoint"] = [
-        *words[:3],
-        *project.words,
-        *words[words.index("--directory") : -1],
-        *last,
-    ]
+    words[3 : words.index("--directory")] = project.words
+    words[-1:] = ("--demo-data",) if party is None else ("--party", party)
     words = services[TRAIN]["entrypoint"]
     words[words.index("--nodes") + 1] = str(len(federation.nodes))
     own, at = f"secagg.mode={ACTIVE}", words.index("--") + 1
@@ -196,15 +191,13 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
     if federation.of_edges:
         guard_of_edge_client(guard, node)
     else:
-        alone = node.name == place.alone
-        variable = f"${{NODE_{node.client_id}_{BUDGET}:-{node.epsilon!r}}}"
-        own = variable if place.epsilon is None else repr(place.epsilon)
-        budget = _required(node, BUDGET) if alone and place.epsilon is None else own
+        budget = f"${{NODE_{node.client_id}_{BUDGET}:-{node.epsilon!r}}}"
+        if node.name == place.alone:
+            budget = _required(node, BUDGET) if place.epsilon is None else repr(place.epsilon)
+            source = _required(node, DATA_FOLDER) if place.data is None else place.data
+            own = bind(source, f"/{DATA}", made=False)
+            guard["volumes"] = [own if each["target"] == f"/{DATA}" else each for each in guard["volumes"]]
         guard["command"][-1] = settings_of(guard["command"][-1], federation, node, budget)
-        for number, mounted in enumerate(guard["volumes"]):
-            if alone and mounted["target"] == f"/{DATA}":
-                source = _required(node, DATA_FOLDER) if place.data is None else place.data
-                guard["volumes"][number] = bind(source, mounted["target"], made=False)
     if federation.unguarded:
         without_guard(services, node)
 
@@ -243,10 +236,9 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
         if name in (INIT, AUDIT) or (service["volumes"] and (server or _is_of(name, service, nodes))):
             kept[name] = service
     for service in kept.values():
-        needs = service.get("depends_on", {})
-        service["depends_on"] = {name: each for name, each in needs.items() if name in kept}
-        if not service["depends_on"]:
-            del service["depends_on"]
+        if "depends_on" in service:
+            needs = service["depends_on"].items()
+            service["depends_on"] = {name: each for name, each in needs if name in kept}
         if "networks" in service:
             service["networks"] = [
                 FEDERATION_NETWORK if name in outside else name for name in service["networks"]

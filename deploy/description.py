@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,18 +24,24 @@ Tree = dict[str, Any]
 """A Compose file: the name of the project, services, networks."""
 
 
-def described() -> Tree:
+def described(file: Path = FILE) -> Tree:
     """Return the file, each service whole: commands are lists of words, volumes have their long form.
 
     Its services and networks share nothing, so that one can be changed without another.
+
+    Raises TopologyError: it is not there, is no YAML, or has a volume that is none.
     """
-    tree: Tree = json.loads(_text())
+    tree: Tree = json.loads(_text(file))
     return tree
 
 
 @cache
-def _text() -> str:
-    read = read_yaml(FILE.read_text(encoding="utf-8"))
+def _text(file: Path) -> str:
+    try:
+        read = read_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise TopologyError(f"{file} cannot be read: {reason}; it is a file of the checkout") from None
     services = {name: _spelt_out(service) for name, service in read["services"].items()}
     return json.dumps({"name": read["name"], "services": services, "networks": read["networks"]})
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from deploy.description import ROOT, Tree, bind
-from deploy.federation import Federation, Node
+from deploy.federation import EXAMPLES_FILE, Federation, Node
 from deploy.warm import TRAINS
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
@@ -27,25 +27,26 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
     drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
 
     Args:
-        text: of the description, between whose words are blanks.
+        text: of the description, between whose words are blanks; what no option is about stays as it is.
         federation: whose limits the node has.
         node: whose settings they are.
         budget: its epsilon, a number or a variable of Compose.
     """
-    settings = dict(word.partition("=")[::2] for word in text.split(" "))
-    own = {key: value.replace(settings["epsilon"], budget) for key, value in settings.items()}
+    own = dict(word.partition("=")[::2] for word in text.split(" "))
+    described = own["epsilon"]
+    own |= {key: own[key].replace(described, budget) for key in ("epsilon", CAP_KEY) if key in own}
     if federation.about_records:
         own = {SETTING_OF["record"] if key == "epsilon" else key: value for key, value in own.items()}
     if federation.about_records or federation.trusts_edge:
-        del own[CAP_KEY]
-    own["data"] = f'"/data/{federation.examples}"'
-    own["minimum-cohort"] = str(federation.minimum_cohort)
+        own.pop(CAP_KEY, None)
+    if federation.examples != EXAMPLES_FILE:
+        own["data"] = f'"/data/{federation.examples}"'
     own["secagg-mode"] = f'"{federation.secagg_mode}"'
     if federation.trusts_edge:
         own = {("edge-trusted" if key == "secagg-mode" else key): value for key, value in own.items()}
         own["edge-trusted"] = "true"
     if federation.unguarded:
-        del own[LEDGER_COPY_KEY]
+        own.pop(LEDGER_COPY_KEY, None)
     for key, number in ((AVERSION_KEY, node.aversion), (FIRST_BUDGET_KEY, node.first_budget)):
         if number is not None:
             variable = f"NODE_{node.client_id}_{key.replace('-', '_').upper()}"

@@ -1,6 +1,7 @@
 """docker-compose.yml, the hand-written description: how it is read, and what stands in it twice."""
 
 import re
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from deploy.compose import Containers, compose_file
 from deploy.description import FILE, bind, described, said, volume, words
 from deploy.federation import Federation, TopologyError
 from deploy.services import services
+from deploy.settings import settings_of
 from deploy.topology import HEALTH_PORT, SUPERLINK_PORT, SUPERNODE_PORT
 from deploy.warm import WARM_VARIABLE
 from gdpfed.child_process import LOG_VARIABLE
@@ -68,6 +70,23 @@ def test_lines_become_words_and_short_volumes_long_ones():
     assert volume("./x:/node-0") == bind("./x", "/node-0", writable=True)
     with pytest.raises(TopologyError, match="^data in docker-compose.yml is no volume: write SOURCE:/TARGET"):
         volume("data")
+
+
+def test_a_file_that_is_not_there_or_says_a_key_twice_is_refused_in_a_line(tmp_path):
+    file = tmp_path / "docker-compose.yml"
+    with pytest.raises(TopologyError, match="cannot be read: No such file or directory; it is a file of"):
+        described(file)
+    file.write_text("services:\n  init: {}\n  init: {}\n")
+    with pytest.raises(TopologyError, match="the key 'init' is there twice, in lines 2 and 3"):
+        described(file)
+
+
+def test_what_no_option_is_about_is_each_nodes_as_it_stands_in_the_file():
+    """A limit that an operator has put there is in the files that are made afterwards."""
+    federation = replace(Federation.of(), unguarded=True)
+    text = 'partition-id=3 epsilon=3 minimum-own-noise=3 minimum-cohort=5 secagg-mode="active"'
+    own = settings_of(text, federation, federation.nodes[3], "2.5")
+    assert own == text.replace("epsilon=3", "epsilon=2.5")
 
 
 def test_variables_are_replaced_as_compose_does():
