@@ -1,6 +1,5 @@
-"""``python -m deploy``: print the Compose file of a federation, or of the host of one party.
+"""``python -m deploy``: make another Compose file of ``docker-compose.yml``, or that of one party's host.
 
-python -m deploy                                          docker-compose.yml: six nodes on one host
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
 python -m deploy --party node-3 --epsilon 2.5 --data /srv/study > node-3.yml
@@ -16,19 +15,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.compose import CLOUD_HOST, compose_file, host_file, to_text
-from deploy.containers import Tree, pinned
+from deploy.compose import (
+    BUDGET,
+    CLOUD_HOST,
+    DATA_FOLDER,
+    Containers,
+    compose_file,
+    host_file,
+)
+from deploy.description import Tree, pinned, to_text
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import TopologyError
 from deploy.kubernetes import values_text
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
-from deploy.placements import BUDGET, DATA_FOLDER, SUPERLINK_PORT, Containers
-from deploy.topology import GATE, SERVER
+from deploy.topology import GATE, SERVER, SUPERLINK_PORT
 from gdpfed.decimal_numbers import whole_number
 
 HEADER = """\
 Made by: python -m deploy{words}
-Change deploy/topology.py or the words above, not this file. How to use it: docs/deployment.md"""
+Change docker-compose.yml or the words above, not this file. How to use it: docs/deployment.md"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,11 +95,6 @@ def _place(options: argparse.Namespace, superlink: str) -> Containers:
     return Containers(
         options.superlink or superlink, options.port, alone=alone, epsilon=options.epsilon, data=options.data
     )
-
-
-def default_text() -> str:
-    """Return the text of ``docker-compose.yml``: the file for no options."""
-    return text_of(_parser().parse_args([]), [])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Turn the topology into Compose files: one container for each service, with only what it needs.
+"""Make other Compose files of ``docker-compose.yml``: more nodes, other limits, one party, edges.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
 party's services only, and finds the SuperLink under its public name. Of a cloud and its edges, an edge's host
@@ -7,80 +7,69 @@ own below ``$FEDERATION_DIR/cloud``. Edge client and the edge's ServerApp share 
 no device reaches the edge client or the cloud.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-import yaml
-
-from deploy.containers import (
-    AUDIT,
-    FLWR,
-    HEALTH,
-    HEALTHY,
-    HOME,
-    INIT,
-    METRICS,
-    NODES,
-    REGISTER,
-    ROOT,
-    STARTED,
-    STOPPED,
-    TRAIN,
-    Project,
-    Tree,
-    app_image,
-    audit_job,
-    bind,
-    confined,
-    control_job,
-    flower_image,
-    init_job,
-    memory_of,
-    register_job,
-    train_job,
-    watch_jobs,
-)
+from deploy.description import ROOT, Tree, bind, described
 from deploy.edges import CLOUD, Layers
-from deploy.federation import Federation, TopologyError
+from deploy.federation import Federation, Node, TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import federation_words, unprotected_words
-from deploy.placements import CREDENTIALS, Containers
-from deploy.topology import (
-    DATA,
-    GATE,
-    MAILBOX,
-    SERVER,
-    SERVER_SUPEREXEC,
-    SUPERLINK,
-    Folder,
-    Service,
-    services,
-    services_of,
-    services_of_node,
-)
+from deploy.settings import guard_of_edge_client, settings_of, without_guard, without_signatures
+from deploy.topology import DATA, GATE, MAILBOX, SERVER, SERVER_SUPEREXEC, SUPERLINK_PORT
+from secagg import ACTIVE
 
+INIT, AUDIT, METRICS, TRAIN = "init", "audit", "metrics", "train"
+BUDGET, DATA_FOLDER = "EPSILON", "DATA"
 FEDERATION_NETWORK = "federation"
-# Ports of an internal network are not published, and this one has no way to other hosts.
-NO_WAY_OUT = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
-# Without an address on its bridge a network has no way to its host, and leaves the host's routes as they are.
-NO_HOST = {"com.docker.network.bridge.inhibit_ipv4": "true"}
-# Of a network's eight addresses Docker keeps three; on the server's are the SuperLink, its app and the jobs.
-NODE_BITS, SERVER_BITS = 29, 28
-FIRST_BYTES = "${NETWORK_PREFIX:-10.213}"
-LAST_BLOCK = 2**16 - 2 ** (32 - NODE_BITS)
-MOST_NODES = (LAST_BLOCK - 2 ** (32 - SERVER_BITS) - 2 ** (32 - NODE_BITS)) // 2 ** (32 - NODE_BITS) // 2
-# A SuperNode ends when it is refused. A container that ends counts as unhealthy, and up --wait gives up: so
-# it is started again inside its container. A signal to stop is handed on to it, so that it takes its leave.
-STARTED_AGAIN = (
-    """trap 'kill "$$child"; wait "$$child"; exit 0' TERM INT; """
-    """while :; do "$$0" "$$@" & child=$$!; """
-    f"""( sleep 20; kill -0 "$$child" 2>/dev/null && rm -f {HOME}/ended ) & """
-    """wait "$$child" && exit 0; """
-    """echo "$$0 ended with status $$? (137: out of memory) and is started again" >&2; """
-    f"""touch {HOME}/ended; sleep 2; done"""
+MEMORY_STEP_MB = 256
+GPUS = {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}
+CLOUD_HOST = "${CLOUD_HOST:-cloud}"
+# Each node has sixteen addresses, and the last eight of the 65,536 are those of the network of figures.
+MOST_NODES = (2**16 - 24 - 8) // 16
+_NODE = re.compile(r"(?<![a-z-])(?P<kind>super)?node-(?P<number>\d+)(?!\d)")
+_OF_FIRST = re.compile(
+    r"(?<![a-z-])(?P<kind>super)?node-0(?!\d)|(?P<variable>NODE_)0_|(?P<partition>partition-id=)0 "
 )
-# Unhealthy is one that has ended and has not run for twenty seconds since: the SuperLink refuses it.
-NOT_REFUSED = ("sh", "-c", f"""! test -e {HOME}/ended && exec "$$0" "$$@\"""")
+_SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
+
+
+@dataclass(frozen=True)
+class Containers:
+    """Where nodes find the gate of the SuperLink, and what a node's own host says in its file.
+
+    Attributes:
+        superlink_host: the gate's host.
+        superlink_port: the gate's port.
+        alone: the node whose host this is, if it is that of one node. Its budget and its data are in the
+            file, or Compose refuses to begin without the variables of these: a default would come back with
+            the first command that is given without them.
+        epsilon: that node's budget; None to have it said.
+        data: that node's folder, an absolute path; None to have it said.
+    """
+
+    superlink_host: str = GATE
+    superlink_port: int = SUPERLINK_PORT
+    alone: str | None = None
+    epsilon: float | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """The name that distinguishes one federation of an operator from others.
+
+    `name`: of the Compose project, to which the party is added. `words`: by which `deploy.init` knows the
+    federation. `overrides`: of every training of it.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    overrides: tuple[str, ...]
 
 
 def compose_file(
@@ -104,145 +93,175 @@ def compose_file(
     """
     place = place or Containers()
     project = project or Project("gdpfed", federation_words(federation), federation_overrides(federation))
-    if party is None and len(federation.nodes) > MOST_NODES:
-        raise TopologyError(f"{len(federation.nodes)} nodes are more than the {MOST_NODES} of one host")
-    every = services(federation, place)
-    mine = services_of(every, [] if party is None else [party])
-    image = app_image(cuda)
-    jobs = {INIT: init_job(project, party, image)}
-    if party in (None, SERVER):
-        jobs[REGISTER] = register_job(place, image)
-        jobs[TRAIN] = train_job(federation, project, place, image)
-        jobs[NODES] = control_job(NODES, (), place, image)
-        jobs[FLWR] = control_job(FLWR, ("--",), place, image)
-    jobs |= {AUDIT: audit_job(mine, image), **watch_jobs(mine, image)}
-    reached = networks_of([each for each in mine if not each.offline], one_host=party is None)
-    containers = {
-        service.name: container(
-            federation, service, mine, jobs, reached.get(service.name, ()), cuda=cuda, place=place
-        )
-        for service in mine
-    }
-    if party == SERVER:
-        containers[GATE]["ports"] = [f"{place.port(GATE)}:{place.port(GATE)}"]
+    nodes = [node for node in federation.nodes if party in (None, node.name)]
+    if party not in (None, SERVER) and not nodes:
+        known = sorted([SERVER, *(node.name for node in federation.nodes)])
+        raise TopologyError(f"--party {party} is none of {', '.join(known)}")
+    if len(nodes) > MOST_NODES:
+        raise TopologyError(f"{len(nodes)} nodes are more than the {MOST_NODES} of one host")
+    tree: Tree = _repeated(described(), nodes)
+    _say_jobs(tree, federation, project, party)
+    _say_gate(tree, place)
+    for node in nodes:
+        _say_node(tree["services"], federation, node, place)
+    if federation.unsigned_apps:
+        without_signatures(tree["services"], [node.supernode for node in nodes])
+    for service in tree["services"].values():
+        _say_resources(service, federation, cuda=cuda)
+    if party is None:
+        return tree | {"name": project.name}
+    return _of_party(tree, party, nodes, place) | {"name": f"{project.name}-{party}"}
+
+
+def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
+    """Put what belongs to these nodes in the place of what belongs to node-0 and the nodes after it.
+
+    It stands in lists, by its text, and in mappings, by its key; all else stays as it is.
+    """
+    if not isinstance(value, dict | list):
+        return value
+    made: list[Any] = []
+    for number, group in groupby(value.items() if isinstance(value, dict) else value, key=_number_in):
+        first = list(group)
+        if number is None:
+            made += [
+                (item[0], _repeated(item[1], nodes)) if isinstance(item, tuple) else _repeated(item, nodes)
+                for item in first
+            ]
+        elif number == "0":
+            made += [item for node in nodes for item in _of_node(first, node)]
+    return dict(made) if isinstance(value, dict) else made
+
+
+def _number_in(item: Any) -> str | None:
+    """The number of the node that an item of a mapping or a list names; None where it names none."""
+    if isinstance(item, dict):
+        item = item.get("source", "")
+    text = item[0] if isinstance(item, tuple) else item
+    found = _NODE.search(text) if isinstance(text, str) else None
+    return found["number"] if found else None
+
+
+def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
+    """What belongs to node-0, for another node: its names, its variables, the addresses of its networks."""
+
+    def named(found: re.Match[str]) -> str:
+        if found["variable"]:
+            return f"NODE_{node.client_id}_"
+        if found["partition"]:
+            return f"partition-id={node.client_id} "
+        return node.supernode if found["kind"] else node.name
+
+    def moved(found: re.Match[str]) -> str:
+        start = int(found[1]) * 256 + int(found[2]) + 16 * node.client_id
+        return f".{start >> 8}.{start & 255}/29"
+
+    own: list[Any] = json.loads(_SUBNET.sub(moved, _OF_FIRST.sub(named, json.dumps(first))))
+    return [tuple(item) if isinstance(pair, tuple) else item for pair, item in zip(first, own, strict=True)]
+
+
+def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
+    """Tell the jobs which federation this is, and the training what all trainings of it have."""
+    services = tree["services"]
+    words = services[INIT]["entrypoint"]
+    words[3 : words.index("--directory")] = project.words
+    words[-1:] = ("--demo-data",) if party is None else ("--party", party)
+    words = services[TRAIN]["entrypoint"]
+    words[words.index("--nodes") + 1] = str(len(federation.nodes))
+    own, at = f"secagg.mode={ACTIVE}", words.index("--") + 1
+    secagg = [word for word in words[at:] if word.startswith("secagg.") and word != own]
+    mode = (own,) if federation.secagg_mode == ACTIVE else ()
+    words[at:] = [*project.overrides, *mode, *secagg]
+
+
+def _say_gate(tree: Tree, place: Containers) -> None:
+    """Let the gate listen on its port."""
+    gate, port = tree["services"][GATE], str(place.superlink_port)
+    words = gate["entrypoint"]
+    words[words.index("--port") + 1] = port
+    test = gate["healthcheck"]["test"]
+    gate["healthcheck"]["test"] = [word.replace(f":{SUPERLINK_PORT}/", f":{port}/") for word in test]
+
+
+def _say_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
+    """Give a node its operator's settings, and the way to the gate."""
+    supernode, guard = services[node.supernode], services[node.guard]
+    at = supernode["command"].index("--superlink") + 1
+    supernode["command"][at] = f"{place.superlink_host}:{place.superlink_port}"
+    if federation.of_edges:
+        guard_of_edge_client(guard, node)
+    else:
+        budget = f"${{NODE_{node.client_id}_{BUDGET}:-{node.epsilon!r}}}"
+        if node.name == place.alone:
+            budget = _required(node, BUDGET) if place.epsilon is None else repr(place.epsilon)
+            source = _required(node, DATA_FOLDER) if place.data is None else place.data
+            own = bind(source, f"/{DATA}", made=False)
+            guard["volumes"] = [own if each["target"] == f"/{DATA}" else each for each in guard["volumes"]]
+        guard["command"][-1] = settings_of(guard["command"][-1], federation, node, budget)
+    if federation.unguarded:
+        without_guard(services, node)
+
+
+def _required(node: Node, setting: str) -> str:
+    """A variable without which Compose refuses, and says the option that writes the value into the file."""
+    name = f"NODE_{node.client_id}_{setting}"
+    return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
+
+
+def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
+    """Give a service memory for its models, and what trains the GPUs of its host."""
+    resources = service["deploy"]["resources"]
+    memory = service.pop("x-memory", None)
+    if memory is not None:
+        copies = memory.get("models", 0) + memory.get("models_of_each_node", 0) * len(federation.nodes)
+        needed = memory["program"] + copies * 4 * federation.parameters / 1e6
+        resources["limits"]["memory"] = f"{-int(-needed // MEMORY_STEP_MB) * MEMORY_STEP_MB}M"
+    if cuda and "build" in service:
+        service["image"] = service["image"].removesuffix("cpu") + "cuda"
+        service["build"]["args"]["TORCH_BACKEND"] = ""
+        if any(mounted["target"] == f"/{DATA}" for mounted in service["volumes"]):
+            resources["reservations"] = GPUS
+
+
+def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
+    """Take what runs on one party's host; between hosts the way leads outside, and to the gate."""
+    server = party == SERVER
+    outside = {f"{node.supernode}-{GATE}" for node in nodes}
+    kept: Tree = {}
+    for name, service in tree["services"].items():
+        if not server:
+            service["volumes"] = [
+                each for each in service["volumes"] if f"/{SERVER_SUPEREXEC}/" not in each["source"]
+            ]
+        if name in (INIT, AUDIT) or (service["volumes"] and (server or _is_of(name, service, nodes))):
+            kept[name] = service
+    for service in kept.values():
+        if "depends_on" in service:
+            needs = service["depends_on"].items()
+            service["depends_on"] = {name: each for name, each in needs if name in kept}
+        if "networks" in service:
+            service["networks"] = [
+                FEDERATION_NETWORK if name in outside else name for name in service["networks"]
+            ]
+    if server:
+        kept[GATE]["networks"].append(FEDERATION_NETWORK)
+        kept[GATE]["ports"] = [f"{place.superlink_port}:{place.superlink_port}"]
+    used = {name for service in kept.values() for name in service.get("networks", ())}
+    networks = tree["networks"] | {FEDERATION_NETWORK: {"internal": False}}
     return {
-        "name": project.name if party is None else f"{project.name}-{party}",
-        "services": jobs | containers,
-        "networks": networks(reached, one_host=party is None) | figures_network(one_host=party is None),
+        "name": tree["name"],
+        "services": kept,
+        "networks": {
+            name: {key: value for key, value in each.items() if key != "ipam"}
+            for name, each in networks.items()
+            if name in used
+        },
     }
 
 
-def to_text(tree: Tree, header: str) -> str:
-    """Write YAML without references, so that every service can be read by itself."""
-    comment = "".join(f"# {line}\n" for line in header.splitlines())
-    return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
-
-
-def container(
-    federation: Federation,
-    service: Service,
-    mine: Sequence[Service],
-    jobs: Tree,
-    networks: Sequence[str],
-    *,
-    cuda: bool,
-    root: str = ROOT,
-    place: Containers | None = None,
-) -> Tree:
-    """Return the container of a service, with its own credentials and folders and no others.
-
-    A SuperNode ends as long as the SuperLink refuses it: before it is registered, and after a crash until its
-    heartbeat has run out. Its SuperExec does not wait for it, but asks it for work until it is there.
-    """
-    here = {each.name for each in mine}
-    first = (SUPERLINK, GATE)
-    needed = {name: HEALTHY if name in first else STARTED for name in service.needs if name in here}
-    after = {INIT: STOPPED} | needed
-    if service.name not in first and not service.offline and REGISTER in jobs:
-        after[REGISTER] = STOPPED
-    program, *arguments = service.command
-    is_supernode = service.kind == "flower-supernode"
-    return {
-        **({"image": flower_image("supernode")} if program == "flower-supernode" else app_image(cuda)),
-        **confined(service.kind, memory_of(service.kind, federation), gpus=cuda and service.trains),
-        "entrypoint": ["sh", "-c", STARTED_AGAIN, program] if is_supernode else [program],
-        "command": arguments,
-        "restart": "unless-stopped",
-        "depends_on": after,
-        **({"network_mode": "none"} if service.offline else {"networks": list(networks)}),
-        "volumes": [
-            bind(f"{root}/{service.name}/credentials", CREDENTIALS),
-            *(folder_volume(service, folder, root, place or Containers()) for folder in service.folders),
-        ],
-        "healthcheck": {"test": ["CMD", *(NOT_REFUSED if is_supernode else ()), *service.probe], **HEALTH},
-    }
-
-
-def folder_volume(service: Service, folder: Folder, root: str, place: Containers) -> Tree:
-    """Mount a folder of a service; ``NODE_0_DATA`` and so on say where the data of a node is."""
-    source = f"{root}/{folder.of or service.name}/{folder.name}"
-    if folder.name == DATA:
-        source = place.data_of(service.party, source)
-    made = folder.name != DATA or service.party != place.alone
-    return bind(source, f"/{folder.name}", writable=folder.writable, made=made)
-
-
-def networks_of(mine: Sequence[Service], *, one_host: bool) -> dict[str, list[str]]:
-    """Return the networks of each service; what runs the app reaches its own SuperLink or SuperNode only.
-
-    Any other service has a network with each that it needs, which nobody else is on. Between hosts the way
-    leads outside, and to the gate: no other host reaches the SuperLink.
-    """
-    reached: dict[str, list[str]] = {service.name: [] for service in mine}
-    for service in sorted(mine, key=lambda each: not each.runs_app):
-        for needed in service.needs:
-            way = service.party if service.runs_app else f"{service.name}-{needed}"
-            way = way if needed in reached else FEDERATION_NETWORK
-            for name in {service.name, needed} & reached.keys():
-                reached[name] += [] if way in reached[name] else [way]
-        if service.name == GATE and not one_host:
-            reached[GATE].append(FEDERATION_NETWORK)
-    return reached
-
-
-def networks(reached: Mapping[str, Sequence[str]], *, one_host: bool) -> Tree:
-    """Return the networks of services: none leads out of its host or to it, but the one between hosts.
-
-    On one host they have small ranges of their own, since Docker's own ranges are few.
-    """
-    made: Tree = {}
-    first = 0
-    # In the order of the parties, so that a node's networks stay as they are when another is added.
-    in_order = sorted(reached, key=GATE.__eq__)
-    for name in dict.fromkeys(name for service in in_order for name in reached[service]):
-        made[name] = {"internal": name != FEDERATION_NETWORK}
-        if name != FEDERATION_NETWORK:
-            made[name]["driver_opts"] = NO_HOST
-        if one_host:
-            bits = SERVER_BITS if name == SERVER else NODE_BITS
-            made[name]["ipam"] = _range(first, bits)
-            first += 2 ** (32 - bits)
-    return made
-
-
-def figures_network(*, one_host: bool) -> Tree:
-    """Return the network of what serves figures, which leads to its host and no further."""
-    made: Tree = {"internal": False, "driver_opts": NO_WAY_OUT}
-    return {METRICS: made | ({"ipam": _range(LAST_BLOCK, NODE_BITS)} if one_host else {})}
-
-
-def _range(start: int, bits: int) -> Tree:
-    return {"config": [{"subnet": f"{FIRST_BYTES}.{start >> 8}.{start & 255}/{bits}"}]}
-
-
-class _Plain(yaml.SafeDumper):
-    """A YAML writer that repeats a value instead of referring to its first place."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-CLOUD_HOST = "${CLOUD_HOST:-cloud}"
+def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
+    """Whether a service is one of these nodes, or the figures of their ledgers."""
+    return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 
 def host_file(
@@ -272,26 +291,24 @@ def host_file(
     overrides = layers.overrides(host)
     place = place or Containers(CLOUD_HOST)
     if host == CLOUD:
-        described = Project("gdpfed-cloud", words, overrides)
+        described_as = Project("gdpfed-cloud", words, overrides)
         own = Containers(superlink_port=place.superlink_port)
-        return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, project=described)
-    described = Project(f"gdpfed-{host}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
+        return compose_file(layers.cloud, party=SERVER, place=own, cuda=cuda, project=described_as)
+    described_as = Project(f"gdpfed-{host}", words, (*overrides, f"run.mailbox=/{MAILBOX}"))
     if party not in (None, SERVER):
-        return compose_file(layers.edges[host], party=party, place=place, cuda=cuda, project=described)
-    tree = compose_file(layers.edges[host], party=party, cuda=cuda, project=described)
-    _add_edge_client(tree, layers, host, place, cuda=cuda)
+        return compose_file(layers.edges[host], party=party, place=place, cuda=cuda, project=described_as)
+    tree = compose_file(layers.edges[host], party=party, cuda=cuda, project=described_as)
+    _add_edge_client(tree, layers, layers.edge_client(host), place, cuda=cuda)
     return tree
 
 
-def _add_edge_client(tree: Tree, layers: Layers, host: str, place: Containers, *, cuda: bool) -> None:
+def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
     """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
-    node, root = layers.edge_client(host), f"{ROOT}/{CLOUD}"
-    mine = services_of_node(layers.cloud, node, place)
-    reached = networks_of([each for each in mine if not each.offline], one_host=False)
-    for service in mine:
-        on = reached.get(service.name, ())
-        made = container(layers.cloud, service, mine, {}, on, cuda=cuda, root=root)
-        tree["services"][service.name] = made
-    tree["networks"] |= networks(reached, one_host=False)
+    above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
+    root = f"{ROOT}/{CLOUD}"
+    for name, service in above["services"].items():
+        if name in node.services:
+            tree["services"][name] = json.loads(json.dumps(service).replace(ROOT, root))
+    tree["networks"] |= {name: each for name, each in above["networks"].items() if name != METRICS}
     folder = f"{root}/{node.superexec}/{MAILBOX}"
     tree["services"][SERVER_SUPEREXEC]["volumes"].append(bind(folder, f"/{MAILBOX}", writable=True))

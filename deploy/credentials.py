@@ -28,13 +28,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from deploy.certificates import Authority, CredentialsError
-from deploy.placements import LOOPBACK, credentials_of
 from deploy.topology import (
     CA_FILE,
     CONSORTIUM_FILE,
     GATE,
     IDENTITY_FILE,
+    LOOPBACK,
     NODE_KEY_FILE,
+    PUBLIC,
     ROSTER_FILE,
     SECRET_FILE,
     SERVER,
@@ -43,6 +44,7 @@ from deploy.topology import (
     TLS_CERTIFICATE_FILE,
     TLS_KEY_FILE,
     Service,
+    credentials_of,
 )
 from gdpfed.files import create_file, write_whole
 from gdpfed.identities import (
@@ -54,7 +56,7 @@ from gdpfed.identities import (
     signed_roster,
 )
 
-AUTHORITY, CONSORTIUM, PUBLIC = "authority", "consortium", "public"
+AUTHORITY, CONSORTIUM = "authority", "consortium"
 AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", CA_FILE
 CONSORTIUM_KEY = "consortium.key"
 PUBLIC_KEY_SUFFIX = ".pub"

@@ -1,11 +1,14 @@
-"""The description of a federation: ``docker-compose.yml``, read as plain data that belongs to the caller."""
+"""``docker-compose.yml`` read as plain data, and the Compose files that are made of it written."""
 
 import json
 import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from deploy.federation import TopologyError
 from gdpfed.launch.home import PROJECT
@@ -14,24 +17,31 @@ from gdpfed.yaml_files import read_yaml
 FILE = PROJECT / "docker-compose.yml"
 ROOT = "${FEDERATION_DIR:-./federation}"
 _VOLUME = re.compile(r"(?P<source>.+?):(?P<target>/[\w/-]*)(?P<read_only>:ro)?")
+_BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
 
 Tree = dict[str, Any]
 """A Compose file: the name of the project, services, networks."""
 
 
-def described() -> Tree:
+def described(file: Path = FILE) -> Tree:
     """Return the file, each service whole: commands are lists of words, volumes have their long form.
 
     Its services and networks share nothing, so that one can be changed without another.
+
+    Raises TopologyError: it is not there, is no YAML, or has a volume that is none.
     """
-    tree: Tree = json.loads(_text())
+    tree: Tree = json.loads(_text(file))
     return tree
 
 
 @cache
-def _text() -> str:
-    read = read_yaml(FILE.read_text(encoding="utf-8"))
+def _text(file: Path) -> str:
+    try:
+        read = read_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise TopologyError(f"{file} cannot be read: {reason}; it is a file of the checkout") from None
     services = {name: _spelt_out(service) for name, service in read["services"].items()}
     return json.dumps({"name": read["name"], "services": services, "networks": read["networks"]})
 
@@ -75,3 +85,34 @@ def said(text: str, variables: Mapping[str, str]) -> str:
     while (replaced := _VARIABLE.sub(value, text)) != text:
         text = replaced
     return text.replace("$$", "$")
+
+
+def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
+    """Return a Compose file that names Flower's images by the digests which variables say.
+
+    Raises TopologyError: a variable says none; its line names the command that prints it.
+    """
+    text = json.dumps(tree)
+    for by_tag, name, tagged in set(re.findall(r"(\$\{((?:SUPERNODE|SUPEREXEC)_IMAGE):-([^}]+)\})", text)):
+        image = variables.get(name, "")
+        if not _BY_DIGEST.fullmatch(image):
+            raise TopologyError(
+                f"{name}={image} names no digest: set it to {tagged.partition(':')[0]}@sha256:..., which "
+                f"docker buildx imagetools inspect {tagged} prints"
+            )
+        text = text.replace(by_tag, image)
+    by_digest: Tree = json.loads(text)
+    return by_digest
+
+
+def to_text(tree: Tree, header: str) -> str:
+    """Write YAML without references, so that every service can be read by itself."""
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
+
+
+class _Plain(yaml.SafeDumper):
+    """A YAML writer that repeats a value instead of referring to its first place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

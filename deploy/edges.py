@@ -10,8 +10,8 @@ from functools import partial
 from typing import Self
 
 from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
-from deploy.node_settings import INTERVAL_SECONDS
 from deploy.operate import training_words
+from deploy.settings import INTERVAL_SECONDS
 from gdpfed.decimal_numbers import whole_number
 from secagg import CURIOUS
 

@@ -52,6 +52,11 @@ class Node:
     def guard(self) -> str:
         return f"{self.name}-guard"
 
+    @property
+    def services(self) -> tuple[str, str, str]:
+        """The names of its services."""
+        return self.supernode, self.superexec, self.guard
+
 
 @dataclass(frozen=True)
 class Federation:

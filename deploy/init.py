@@ -8,13 +8,13 @@ import numpy as np
 
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
-from deploy.credentials import PUBLIC, RENEWABLE, Store
+from deploy.credentials import RENEWABLE, Store
 from deploy.edges import CLOUD, add_layers, layers_of
 from deploy.federation import EXAMPLES_FILE, Federation, TopologyError
 from deploy.options import add_federation, exit_status, federation_of, host
-from deploy.placements import Containers
+from deploy.services import services, services_of
 from deploy.stored_app import provide_signature
-from deploy.topology import APP_SIGNATURE, DATA, SERVER, SERVER_SUPEREXEC, Service, services, services_of
+from deploy.topology import APP_SIGNATURE, DATA, PUBLIC, SERVER, SERVER_SUPEREXEC, Service
 from gdpfed.clients.configured import task_of
 from gdpfed.decimal_numbers import whole_number
 
@@ -32,7 +32,7 @@ def provide(options: argparse.Namespace) -> str:
     federation, edge_client = _operated(options)
     # The edge client is operated by who operates the edge's server.
     parties = [*options.party, *(service.party for service in edge_client if SERVER in options.party)]
-    mine = services_of([*services(federation, Containers()), *edge_client], parties)
+    mine = services_of([*services(federation), *edge_client], parties)
     own, above = ([each for each in mine if (each in edge_client) is of_cloud] for of_cloud in (False, True))
     stores = [
         (store, operated)
@@ -93,7 +93,7 @@ def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
     if options.host == CLOUD:
         return layers.cloud, []
     above = layers.edge_client(options.host).name
-    edge_client = services_of(services(layers.cloud, Containers()), [above])
+    edge_client = services_of(services(layers.cloud), [above])
     return layers.edges[options.host], edge_client
 
 

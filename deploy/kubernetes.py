@@ -15,14 +15,12 @@ from typing import Any
 
 import yaml
 
-from deploy.containers import INIT, METRICS, PUBLIC_PATH, Tree
-from deploy.credentials import PUBLIC
+from deploy.compose import INIT, METRICS
+from deploy.description import Tree, said
 from deploy.federation import TopologyError
 from deploy.options import exit_status
-from deploy.placements import CREDENTIALS
-from deploy.topology import DATA
+from deploy.topology import CREDENTIALS, DATA, PUBLIC, PUBLIC_PATH
 
-_INNERMOST = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
 SECRETS, CLAIMS = {CREDENTIALS: "own", PUBLIC_PATH: "public"}, "claims"
 
 
@@ -60,14 +58,13 @@ def _image_name(image: str) -> str:
 
 def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
     """One container, long-running or a job, in the words of the chart."""
-    said = _Said(variables)
-    command = [said(word) for word in [*service["entrypoint"], *service.get("command", [])]]
+    command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]
     made: Tree = {
-        "image": said(service["image"]),
+        "image": said(service["image"], variables),
         "command": command,
-        "environment": {name: said(value) for name, value in service["environment"].items()},
-        "cpu": said(limits["cpus"]),
+        "environment": {name: said(value, variables) for name, value in service["environment"].items()},
+        "cpu": said(limits["cpus"], variables),
         "memory": re.sub(r"([MG])$", r"\1i", limits["memory"]),
         "gpu": "reservations" in service["deploy"]["resources"],
         "networks": service.get("networks", []),
@@ -80,7 +77,7 @@ def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
     if "--port" in command:
         made["port"] = int(command[command.index("--port") + 1])
     if "healthcheck" in service:
-        made["probe"] = [said(word) for word in service["healthcheck"]["test"][1:]]
+        made["probe"] = [said(word, variables) for word in service["healthcheck"]["test"][1:]]
     for volume in service["volumes"]:
         target = volume["target"]
         if target in SECRETS:
@@ -88,28 +85,10 @@ def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
         elif target == f"/{DATA}":
             made["data"] = target
         else:
-            path = PurePosixPath(said(volume["source"]))
+            path = PurePosixPath(said(volume["source"], variables))
             claim = {"path": target, "read_only": bool(volume.get("read_only"))}
             made[CLAIMS][f"{path.parent.name}-{path.name}"] = claim
     return made
-
-
-class _Said:
-    """Replaces what Compose would: variables, and a doubled dollar."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = variables
-
-    def __call__(self, text: str) -> str:
-        while (replaced := _INNERMOST.sub(self._value, text)) != text:
-            text = replaced
-        return text.replace("$$", "$")
-
-    def _value(self, found: re.Match[str]) -> str:
-        name, kind, word = found.groups()
-        if kind == "?" and not self._variables.get(name):
-            raise TopologyError(str(word))
-        return self._variables.get(name) or (word if kind == "-" else "") or ""
 
 
 def secrets_of(root: Path) -> list[dict[str, Any]]:

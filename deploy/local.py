@@ -16,7 +16,6 @@ from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named
 from deploy.operate import NODES_PLAY, federation_overrides, training_words
 from deploy.options import add_federation, exit_status, federation_of
-from deploy.placements import Containers
 from deploy.run_words import secagg_words
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
@@ -51,7 +50,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
         federation = replace(federation, examples=f"examples{files[0].suffix}")
     words = [
         *federation_overrides(federation),
-        *secagg_words(federation, Containers()),
+        *secagg_words(federation),
         *options.overrides,
     ]
     overrides = training_words(len(federation.nodes), words)

@@ -12,28 +12,27 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from deploy.confine import confined
-from deploy.credentials import PUBLIC, Store
+from deploy.credentials import Store
 from deploy.federation import Federation, Node
 from deploy.init import provide_demo_data
-from deploy.placements import Loopback, credentials_of
+from deploy.placements import Loopback
 from deploy.run_words import secagg_words, signed_words
+from deploy.services import TASK_POLL_VARIABLE, flower_environment, services
 from deploy.stored_app import provide_signature
 from deploy.superlink_client import SuperLinkClient
 from deploy.topology import (
     DATA,
-    ENVIRONMENT,
     LEDGER,
     LEDGER_FILE,
     MAILBOX,
+    PUBLIC,
     RUNS,
     SERVER_SUPEREXEC,
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
-    TASK_POLL_SECONDS,
-    TASK_POLL_VARIABLE,
     Service,
-    services,
+    credentials_of,
 )
 from deploy.warm import WARM_VARIABLE
 from gdpfed.errors import LaunchError
@@ -140,8 +139,9 @@ class LoopbackFederation:
     @property
     def environment(self) -> dict[str, str]:
         """The variables of every service."""
-        seconds = max(TASK_POLL_SECONDS, NODE_POLL_SECONDS * len(self.federation.nodes))
-        return ENVIRONMENT | {TASK_POLL_VARIABLE: f"{seconds:g}"}
+        usual = flower_environment()
+        seconds = max(float(usual[TASK_POLL_VARIABLE]), NODE_POLL_SECONDS * len(self.federation.nodes))
+        return usual | {TASK_POLL_VARIABLE: f"{seconds:g}"}
 
     def start(self, name: str) -> None:
         """Start a service that is not running."""

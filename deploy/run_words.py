@@ -4,6 +4,7 @@ from deploy.federation import Federation
 from deploy.topology import (
     APP_SIGNATURE,
     CONSORTIUM_FILE,
+    CREDENTIALS,
     DATABASE,
     ROSTER_FILE,
     SERVER_SUPEREXEC,
@@ -12,12 +13,16 @@ from deploy.topology import (
 from secagg import ACTIVE
 
 
-def secagg_words(federation: Federation, place: Placement) -> tuple[str, ...]:
+def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
     """Return the overrides by which the server goes by the consortium's roster, in the nodes' mode."""
+    roster, consortium = (
+        place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
+        for name in (ROSTER_FILE, CONSORTIUM_FILE)
+    )
     return (
         *(("secagg.mode=active",) if federation.secagg_mode == ACTIVE else ()),
-        f"secagg.roster_file={place.credential(SERVER_SUPEREXEC, ROSTER_FILE)}",
-        f"secagg.consortium_key={place.credential(SERVER_SUPEREXEC, CONSORTIUM_FILE)}",
+        f"secagg.roster_file={roster}",
+        f"secagg.consortium_key={consortium}",
     )
 
 

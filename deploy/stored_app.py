@@ -24,9 +24,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
+from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, Store
 from deploy.superlink_client import SuperLinkError
-from deploy.topology import APP_SIGNATURE, ROSTER_FILE
+from deploy.topology import APP_SIGNATURE, PUBLIC, ROSTER_FILE
 from gdpfed.errors import InputError
 from gdpfed.identities import read_identity, read_roster
 from gdpfed.launch.flower_run import copy_app

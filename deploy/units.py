@@ -8,33 +8,33 @@ systemd (``LoadCredential=``), from the directory that ``python -m deploy.init``
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from deploy.containers import LIMITS, memory_of
-from deploy.credentials import PUBLIC
-from deploy.federation import Federation, Node, TopologyError
+from deploy.federation import Federation, TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
-from deploy.placements import HEALTH_PORT, LOOPBACK, SUPERLINK_PORT, SUPERNODE_PORT, credentials_of
 from deploy.run_words import secagg_words, signed_words
+from deploy.services import flower_environment, services, services_of
 from deploy.topology import (
     CONSORTIUM_FILE,
     DATA,
-    ENVIRONMENT,
     GATE,
     GUARD,
+    HEALTH_PORT,
+    LOOPBACK,
+    PUBLIC,
     ROSTER_FILE,
     RUNS,
     SERVER,
     SERVER_SUPEREXEC,
     STATE,
     SUPERLINK,
+    SUPERLINK_PORT,
+    SUPERNODE_PORT,
     Service,
-    gate,
-    services,
-    services_of,
+    credentials_of,
 )
 from gdpfed.runs.paths import FOLDERS
 
@@ -78,11 +78,14 @@ class Units:
     superlink_host: str
     superlink_port: int
     at_server: bool
-    bind_host: str = LOOPBACK
-    health_host: str = LOOPBACK
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def host(self, service: str) -> str:
         return self.superlink_host if service == GATE and not self.at_server else LOOPBACK
+
+    def listens_on(self, service: str) -> str:
+        # Of all, the gate is for other hosts.
+        return "0.0.0.0" if service == GATE else LOOPBACK  # noqa: S104
 
     def port(self, service: str) -> int:
         if service == GATE:
@@ -100,9 +103,6 @@ class Units:
     def folder(self, service: str, name: str) -> str:
         return str(self.root / service / name)
 
-    def own(self, node: Node, setting: str, value: str) -> str:
-        return value
-
 
 def unit_of(service: str) -> str:
     """Return the name of a service's unit."""
@@ -114,12 +114,12 @@ def user_of(name: str) -> str:
     return f"gdpfed-{name}"
 
 
-def unit(federation: Federation, service: Service, place: Units, checkout: Path, data: str | None) -> str:
+def unit(service: Service, place: Units, checkout: Path, data: str | None) -> str:
     """Return the unit of a service: it sees its own credentials and folders, and no others of the store."""
     program, *arguments = service.command
     programs, folders = checkout / PROGRAMS, _folders(service, place, data)
     named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
-    environment = ENVIRONMENT | {
+    environment = flower_environment() | {
         "FLWR_HOME": f"{CACHE}/{user_of(service.name)}",
         "HOME": f"{CACHE}/{user_of(service.name)}",
         "PATH": f"{programs}:/usr/bin:/bin",
@@ -144,8 +144,8 @@ def unit(federation: Federation, service: Service, place: Units, checkout: Path,
         "RestartSec=5",
         *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
         *_reached(service, place, folders),
-        f"MemoryMax={memory_of(service.kind, federation)}",
-        f"TasksMax={LIMITS[service.kind]['pids']}",
+        f"MemoryMax={service.memory}",
+        f"TasksMax={service.processes}",
         *CONFINED,
         "",
         "[Install]",
@@ -249,12 +249,8 @@ def write(options: argparse.Namespace) -> str:
         federation = replace(federation, nodes=tuple(nodes))
     place = Units(options.directory, options.superlink, options.port, at_server=options.party == SERVER)
     every = services(federation, place)
-    others = gate(replace(place, bind_host="0.0.0.0"))  # noqa: S104 - of all, the gate is for other hosts
-    every = tuple(others if each.name == GATE else each for each in every)
     mine = services_of(every, [options.party])
-    files = {
-        unit_of(each.name): unit(federation, each, place, options.checkout, options.data) for each in mine
-    }
+    files = {unit_of(each.name): unit(each, place, options.checkout, options.data) for each in mine}
     files |= {TARGET: TARGET_TEXT, f"gdpfed-{options.party}.conf": users(mine, options.directory)}
     if place.at_server:
         files[FEDERATION_SCRIPT] = _script(federation, place, options.checkout)

@@ -7,7 +7,22 @@ import sys
 from itertools import combinations
 from pathlib import Path, PurePosixPath
 
+from deploy.services import services
+
 COMMITTED = Path("docker-compose.yml")
+
+
+def told(federation, number=0):
+    """The settings of one node, as its operator's variables may change them."""
+    own = {service.name: service for service in services(federation)}
+    return own[federation.nodes[number].guard].command[-1]
+
+
+def program(service):
+    """The words that a container runs."""
+    return [*service["entrypoint"], *service.get("command", [])]
+
+
 _INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*)|(:\?)[^${}]*)?\}")
 
 
@@ -88,7 +103,7 @@ def assert_promises(tree):
 
 
 def _settings(service):
-    command = service["command"]
+    command = program(service)
     words = shlex.split(command[command.index("--node-config") + 1])
     return dict(word.partition("=")[::2] for word in words)
 

@@ -206,7 +206,7 @@ DEFENCES = (
     Defence(
         "superlink-restarted",
         "deploy/test_faults.py::test_a_restarted_superlink_knows_its_nodes",
-        (("deploy/topology.py", '            *("--database", database),\n', ""),),
+        (("docker-compose.yml", " --database /state/superlink.db\n    restart", "\n    restart"),),
     ),
     Defence(
         "superlink-restarted-meanwhile",
@@ -239,17 +239,16 @@ DEFENCES = (
     Defence(
         "node-registers-itself",
         "deploy/test_federation.py::test_a_node_that_nobody_registered_is_refused",
-        (("deploy/topology.py", ', "--enable-supernode-auth"),', "),"),),
+        (("docker-compose.yml", " --enable-supernode-auth", ""),),
     ),
     Defence(
         "secret-of-the-superexecs",
         "deploy/test_federation.py::test_a_superexec_with_another_secret_gets_no_work",
         (
             (
-                "deploy/topology.py",
-                '        *("--superexec-auth-secret-file", place.credential(name, SECRET_FILE)),\n'
-                "    )\n\n\ndef _superexec(",
-                "    )\n\n\ndef _superexec(",
+                "docker-compose.yml",
+                "      --superexec-auth-secret-file /federation/superexec.secret --database",
+                "      --database",
             ),
         ),
     ),

@@ -13,8 +13,7 @@ from deploy.credentials import SECRETS
 from deploy.federation import Federation, Node
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
-from deploy.placements import credentials_of
-from deploy.topology import SERVER_SUPEREXEC, SUPERLINK
+from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, credentials_of
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds

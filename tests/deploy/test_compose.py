@@ -1,4 +1,4 @@
-"""The committed Compose file is what the topology says, and every file that is written keeps its promises."""
+"""docker-compose.yml and every file that is made of it keep their promises."""
 
 import json
 import re
@@ -16,18 +16,19 @@ import yaml
 
 import deploy
 from deploy import init, operate
-from deploy.__main__ import default_text
 from deploy.__main__ import main as write_compose
-from deploy.compose import MOST_NODES, compose_file, host_file, to_text
+from deploy.compose import MOST_NODES, Containers, compose_file, host_file
+from deploy.description import described, to_text
 from deploy.edges import Layers
 from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of
-from deploy.placements import Containers
-from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE, services
+from deploy.services import services
+from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE
 from gdpfed.launch.home import PROJECT
 from tests.deploy.compose_promises import COMMITTED, assert_fits_the_schema, assert_promises, at_defaults
 
-TREE = yaml.safe_load(at_defaults(COMMITTED.read_text(encoding="utf-8")))
+WRITTEN = COMMITTED.read_text(encoding="utf-8")
+TREE = json.loads(at_defaults(json.dumps(described())))
 LAYERS = Layers.of(2, 6, trusted_edges=1)
 (LOCKED,) = re.findall(
     r'^name = "flwr"\nversion = "(.+)"', (PROJECT / "uv.lock").read_text("utf-8"), re.MULTILINE
@@ -43,7 +44,8 @@ KINDS = [
 
 
 def test_every_file_that_can_be_written_is_in_order(tmp_path):
-    files: list[Path] = []
+    files = [tmp_path / COMMITTED.name]
+    files[0].write_text(at_defaults(WRITTEN), encoding="utf-8")
     for kind in KINDS:
         # Writing and reading YAML is slow, and JSON is YAML.
         text = at_defaults(json.dumps(kind))
@@ -54,7 +56,7 @@ def test_every_file_that_can_be_written_is_in_order(tmp_path):
 
 
 def test_the_app_sees_no_private_key_but_its_identity():
-    apps = [service for service in services(Federation.of(), Containers()) if service.runs_app]
+    apps = [service for service in services(Federation.of()) if service.runs_app]
     assert len(apps) == 7
     assert all({NODE_KEY_FILE, TLS_KEY_FILE}.isdisjoint(service.credentials) for service in apps)
 
@@ -83,7 +85,7 @@ def test_images_are_pinned_by_hashes_and_can_be_named_by_their_digests():
     text = {"supernode": text_of_words("--unsigned-apps")}
     for program in ("supernode", "superexec"):
         named = f"${{{program.upper()}_IMAGE:-flwr/{program}:{LOCKED}}}"
-        assert named in text.get(program, default_text())
+        assert named in text.get(program, WRITTEN)
     arguments = TREE["services"]["init"]["build"]["args"]
     assert (arguments["VERSION"], arguments["REVISION"]) == (version("gdpfed"), "unknown")
 

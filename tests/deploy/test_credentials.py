@@ -15,12 +15,12 @@ from deploy.certificates import Authority, CredentialsError
 from deploy.credentials import Store
 from deploy.federation import Federation
 from deploy.init import main as init
-from deploy.placements import Containers, credentials_of
-from deploy.topology import CONSORTIUM_FILE, IDENTITY_FILE, ROSTER_FILE, services
+from deploy.services import services
+from deploy.topology import CONSORTIUM_FILE, IDENTITY_FILE, LEDGER, ROSTER_FILE, credentials_of
 from gdpfed.identities import public_key_of, read_identity, read_roster
 
 FEDERATION = Federation.of(6)
-SERVICES = services(FEDERATION, Containers())
+SERVICES = services(FEDERATION)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_making_them_again_changes_nothing_and_a_new_node_only_adds(tmp_path):
     before = files_of(tmp_path)
     Store(tmp_path).provide(SERVICES)
     assert files_of(tmp_path) == before
-    Store(tmp_path).provide(services(Federation.of(9), Containers()))
+    Store(tmp_path).provide(services(Federation.of(9)))
     after = files_of(tmp_path)
     assert {path.name for path in before if before[path] != after[path]} == {"roster.json"}
     assert set(roster_of(tmp_path)) == set(range(9))
@@ -153,13 +153,17 @@ def test_a_new_identity_is_signed_into_the_roster(tmp_path):
 
 def test_the_identity_goes_with_who_holds_it_and_the_ledger_stays_where_it_is(tmp_path):
     """A node that gets a guard, or gives it up, is the same node, and has spent what it had spent."""
-    unguarded = services(replace(FEDERATION, unguarded=True), Containers())
+
+    def sees(service, name):
+        return name in [folder.name for folder in service.folders]
+
+    unguarded = services(replace(FEDERATION, unguarded=True))
     Store(tmp_path).provide(unguarded)
     before = roster_of(tmp_path)
     for kind in (SERVICES, unguarded):
         Store(tmp_path).provide(kind)
         held = {str(path.relative_to(tmp_path)) for path in tmp_path.glob(f"node-1-*/*/{IDENTITY_FILE}")}
-        (holder,) = [each.name for each in kind if each.party == "node-1" and each.trains]
+        (holder,) = [each.name for each in kind if each.party == "node-1" and sees(each, LEDGER)]
         assert held == {f"{holder}/credentials/{IDENTITY_FILE}"}
         assert roster_of(tmp_path) == before
         assert {path.parent.name for path in tmp_path.glob("node-1-*/ledger")} == {"node-1-superexec"}

@@ -13,7 +13,8 @@ import pytest
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback
-from deploy.topology import LEDGER, LEDGER_FILE, services
+from deploy.services import services
+from deploy.topology import LEDGER, LEDGER_FILE
 from gdpfed.errors import LaunchError
 from tests.deploy.drills import changed, kept, without_containers
 from tests.deploy.drills.page import blocks, commands_of

@@ -20,12 +20,13 @@ from starlette.routing import Route
 from client_app.relay import token_file
 from deploy import local
 from deploy.confine import lacking
-from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC, Store
+from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, Store
 from deploy.federation import Federation
 from deploy.gate import PATHS
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import train_config, training_words
-from deploy.placements import Loopback, credentials_of
+from deploy.placements import Loopback
+from deploy.services import services
 from deploy.stored_app import build_bundle, provide_signature, store_app
 from deploy.superlink_client import FINISHED, SuperLinkClient, SuperLinkError
 from deploy.topology import (
@@ -36,13 +37,14 @@ from deploy.topology import (
     GATE,
     GUARD,
     NODE_KEY_FILE,
+    PUBLIC,
     RUNS,
     SERVER_SUPEREXEC,
     SOCKET_FILE,
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
-    services,
+    credentials_of,
 )
 from gdpfed.identities import public_key_of, read_identity
 from gdpfed.launch.flower_run import FlowerRun, run_command

@@ -12,12 +12,11 @@ import yaml
 
 from deploy import init
 from deploy.__main__ import main as write
-from deploy.compose import compose_file, host_file
+from deploy.compose import Containers, compose_file, host_file
 from deploy.edges import Layers
 from deploy.federation import Federation, TopologyError
 from deploy.kubernetes import main as print_secrets
 from deploy.kubernetes import secrets_of, values_of
-from deploy.placements import Containers
 from tests.deploy.compose_promises import at_defaults
 
 CHART = Path("deploy/helm")

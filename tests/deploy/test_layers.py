@@ -10,17 +10,12 @@ from deploy.edges import Layers
 from deploy.federation import TopologyError
 from deploy.layers import LoopbackLayers, main
 from deploy.loopback import OPERATOR
-from deploy.placements import Containers
-from deploy.topology import node_config, services
+from deploy.services import services
 from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.round_log import read_rounds
+from tests.deploy.compose_promises import told
 from tests.deploy.faulty_federation import FaultyFederation
 from tests.deploy.thieving_app import thieving_app
-
-
-def told(federation, number=0):
-    """The settings of one node."""
-    return node_config(federation, federation.nodes[number], Containers())
 
 
 def test_only_devices_of_the_first_edge_trust_it():
@@ -42,10 +37,7 @@ def test_an_edge_client_has_the_folder_of_its_edge_and_neither_data_nor_a_budget
     settings = told(layers.cloud, 1)
     assert settings.startswith('partition-id=1 edge="/mailbox" edge-seconds=3600 secagg-mode="off" identity')
     assert not any(word in settings for word in ("epsilon", "ledger=", "data="))
-    seen = {
-        service.name: [folder.name for folder in service.folders]
-        for service in services(layers.cloud, Containers())
-    }
+    seen = {service.name: [folder.name for folder in service.folders] for service in services(layers.cloud)}
     assert seen["edge-client-1-superexec"] == ["guard"]
     assert seen["edge-client-1-guard"] == ["mailbox", "guard"]
     words = layers.words("cloud", ["training.local_steps=8", "method.local_aggregations=1"])

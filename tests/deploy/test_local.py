@@ -13,7 +13,7 @@ import pytest
 from deploy import confine, local
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
-from deploy.topology import TASK_POLL_VARIABLE
+from deploy.services import TASK_POLL_VARIABLE
 from gdpfed.launch.home import PROJECT
 from testing.flower_traces import FlowerTraces
 

@@ -10,9 +10,8 @@ from deploy import local
 from deploy.federation import Federation, TopologyError
 from deploy.local import with_types
 from deploy.options import add_federation, federation_of, federation_words
-from deploy.placements import Containers
-from deploy.topology import node_config
 from testing.flower_traces import FlowerTraces
+from tests.deploy.compose_promises import told
 from tests.deploy.test_local import TIMEOUT_SECONDS, start
 
 PLAYING = Federation.of(4, (30.0,), unit="record").playing((0.2, 0.6), (2.0, 4.0, 6.0), 2)
@@ -25,12 +24,12 @@ def test_types_go_to_the_nodes_in_turn():
         (0.2, 6.0),
         (0.6, 2.0),
     ]
-    words = node_config(PLAYING, PLAYING.nodes[1], Containers())
+    words = told(PLAYING, 1)
     assert "epsilon-record=${NODE_1_EPSILON:-30.0} " in words
     assert (
-        "aversion=${NODE_1_AVERSION:-0.6} first-budget=${NODE_1_FIRST_BUDGET:-4.0} max-participations=2 "
+        "aversion=${NODE_1_AVERSION:-0.6} first-budget=${NODE_1_FIRST_BUDGET:-4.0} max-participations=2"
     ) in words
-    plain = node_config(Federation.of(3, (1.0,)), Federation.of(3, (1.0,)).nodes[0], Containers())
+    plain = told(Federation.of(3, (1.0,)))
     assert "aversion" not in plain
     assert "max-participations" not in plain
 

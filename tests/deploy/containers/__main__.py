@@ -17,11 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.harness import DOC_COLUMNS, publish
-from deploy.containers import app_image
 from gdpfed.report.console import Table
 from tests.deploy.checks import CHECK_COLUMNS, Checks
 from tests.deploy.containers import hosts, layered, one_host
-from tests.deploy.containers.engine import EngineError, call, provide_images, versions
+from tests.deploy.containers.engine import EngineError, app_image, call, provide_images, versions
 
 HOSTS, LAYERS = "hosts", "layers"
 PARTS = (*one_host.PARTS, HOSTS, LAYERS)
@@ -69,7 +68,7 @@ def _hand_over(root: Path) -> None:
     """Let the caller remove what belongs to the services' user."""
     words = ("run", "--rm", "--network", "none", "--user", "0:0", "--volume", f"{root}:/root-of-test")
     change = f"chown -R {root.stat().st_uid}:{root.stat().st_gid} /root-of-test"
-    call("docker", *words, "--entrypoint", "sh", app_image(cuda=False)["image"], "-c", change)
+    call("docker", *words, "--entrypoint", "sh", app_image()["image"], "-c", change)
 
 
 def _parser() -> argparse.ArgumentParser:

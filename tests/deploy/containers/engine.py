@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from deploy.containers import FLOWER_VERSION, app_image
+from deploy.description import Tree, described
 from gdpfed.launch.home import PROJECT
 
 PROGRAMS = ("supernode", "superexec")
@@ -30,6 +30,15 @@ try:
 except OSError:
     print("{SHUT}")
 """
+
+
+def app_image() -> Tree:
+    """The image that holds the packages of the app, and how it is built from this checkout."""
+    service = described()["services"]["init"]
+    return {"image": service["image"], "build": service["build"]}
+
+
+(FLOWER_VERSION,) = re.findall(r":([0-9.]+)}$", app_image()["build"]["args"]["SUPEREXEC_IMAGE"])
 
 
 class EngineError(Exception):
@@ -79,7 +88,7 @@ def provide_images(*, stand_ins: bool, torch_backend: str) -> str:
         else:
             for name in names:
                 call("docker", "pull", "--quiet", name)
-    build = app_image(cuda=False)
+    build = app_image()
     given = {name: value for name, value in build["build"]["args"].items() if "${" not in value}
     arguments = given | {"TORCH_BACKEND": torch_backend}
     flags = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
@@ -281,7 +290,7 @@ def read(root: Path, path: str) -> bytes:
     """Return the contents of a file that belongs to the services' user."""
     words = ("run", "--rm", "--network", "none", "--user", "0:0", "--volume", f"{root}:/federation:ro")
     encode = f"import base64; print(base64.b64encode(open('/federation/{path}', 'rb').read()).decode())"
-    image = app_image(cuda=False)["image"]
+    image = app_image()["image"]
     return b64decode(call("docker", *words, "--entrypoint", "python", image, "-c", encode))
 
 
@@ -299,4 +308,4 @@ def put(root: Path, path: str, data: bytes) -> None:
         f"{root}:/federation",
     )
     write = f"mkdir -p $(dirname /federation/{path}) && cat > /federation/{path}"
-    call("docker", *words, "--entrypoint", "sh", app_image(cuda=False)["image"], "-c", write, data=data)
+    call("docker", *words, "--entrypoint", "sh", app_image()["image"], "-c", write, data=data)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.compose import compose_file, to_text
+from deploy.compose import Containers, compose_file
+from deploy.description import to_text
 from deploy.federation import Federation
-from deploy.placements import Containers
 from deploy.topology import SERVER
 from gdpfed.identities import new_identity, public_key_of, signed_roster
 from gdpfed.launch.home import free_ports

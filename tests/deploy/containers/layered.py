@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from deploy.compose import host_file, to_text
+from deploy.compose import Containers, host_file
+from deploy.description import to_text
 from deploy.edges import Layers
-from deploy.placements import Containers
 from deploy.stored_app import build_bundle
 from deploy.topology import APP_SIGNATURE
 from gdpfed.identities import new_identity, public_key_of, signed_roster

@@ -17,8 +17,8 @@ import yaml
 from safetensors.numpy import load as load_tensors
 
 from conf.load import load
-from deploy.compose import compose_file, to_text
-from deploy.containers import LEDGER_METRICS, METRICS, USER_ID, app_image
+from deploy.compose import METRICS, compose_file
+from deploy.description import to_text
 from deploy.federation import EXAMPLES_FILE, Federation
 from deploy.init import provide_demo_data
 from deploy.operate import training_words
@@ -35,6 +35,7 @@ from tests.deploy.containers.engine import (
     REACH,
     EngineError,
     Project,
+    app_image,
     call,
     read,
     removed_afterwards,
@@ -43,6 +44,7 @@ from tests.deploy.containers.engine import (
 
 Check = Callable[[str, Callable[[], object]], bool]
 RUNS = "server-superexec/runs"
+LEDGER_METRICS, USER_ID = "ledger-metrics", 49999
 # The documented training that leaves room for a second one, and one that costs next to nothing.
 # At the tolerance of 0.2 of a training on few nodes, fewer of them can lose nobody.
 TOLERATES_ONE = 5
@@ -126,7 +128,7 @@ def _confinement(project: Project, federation: Federation, check: Check) -> None
             "bridge",
             "--entrypoint",
             "python",
-            app_image(cuda=False)["image"],
+            app_image()["image"],
         )
         check(
             "a container on Docker's usual network reaches a port of its host",

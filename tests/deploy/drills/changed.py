@@ -156,7 +156,7 @@ def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -
     if checkout.exists():
         return checkout
     checkout.mkdir()
-    copy_of_project(checkout, (*FOLDERS, "deploy"), FILES)
+    copy_of_project(checkout, (*FOLDERS, "deploy"), (*FILES, "docker-compose.yml"))
     here = f'version = "{project_version()}"'
     for file, code, other in (("pyproject.toml", here, f'version = "{version}"'), *changes):
         text = (checkout / file).read_text(encoding="utf-8")

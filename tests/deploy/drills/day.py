@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from deploy import init
-from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY, PUBLIC
+from deploy.credentials import CONSORTIUM, CONSORTIUM_KEY
 from deploy.federation import Federation, Node
 from deploy.loopback import LoopbackFederation
 from deploy.options import federation_words
-from deploy.placements import credentials_of
-from deploy.topology import ENVIRONMENT, GATE, ROSTER_FILE, SUPERLINK
+from deploy.services import flower_environment
+from deploy.topology import GATE, PUBLIC, ROSTER_FILE, SUPERLINK, credentials_of
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import LaunchError
@@ -262,7 +262,7 @@ def _clocks(day: Day, check: Checks) -> None:
             day.running.services[name].command,
             log=f"{name}.log",
             folder=f"{name}/home",
-            environment=ENVIRONMENT | set_to(offset),
+            environment=flower_environment() | set_to(offset),
         )
 
     def refused(offset: int) -> bool:

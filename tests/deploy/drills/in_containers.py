@@ -7,16 +7,16 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
-from deploy.containers import app_image
 from deploy.federation import Federation, Node
 from deploy.loopback import LoopbackFederation
 from deploy.placements import Loopback
-from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER, SERVER_SUPEREXEC, services
+from deploy.services import services
+from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER, SERVER_SUPEREXEC
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import PROJECT
 from gdpfed.runs.file_formats import CONFIG_FILE
-from tests.deploy.containers.engine import EngineError, Job, Project, call, removed_afterwards
+from tests.deploy.containers.engine import EngineError, Job, Project, app_image, call, removed_afterwards
 from tests.deploy.drills.changed import Upgrading
 from tests.deploy.drills.page import blocks, commands_of
 from tests.deploy.drills.processes import (
@@ -124,7 +124,7 @@ class VersionsInContainers(Upgrading, InContainers):
 
     def _make(self, checkout: Path) -> None:
         """Only the code is another: the packages of the image stay."""
-        image = app_image(cuda=False)["image"]
+        image = app_image()["image"]
         lines = f"FROM {image}\nUSER root\nCOPY . /project/\nUSER app\n"
         (checkout / "Dockerfile").write_text(lines, encoding="utf-8")
         call("docker", "build", "--tag", image, str(checkout))
@@ -136,7 +136,7 @@ def contained(kind: type[AnyHost]) -> Iterator[AnyHost]:
 
     `kind`: of the host. The app's image has its name again afterwards.
     """
-    image = app_image(cuda=False)["image"]
+    image = app_image()["image"]
     ours = call("docker", "image", "inspect", "--format", "{{.Id}}", image).strip()
     made, *_ = commands_of(blocks(INTRODUCTION)[0])
     with TemporaryDirectory(prefix="gdpfed-drill-") as name, running_from(PROJECT):

@@ -8,9 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -21,9 +20,10 @@ import yaml
 from deploy.federation import Federation, Node
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.options import add_federation, federation_of
-from deploy.placements import Loopback, variable
+from deploy.placements import Loopback
+from deploy.services import services
 from deploy.superlink_client import ONLINE
-from deploy.topology import SUPERLINK, services
+from deploy.topology import SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import PROJECT, last_line
@@ -35,16 +35,6 @@ INTRODUCTION = "Living with a federation"
 FILE, PARTIES, VARIABLES = "federation.yml", "federation", ".env"
 COMPOSE = ("docker", "compose")
 AnyHost = TypeVar("AnyHost", bound="Host")
-
-
-@dataclass(frozen=True)
-class Here(Loopback):
-    """Loopback with the variables that the operators have set."""
-
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def own(self, node: Node, setting: str, value: str) -> str:
-        return self.variables.get(variable(node.name, setting), value)
 
 
 @contextmanager
@@ -231,7 +221,7 @@ class Host(Day):
         """Go by the Compose file and the variables as they are: what is no more as it was ends."""
         running, federation = self.running, described(self.folder / FILE)
         ports = Loopback.on_free_ports(self.root, federation).ports
-        running.place = Here(self.root, {**ports, **running.place.ports}, variables=self.variables())
+        running.place = Loopback(self.root, {**ports, **running.place.ports}, self.variables())
         running.federation = federation
         after = {each.name: each for each in services(federation, running.place)}
         for name, before in running.services.items():

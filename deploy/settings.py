@@ -1,0 +1,94 @@
+"""Change what the description says of a node: its operator's settings, and what nodes do without."""
+
+import re
+from collections.abc import Sequence
+
+from deploy.description import ROOT, Tree, bind
+from deploy.federation import EXAMPLES_FILE, Federation, Node
+from deploy.warm import TRAINS
+from gdpfed.federation.node.node_config import (
+    AVERSION_KEY,
+    CAP_KEY,
+    FIRST_BUDGET_KEY,
+    LEDGER_COPY_KEY,
+    MOST_ROUNDS_KEY,
+    SETTING_OF,
+)
+
+# How long an edge client waits for its edge: as long as several exchanges of the edge may take.
+INTERVAL_SECONDS = 3600
+
+
+def settings_of(text: str, federation: Federation, node: Node, budget: str) -> str:
+    """Return the settings of the description, as this node of this federation has them.
+
+    The budget is also its limit against the server, for which it need not believe that it is drawn at the
+    rate that it is told. It falls short where a rate is below 1, and the operator may raise it. Records are
+    drawn on the node, and an edge that is trusted sees everything: neither draws on belief.
+
+    Args:
+        text: of the description, between whose words are blanks; what no option is about stays as it is.
+        federation: whose limits the node has.
+        node: whose settings they are.
+        budget: its epsilon, a number or a variable of Compose.
+    """
+    own = dict(word.partition("=")[::2] for word in text.split(" "))
+    described = own["epsilon"]
+    own |= {key: own[key].replace(described, budget) for key in ("epsilon", CAP_KEY) if key in own}
+    if federation.about_records:
+        own = {SETTING_OF["record"] if key == "epsilon" else key: value for key, value in own.items()}
+    if federation.about_records or federation.trusts_edge:
+        own.pop(CAP_KEY, None)
+    if federation.examples != EXAMPLES_FILE:
+        own["data"] = f'"/data/{federation.examples}"'
+    own["secagg-mode"] = f'"{federation.secagg_mode}"'
+    if federation.trusts_edge:
+        own = {("edge-trusted" if key == "secagg-mode" else key): value for key, value in own.items()}
+        own["edge-trusted"] = "true"
+    if federation.unguarded:
+        own.pop(LEDGER_COPY_KEY, None)
+    for key, number in ((AVERSION_KEY, node.aversion), (FIRST_BUDGET_KEY, node.first_budget)):
+        if number is not None:
+            variable = f"NODE_{node.client_id}_{key.replace('-', '_').upper()}"
+            own[key] = f"${{{variable}:-{number!r}}}"
+    if federation.most_rounds is not None:
+        own[MOST_ROUNDS_KEY] = str(federation.most_rounds)
+    return " ".join(f"{key}={value}" for key, value in own.items())
+
+
+def guard_of_edge_client(guard: Tree, node: Node) -> None:
+    """Make a guard that of an edge client: no data and no ledger, but the folder that its edge's run shares.
+
+    It says by a word of its own that updates may leave in clear: what it sends is the mean of an edge.
+    """
+    identity = re.search("identity-file=.*", guard["command"][-1])
+    edge = f'edge="/mailbox" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
+    guard["command"][-1] = f"partition-id={node.client_id} {edge} {identity[0] if identity else ''}"
+    shared = bind(f"{ROOT}/{node.superexec}/mailbox", "/mailbox", writable=True)
+    credentials, socket = (each for each in guard["volumes"] if each["target"] in ("/federation", "/guard"))
+    guard["volumes"] = [credentials, shared, socket]
+
+
+def without_guard(services: Tree, node: Node) -> None:
+    """Let the app itself hold what is a node's own: it is told the settings, and sees data and ledger."""
+    supernode, app, guard = services[node.supernode], services[node.superexec], services.pop(node.guard)
+    supernode["command"][-1] = guard["command"][-1]
+    app["entrypoint"].insert(app["entrypoint"].index("deploy.warm") + 1, TRAINS)
+    own = [each for each in guard["volumes"] if each["target"] in ("/data", "/ledger", "/mailbox")]
+    app["volumes"] = [each for each in app["volumes"] if each["target"] == "/federation"] + own
+    app["deploy"], app["x-memory"] = guard["deploy"], guard["x-memory"]
+
+
+def without_signatures(services: Tree, supernodes: Sequence[str]) -> None:
+    """Let nodes run whatever app a run brings, by Flower's own SuperNode."""
+    for name in supernodes:
+        service = services[name]
+        image = service.pop("build")["args"]["SUPEREXEC_IMAGE"]
+        service["image"] = image.replace("SUPEREXEC", "SUPERNODE").replace("superexec", "supernode")
+        service["entrypoint"][-1] = "flower-supernode"
+        service["command"] = service["command"][service["command"].index("--isolation") :]
+        service["volumes"] = [each for each in service["volumes"] if each["target"] != "/seen"]
+    train = services["train"]
+    words = train["entrypoint"]
+    train["entrypoint"] = [*words[: words.index("--signature")], *words[words.index("--") :]]
+    train["volumes"] = [each for each in train["volumes"] if each["target"] != "/state"]
