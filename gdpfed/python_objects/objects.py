@@ -153,6 +153,12 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
 def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None:
     """Raise ConfigError: no object of a name, an owner of nothing, or a setting that is said twice."""
     known = list(Objects.__annotations__)
+    for each in settings:
+        if not isinstance(each, str):
+            raise ConfigError(
+                f"a {type(each).__name__} is given without a name: settings are texts, as in "
+                f'"privacy.clipping_norm=0.5", and objects go by name, as in data=...: {", ".join(known)}'
+            )
     for name in objects:
         if name not in known:
             near = nearest(name, known)
@@ -177,27 +183,19 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
     """
     said, words = {each.partition("=")[0] for each in settings}, []
     count = objects.get("clients") or given_value(settings, "dataset.num_clients")
-    if (
-        data is not None
-        and data.owners is not None
-        and not {"partition", "dataset.partition"}
-        & {
-            *objects,
-            *said,
-        }
-    ):
-        owners = len(data.owner_names) or int(data.owners.max()) + 1
-        count = count or owners
-        words += ["dataset.partition=natural"]
-        words += (
-            [] if "clients" in objects or "dataset.num_clients" in said else [f"{KEYS['clients']}={count}"]
-        )
+    shared_out = objects.get("partition") or given_value(settings, "dataset.partition")
+    if data is not None and data.owners is not None and shared_out in (None, "natural"):
+        words += ["dataset.partition=natural"] if shared_out is None else []
+        if count is None:
+            count = len(data.owner_names) or int(data.owners.max()) + 1
+            words.append(f"{KEYS['clients']}={count}")
     if data is not None and count is None:
         raise ConfigError(
             "data= is given, and nobody says whose they are: give owners=, a name or a number for each "
             "training example, or clients=, among how many clients they are shared out"
         )
-    if isinstance(count, int) and count > 0 and not {"privacy.sampling_rate", "dataset.sampling_rate"} & said:
+    rated = {"dataset", "privacy.sampling_rate", "dataset.sampling_rate"} & said
+    if hasattr(count, "__index__") and count > 0 and not rated:
         words.append(f"privacy.sampling_rate={min(1.0, max(USUAL_RATE, FEWEST_A_ROUND / count)):.4g}")
     if data is not None and not {"loss", "dataset.loss"} & {*objects, *said}:
         words.append(f"dataset.loss={data.labels.loss}")

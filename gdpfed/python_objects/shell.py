@@ -1,5 +1,6 @@
 """A run of settings and objects as words for a shell, with the data in files where a folder is named."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from gdpfed.errors import ConfigError
 from gdpfed.python_objects.objects import DATASET, Given, given
 from gdpfed.registry import OF_PYTHON
 
+SIMPLE = re.compile(r"[\w./-]+")
+"""A path that Hydra reads as it is."""
 VERBS = ("plan", "simulate", "run")
 DATA_FILE, OWNERS_FILE, TABLE_FILE, COLUMNS_FILE = "data.npz", "owners.txt", "table.parquet", "columns.yaml"
 
@@ -66,7 +69,9 @@ def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -
         digits = len(str(int(data.owners.max())))
         lines = "".join(f"{owner:0{digits}}\n" for owner in data.owners.tolist())
         at = words.index("dataset.partition=natural")
-        options = f"dataset.partition_options={{path: {hydra_string(str(place / OWNERS_FILE))}}}"
+        path = str(place / OWNERS_FILE)
+        plain = path if SIMPLE.fullmatch(path) else hydra_string(path)
+        options = f"dataset.partition_options={{path: {plain}}}"
         words[at : at + 1] = ["dataset.partition=owners", options]
         if folder is not None:
             _folder(folder)

@@ -242,6 +242,7 @@ def test_a_plan_without_an_option_file_is_shown_as_tables():
     assert "gdpfed_star: client-level DP against everyone, 20 rounds" in repr(plan)
     assert plan._repr_html_().startswith("<table><caption>gdpfed_star: client-level DP")
     assert gdpfed.plan(budgets=2.0, clients=12, method="gdpfed_star").groups[0].epsilon == 2.0
+    assert "sampling_rate" not in gdpfed.command("dataset=fmnist", clients=600, verb="plan")
 
 
 def test_a_data_set_that_is_registered_is_an_option():
@@ -327,6 +328,7 @@ WRONG = {
     ),
     "path": ({"settings": ["dataset.path=a"]}, "dataset.path=a has no meaning for data set 'python'"),
     "fraction": ({"settings": ["dataset.test_fraction=0.5"]}, "dataset.test_fraction goes with a data frame"),
+    "no name": ({"settings": [DATA]}, "a tuple is given without a name: settings are texts"),
     "unknown": ({"epochs": 3}, "there is no argument 'epochs'"),
     "ray": (
         {"model": net(), "settings": ["simulation.backend=ray"]},
