@@ -30,9 +30,12 @@ USED: list["Extension"] = []
 
 
 def _registered(
-    registry: Registry[Any], item: object, make: Callable[[], Any], saved: object, made_of: object = None
+    registry: Registry[Any], item: object, chosen: Any, saved: object, made_of: object = None
 ) -> str:
     """Register an object under a name of its own, or under that which the run that goes on has for it.
+
+    `chosen`: what the name stands for, such as a builder of copies of a module. `made_of`: what else decides
+    about it.
 
     Raises ConfigError: the run's name is that of another object of this process.
     """
@@ -44,7 +47,7 @@ def _registered(
         name = str(saved) if again else own if number == 1 else f"{own}_{number}"
         known = _GIVEN.get((registry.kind, name))
         if known is None:
-            registry.register(name, make())
+            registry.register(name, chosen)
             _GIVEN[registry.kind, name] = item, made_of
             return name
         if known[0] is item and known[1] == made_of:
@@ -107,7 +110,7 @@ def _function(made: Named, key: str, item: Any, saved: object) -> str:
         from gdpfed.learning.labels import LOSSES
 
     registry: Registry[Any] = LOSSES if key == "loss" else PARTITIONS
-    made.of_clients[KEYS[key]] = name = _registered(registry, item, lambda: item, saved)
+    made.of_clients[KEYS[key]] = name = _registered(registry, item, item, saved)
     return name
 
 
@@ -122,10 +125,10 @@ def _model(made: Named, item: Any, saved: object) -> list[str]:
             f"model={item.__name__} is a class: give a module, as in model={item.__name__}(...)"
         )
     if isinstance(item, nn.Module):
-        name = _registered(MODELS, item, lambda: builder_of(item), saved)
+        name = _registered(MODELS, item, builder_of(item), saved)
         words = [f"dataset.model={name}", f"dataset.model_options={{start:{start_of(item)}}}"]
     elif callable(item):
-        name = _registered(MODELS, item, lambda: item, saved)
+        name = _registered(MODELS, item, item, saved)
         words = [f"dataset.model={name}"]
     else:
         raise ConfigError(
@@ -151,7 +154,7 @@ def _metrics(items: Any, label_kind: str, saved: object) -> str:
                 f"metrics holds {_shown(item)}: give functions (outputs, targets) -> figure, or names"
             )
         metric = item if isinstance(item, Metric) else _metric(item, label_kind)
-        name = _registered(METRICS, item, lambda metric=metric: metric, once, metric.labels)
+        name = _registered(METRICS, item, metric, once, metric.labels)
         names.append(name)
     return f"{KEYS['metrics']}=[{','.join(names)}]"
 
@@ -195,10 +198,14 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
                 "one"
             )
         once = before[place] if before else None
-        name = _registered(EXTENSIONS, item, lambda item=item: lambda: item, once)
+        name = _registered(EXTENSIONS, item, _always(item), once)
         made.extensions.append(item)
         names.append(name)
     return f"{KEYS['extensions']}={{{','.join(f'{name}:{{}}' for name in names)}}}"
+
+
+def _always(extension: "Extension") -> Callable[[], "Extension"]:
+    return lambda: extension
 
 
 def _shown(item: object) -> str:

@@ -27,7 +27,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
     if verb not in VERBS:
         raise ConfigError(f"verb={verb} is none of {', '.join(VERBS)}")
     asked = given(settings, objects)
-    words, notes = list(asked.words), []
+    words, notes = list(asked.words), list[str]()
     if asked.data is not None:
         words, notes = _with_files(asked, objects, folder)
     said = []
@@ -55,7 +55,7 @@ def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -
         if folder is not None:
             _write_table(objects["data"], data, folder)
         return ["dataset=csv", f"dataset.path={place / TABLE_FILE}", *words], notes
-    arrays = {}
+    arrays = dict[str, Any]()
     for name, part in (("train", data.train), ("test", data.test)):
         if not (hasattr(part, "x") and isinstance(part.x, np.ndarray)):
             raise ConfigError(

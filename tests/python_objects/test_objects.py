@@ -3,6 +3,7 @@
 import shlex
 import sys
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,11 @@ from safetensors.numpy import load_file
 from torch import nn
 
 import gdpfed
-import gdpfed.learning.data
 from conf import option_files
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.errors import TrainingOver
+from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.in_memory import dataset_of
 from gdpfed.learning.data.named_partitions import PARTITIONS
 from gdpfed.learning.data.source import DATASETS
@@ -57,7 +58,8 @@ def fresh(monkeypatch, tmp_path):
 
 
 def simulate(*settings, **objects):
-    return gdpfed.simulate(*PLAIN, *settings, **{"method": "gdpfed_star", "rounds": 2} | objects)
+    usual: dict[str, Any] = {"method": "gdpfed_star", "rounds": 2}
+    return gdpfed.simulate(*PLAIN, *settings, **usual | objects)
 
 
 def net():
@@ -115,7 +117,8 @@ def test_a_card_without_the_line_about_objects_is_found():
 
 
 def test_a_run_of_objects_goes_on_with_the_same_objects_alone(monkeypatch, capsys):
-    module, given = net(), {"data": DATA, "owners": OWNERS}
+    module = net()
+    given: dict[str, Any] = {"data": DATA, "owners": OWNERS}
     whole = simulate("run.directory=a", method="fedavg", model=module, **given)
     with pytest.raises(gdpfed.GDPFedError, match="not finished"):
         simulate("run.directory=b", "run.stop_after_round=1", method="fedavg", model=module, **given)
@@ -214,7 +217,13 @@ def test_persons_of_a_data_frame_are_protected_as_persons():
 
 
 def test_the_same_run_from_the_shell(tmp_path):
-    given = {"data": DATA, "owners": OWNERS, "model": "softmax", "rounds": 2, "method": "fedavg"}
+    given: dict[str, Any] = {
+        "data": DATA,
+        "owners": OWNERS,
+        "model": "softmax",
+        "rounds": 2,
+        "method": "fedavg",
+    }
     here = gdpfed.simulate(*PLAIN, "run.directory=here", **given)
     text = gdpfed.command(*PLAIN, "run.directory=there", files=tmp_path / "files", **given)
     assert text.startswith("gdpfed simulate \\\n    dataset=npz")
@@ -228,7 +237,13 @@ def test_the_same_run_from_the_shell(tmp_path):
 
 
 def test_the_same_table_from_the_shell(tmp_path):
-    given = {"data": FRAME, "columns": COLUMNS, "owners": "at", "rounds": 1, "method": "fedavg"}
+    given: dict[str, Any] = {
+        "data": FRAME,
+        "columns": COLUMNS,
+        "owners": "at",
+        "rounds": 1,
+        "method": "fedavg",
+    }
     here = gdpfed.simulate(*PLAIN, "run.directory=here", **given)
     text = gdpfed.command(*PLAIN, "run.directory=there", files=tmp_path / "files", **given)
     assert main(shlex.split(text.replace("\\\n", ""))[1:]) == 0
@@ -284,7 +299,7 @@ WRONG = {
     "gaps": ({"data": (X, Y * 3, X_TEST, Y_TEST)}, "3 classes, numbered from 0 to 3; number them from 0 to"),
     "labels": ({"data": (X, Y - 1, X_TEST, Y_TEST)}, "y_train must hold class numbers 0, 1, 2"),
     "data set": (
-        {"data": gdpfed.Dataset(*(gdpfed.learning.data.Split(X, each) for each in (Y, Y * 5)), 2)},
+        {"data": gdpfed.Dataset(Split(X, Y), Split(X, Y * 5), 2)},
         "data: label . of test is 5, and the labels are 2 classes",
     ),
     "nobody's": ({"owners": None}, "nobody says whose they are: give owners=, .* or clients="),
@@ -358,7 +373,7 @@ def test_a_data_frame_without_the_package_that_reads_it_is_one_line(monkeypatch)
 def test_weights_of_a_module_can_be_loaded_by_its_own_program():
     module = net()
     run = simulate(data=DATA, owners=OWNERS, model=module)
-    before = gdpfed.load_model(run.path).predict(X_TEST).probabilities
+    before = np.asarray(gdpfed.load_model(run.path).predict(X_TEST).probabilities)
     weights = {
         name: torch.from_numpy(each)
         for name, each in load_file(run.path / "model/weights.safetensors").items()

@@ -106,7 +106,7 @@ def _check(data: Dataset) -> None:
                 )
             if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
                 raise LearningError(f"{PLACE}: x of {name} holds values that are not finite")
-        wrong = np.flatnonzero(data.labels.unfit(part.y)) if len(part.y) else []
+        wrong = np.flatnonzero(data.labels.unfit(part.y))
         # Where numbers are tested on, some may lie beyond their range.
         if len(wrong) and not (data.target_range is not None and name == "test"):
             raise LearningError(

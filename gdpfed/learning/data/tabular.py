@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,7 @@ def undeclared_persons(source: DataSource) -> str:
     columns = declared_columns(source)
     files = tables_in(_existing(source.path, "dataset.path"))
     for file in files if columns.person is None else ():
-        if name := undeclared_person(lambda file=file: open_declared(file, columns, str(file)), columns):
+        if name := undeclared_person(partial(open_declared, file, columns, str(file)), columns):
             return name
     return ""
 
