@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo dist docs sbom test lint types imports check test-faults test-compose test-defences test-drills bench pfl-environment opacus-environment deploy-local fuzz clean
+.PHONY: help venv demo dist docs sbom test lint types imports check test-faults test-compose test-defences test-drills test-flower bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-faults    the slow tests too: nodes and server killed in the middle of a run"
 	@echo "make test-compose   containers for real, where a Docker engine is; OPTIONS=--stand-ins without a registry"
 	@echo "make test-defences  each fault's test again without the defence that it is there for: it must fail"
+	@echo "make test-flower    apps of users with FLWR=1.42.0 and JAX, in build/flower, over the packages of .venv"
 	@echo "make test-drills    docs/operations.md on processes, its own commands: upgrade, backup, lost folders, ..."
 	@echo "make sbom    sbom.cdx.json: every package of uv.lock that the app needs, as CycloneDX 1.5"
 	@echo "make dist    wheel and sdist of the published project in dist/, with a core that needs no PyTorch"
@@ -103,6 +104,14 @@ test-compose: venv
 
 test-defences: venv
 	$(BIN)/python -m tests.deploy.defences
+
+# Neither is in uv.lock: Flower's next version, and a framework of users. Their modules come before those of .venv.
+FLWR ?= 1.42.0
+test-flower: venv
+	$(UV) venv --quiet --clear --python $(BIN)/python build/flower
+	$(UV) pip install --quiet --python build/flower --no-deps flwr==$(FLWR) jax jaxlib ml_dtypes opt_einsum
+	for site in build/flower/lib/python3.*/site-packages; do ls -d $(CURDIR)/.venv/lib/python3.*/site-packages > $$site/venv.pth; done
+	build/flower/bin/python -m pytest tests/flower
 
 test-drills: venv
 	$(BIN)/python -m tests.deploy.drills $(OPTIONS)

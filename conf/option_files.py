@@ -6,7 +6,10 @@ directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.m
 which imports this package, and not the other way round. Results of Hydra are cached.
 """
 
+import atexit
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields
@@ -14,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -62,11 +66,42 @@ def _table(kind: str) -> Table:
 
 
 def option_directories() -> list[Path]:
-    """Where option files are: the project's own directory first, then those of installed packages.
+    """Where option files are: the project's own directory first, those of packages, those made here.
 
     Raises ConfigError: an entry point that is no package.
     """
-    return [OWN_DIRECTORY, *(_directory(name) for name in _table("option_packages").names())]
+    packages = [_directory(name) for name in _table("option_packages").names()]
+    return [OWN_DIRECTORY, *packages, *_made]
+
+
+_made: list[Path] = []
+"""The folder of options that were made in this process; empty while there are none."""
+OPTION_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
+
+
+def add_dataset_option(name: str, values: Mapping[str, Any]) -> None:
+    """Make ``dataset=<name>`` an option of this process, which starts from that of a user's own data.
+
+    `values`: of its settings, as in ``{"num_clients": 20}``; all others are those of ``dataset=npz``.
+
+    Raises ConfigError: a name that cannot be one, that an option has, or a setting that no data set has.
+    """
+    if not OPTION_NAME.fullmatch(name):
+        raise ConfigError(f"a data set cannot be called {name!r}: use letters, digits, '_' and '-'")
+    known = [field.name for field in fields(DatasetConfig) if field.name != "name"]
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"there is no setting 'dataset.{key}': a data set has {', '.join(known)}")
+    for directory in option_directories():
+        if (directory / "dataset" / f"{name}.yaml").exists():
+            raise ConfigError(f"there is an option dataset={name} already: register yours under another name")
+    if not _made:
+        folder = Path(tempfile.mkdtemp(prefix="gdpfed-options-")).resolve()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        (folder / "dataset").mkdir()
+        _made.append(folder)
+    option = {"defaults": ["npz", "_self_"], "name": name, **values}
+    (_made[0] / "dataset" / f"{name}.yaml").write_text(yaml.safe_dump(option, sort_keys=False), "utf-8")
 
 
 def _directory(name: str) -> Path:

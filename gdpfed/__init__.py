@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gdpfed.learning.data.dataset import Dataset as Dataset
     from gdpfed.learning.prediction import load_model as load_model
     from gdpfed.library import audit_loop as audit_loop
+    from gdpfed.library import command as command
     from gdpfed.library import configure as configure
     from gdpfed.library import finished_run as finished_run
     from gdpfed.library import plan as plan
@@ -47,7 +48,15 @@ _HOMES = {
     "gdpfed.errors": ("BudgetExhausted", "FailedError", "GDPFedError", "InputError", "PrivacyError"),
     "gdpfed.learning.data.dataset": ("Dataset",),
     "gdpfed.learning.prediction": ("load_model",),
-    "gdpfed.library": ("audit_loop", "configure", "finished_run", "plan", "register", "simulate"),
+    "gdpfed.library": (
+        "audit_loop",
+        "command",
+        "configure",
+        "finished_run",
+        "plan",
+        "register",
+        "simulate",
+    ),
     "gdpfed.methods.base": ("Method",),
     "gdpfed.privacy.ledgers.client": ("ClientLedger",),
     "gdpfed.privacy.ledgers.server": ("Ledger",),

@@ -3,18 +3,23 @@
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from conf.load import load
+from conf.option_files import add_dataset_option
 from conf.schema import Config
 from gdpfed.errors import ConfigError
 from gdpfed.late_import import packages_needed
-from gdpfed.methods import make_method, resolve
-from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.methods import resolve
 from gdpfed.privacy.promised_loop import TrainingLoop
+from gdpfed.python_objects import named
+from gdpfed.python_objects.objects import Objects, given
+from gdpfed.python_objects.shell import shell_command
 from gdpfed.registry import Registry
 from gdpfed.report.finished_run import FinishedRun, read_run
+from gdpfed.report.notebook import ShownPlan
 from gdpfed.report.progress import RoundLines, is_interactive, said_if_slow
+from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import RoundLogEntry
 
 # A plan needs no torch, so their modules are imported late.
@@ -35,18 +40,24 @@ AUDITS: Registry[Callable[..., Any]] = Registry("audit", "gdpfed.audits", error=
 Observe = Callable[[RoundLogEntry], None]
 
 
-def register(kind: str, name: str, item: Any) -> None:
+def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
     """Add to this process what settings then choose by name; docs/extending.md says what each kind is.
 
-    ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. `kind`:
-    client_state, dataset, label_kind, loss, metric, model, optimizer, partition or schedule. Raises
-    ConfigError for another kind, LearningError for a name that is taken.
+    ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. A data set is an
+    option, too: ``register("dataset", "mine", load, num_clients=20)``, then ``simulate("dataset=mine")``.
+    `kind`: client_state, dataset, label_kind, loss, metric, model, optimizer, partition or schedule.
+    `recommended`: of a data set, the settings that runs on it start from; others are those of
+    ``dataset=npz``. Raises ConfigError for another kind or setting, LearningError for a name that is taken.
     """
     home = _REGISTRIES.get(kind)
     if home is None:
         raise ConfigError(f"there is nothing of kind {kind!r} to register: choose {', '.join(_REGISTRIES)}")
+    if recommended and kind != "dataset":
+        raise ConfigError(f"{', '.join(recommended)}: only a data set has settings that runs start from")
     with packages_needed():
         registry: Registry[Any] = getattr(import_module(home[0]), home[1])
+    if kind == "dataset" and name not in registry.names():
+        add_dataset_option(name, recommended)
     registry.register(name, item)
 
 
@@ -58,31 +69,54 @@ def configure(*settings: str) -> Config:
     return resolve(load(settings))
 
 
-def plan(*settings: str) -> PrivacyPlan:
+def plan(*settings: str, **objects: Unpack[Objects]) -> ShownPlan:
     """Return what ``gdpfed plan`` shows: rates, norms and noise of every group, and the epsilon they cost.
 
-    Raises ConfigError, PrivacyError: settings that cannot be, or that have no valid accounting.
+    ``plan(budgets=[1, 3, 6], clients=100, rounds=50)``, or settings: ``plan("dataset=digits")``. `objects`:
+    as of `simulate` (:class:`gdpfed.python_objects.objects.Objects`). A notebook shows the plan as tables.
+    Raises ConfigError, PrivacyError, LearningError: what cannot be, or has no valid accounting.
     """
-    with said_if_slow("planning ..."):
-        return make_method(load(settings)).plan
+    asked = given(settings, objects)
+    config = load_run(asked.words)
+    with said_if_slow("planning ..."), asked.placed(config):
+        return ShownPlan.of(resolve(config))
 
 
-def simulate(*settings: str, observe: Observe | None = None) -> FinishedRun:
+def simulate(*settings: str, observe: Observe | None = None, **objects: Unpack[Objects]) -> FinishedRun:
     """Train in this process, as ``gdpfed simulate`` does, and return the run that is in its directory.
 
-    `observe` is given the record of every round. Without it a notebook or an interactive session is told from
-    time to time how far the run is and how much time is left. Raises ConfigError, PrivacyError,
-    LearningError: before anything is written; RunError: a file system that refuses, and a run without a sum.
+    ``simulate(data=(x, y, x_test, y_test), owners=names, model=net, budgets=[1, 3])``, settings as texts, or
+    both. `objects`: data, owners, columns, clients, budgets, rounds, method, model, loss, metrics, partition,
+    extensions (:class:`gdpfed.python_objects.objects.Objects`). `observe` is given the record of every round.
+    Without it a notebook or an interactive session is told from time to time how far the run is and how much
+    time is left. Raises ConfigError, PrivacyError, LearningError: before anything is written; RunError: a
+    file system that refuses, and a run without a sum.
     """
     with packages_needed():
         from gdpfed.rounds.run import PreparedRun
         from gdpfed.simulation.in_process_fleet import simulate_prepared
 
-    with said_if_slow("planning, and reading the data ..."):
-        prepared = PreparedRun.of(load(settings))
-    if observe is None and is_interactive():
-        observe = RoundLines(prepared.method.plan.num_rounds, prepared.path)
-    return read_run(simulate_prepared(prepared, observe=observe))
+    asked = given(settings, objects)
+    config = load_run(asked.words)
+    with asked.placed(config):
+        with said_if_slow("planning, and reading the data ..."):
+            prepared = PreparedRun.of(config)
+        if observe is None and is_interactive():
+            observe = RoundLines(prepared.method.plan.num_rounds, prepared.path)
+        named.USED.extend(asked.chosen.extensions)
+        return read_run(simulate_prepared(prepared, observe=observe))
+
+
+def command(
+    *settings: str, verb: str = "simulate", files: str | Path | None = None, **objects: Unpack[Objects]
+) -> str:
+    """Return the same run as words for a shell; ``print(gdpfed.command(...))`` shows them.
+
+    `verb`: ``simulate``, ``plan`` or ``run``. `files`: a folder into which data and owners are written, as
+    the command names them; without it nothing is written. `objects`: as of `simulate`. What no shell can
+    name, such as a torch module, is said in lines that begin with ``#``. Raises ConfigError, LearningError.
+    """
+    return shell_command(verb, settings, objects, None if files is None else Path(files))
 
 
 def finished_run(path: str | Path) -> FinishedRun:

@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 from gdpfed.extras_table import EXTRAS
 
 T = TypeVar("T")
+OF_PYTHON = "python."
+"""How the names of objects begin that a Python program gives to a run (`gdpfed.python_objects`)."""
 
 
 class Registry(Generic[T]):
@@ -85,6 +87,11 @@ class Registry(Generic[T]):
             raise self._error(f"{self.kind} '{name}' is there more than once ({owners}): keep one of them")
         if name in self._items:
             return self._items[name]
+        if not declared and name.startswith(OF_PYTHON):
+            raise self._error(
+                f"{self.kind} '{name}' is an object of a Python program, which no file holds: begin, go on "
+                'or use the run there, and give it again, as in gdpfed.simulate("run.resume=DIR", ...)'
+            )
         if not declared:
             raise self._error(
                 f"there is no {self.kind} '{name}': choose one of {', '.join(self._names(all_declared))}"

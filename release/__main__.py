@@ -9,7 +9,7 @@ from release.published import write_published
 
 def main(words: list[str]) -> int:
     """Return the exit status."""
-    if len(words) != 1:
+    if len(words) != 1 or words[0].startswith("-"):
         print("usage: python -m release FOLDER", file=sys.stderr)
         return 2
     try:

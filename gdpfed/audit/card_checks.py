@@ -16,6 +16,7 @@ from gdpfed.audit.inference import Inference
 from gdpfed.audit.mechanism_card import MechanismCard, spent_text
 from gdpfed.audit.mechanisms import AUDIT_CARDS
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.unseen_objects import unseen_objects
 
 LINES = Path(__file__).with_name("card_lines.txt")
 MOST_NAMED = 20
@@ -58,6 +59,7 @@ def _conditions(files: RunFiles) -> set[str]:
     holds |= {"tested"} if config["run"]["evaluation"] != "nodes" else set()
     holds |= {"hidden" if plan["sums_hidden"] else "in-clear", config["secagg"]["mode"]}
     holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
+    holds |= {"unseen"} if unseen_objects(config) else set()
     holds |= {"columns", "who"} if files.columns is not None else set()
     holds |= {"named", "who"} if _names(files) else set()
     return holds | result_sections(files)
@@ -97,6 +99,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "beyond": anything,
         "labels": anything,
         "beyond_share": anything,
+        "unseen": unseen_objects(config),
         "characters": str(data.get("min_characters")),
         "who": named,
         "one": ONE[plan.get("record_is", plan["unit"])],

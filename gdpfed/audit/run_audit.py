@@ -10,12 +10,16 @@ from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
 from gdpfed.audit.rules import GroupAudit, rule_of
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.seal_checks import check_seal, digest_of_seal
+from gdpfed.audit.unseen_objects import not_computed
 from gdpfed.errors import AuditError
 
 
 @dataclass(frozen=True)
 class RunAudit:
-    """Figures by group, a line for all that does not fit, the digest of the seal, and what a record is."""
+    """Figures by group, a line for all that does not fit, the digest of the seal, and what a record is.
+
+    `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
+    """
 
     private: bool
     delta: float
@@ -25,6 +29,7 @@ class RunAudit:
     findings: tuple[str, ...]
     seal: str | None = None
     record_is: str = "record"
+    not_computed: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -64,6 +69,7 @@ def audit_run(directory: Path) -> RunAudit:
             findings=tuple(findings),
             seal=digest_of_seal(directory),
             record_is=files.plan.get("record_is", "record"),
+            not_computed=not_computed(files.config),
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

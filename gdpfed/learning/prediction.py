@@ -13,7 +13,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers
-from gdpfed.learning.data.cells import Table, table_of
+from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
 from gdpfed.learning.data.features import transform_of
@@ -190,8 +190,6 @@ def load_model(path: str | Path) -> LoadedModel:
 
 def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
     """Columns of Arrow, of a data frame, a mapping, or an array with the declared columns in order."""
-    import pyarrow as pa
-
     names = columns.inputs
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(names):
@@ -199,16 +197,10 @@ def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
                 f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}"
             )
         return {name: _array_of(data[:, place]) for place, name in enumerate(names)}
-    try:
-        # The index of a data frame is no column of it.
-        table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise LearningError(f"the data are no table: {' '.join(str(error).split())}") from None
-    found = table.column_names
-    twice = [name for name in found if found.count(name) > 1]
-    if twice:
-        raise LearningError(f"the data have the column '{twice[0]}' twice")
-    return {name: pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)]) for name in found}
+    import pyarrow as pa
+
+    table = arrow_table(data, "the data")
+    return {name: pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)]) for name in table.column_names}
 
 
 def _array_of(values: npt.NDArray[Any]) -> Any:

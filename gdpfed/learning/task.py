@@ -19,7 +19,7 @@ from gdpfed.learning.data.client_partition import Partition, client_names, clien
 from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.party_files import not_read
-from gdpfed.learning.data.persons import beyond_parties, persons_of
+from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties, persons_of
 from gdpfed.learning.data.tabular import undeclared_persons
 from gdpfed.learning.data.text import at_every_position
 from gdpfed.learning.labels.classes import NEXT_TOKEN
@@ -167,7 +167,7 @@ class Task:
             input_dtype=np.dtype(form.input_dtype),
             options=self.model_options,
             given=self._given(form),
-            outputs=form.labels.outputs if form.label_shape else None,
+            outputs=form.labels.outputs,
         )
         if self.at_every_position != scores_every_position(model):
             loss, scored = (
@@ -301,10 +301,7 @@ def data_warnings(task: Task) -> Iterator[str]:
         return  # All of them are the nodes'.
     yield from cut_warnings(data)
     if task.source.name == "csv" and (column := undeclared_persons(task.source)):
-        yield (
-            f"the column '{column}' repeats and is not declared: if a person has several rows, one row is "
-            f"protected and not the person; declare person: {column} to protect persons"
-        )
+        yield REPEATED_PERSONS.format(column)
     beyond, most = beyond_parties(load_dataset(task.source)) if task.by_person else (0, 0)
     if beyond:
         yield (

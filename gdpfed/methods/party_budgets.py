@@ -13,6 +13,9 @@ USUAL_GROUPS = 3
 FEW_CLIENTS = 20
 """Up to so many, each budget has a group of its own where all groups are one sum."""
 
+TABLES = ("csv", "python")
+"""Data sets whose records may be rows of persons; the second is of tables that a program gives."""
+
 
 def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
     """Give budgets by name the order of the clients, and a plan its number of groups.
@@ -77,6 +80,14 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
             f"dataset={config.dataset.name} and dataset.partition={config.dataset.partition}: give a list, "
             "one number a client"
         )
+    return budgets_in_order(names, named)
+
+
+def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[float]:
+    """The budgets of clients with these names, in the order of the names.
+
+    Raises ConfigError: a name that no client has, or a client without a budget.
+    """
     for name in named:
         if name not in names:
             near = get_close_matches(name, names, n=1)
@@ -97,7 +108,7 @@ def configured_parties(config: Config) -> int:
 
     A plan that is made without its data takes a record for a row.
     """
-    if not config.privacy.about_records or config.dataset.name != "csv":
+    if not config.privacy.about_records or config.dataset.name not in TABLES:
         return 0
     from gdpfed.clients.configured import source_of
     from gdpfed.learning.data.tabular import parties_of_person

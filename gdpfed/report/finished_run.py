@@ -12,7 +12,14 @@ from safetensors import SafetensorError, safe_open
 from gdpfed.errors import ReportError
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.progress import metrics_of
-from gdpfed.runs.file_formats import CONFIG_FILE, MODEL_FILE, PLAN_FILE, check_json_file
+from gdpfed.runs.file_formats import (
+    ACCURACY_PICTURE,
+    BUDGET_PICTURE,
+    CONFIG_FILE,
+    MODEL_FILE,
+    PLAN_FILE,
+    check_json_file,
+)
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from gdpfed.yaml_files import read_yaml
 
@@ -25,7 +32,7 @@ FLOAT32_BYTES = 4
 Settings = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FinishedRun:
     """The configuration, plan and records of a finished run.
 
@@ -70,6 +77,31 @@ class FinishedRun:
 
         rows = [{"round": each.round} | metrics_of(each, cohorts=True) for each in self.records]
         return pandas.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        shown, name = MetricDisplay.of(self.metric), self.settings["dataset"]["name"]
+        budgets = [group["epsilon"] for group in self.plan["groups"]]
+        spent = [
+            "none" if each is None or budget is None else f"{each:.2f}/{budget:g}"
+            for each, budget in zip(self.records[-1].spent_epsilon, budgets, strict=True)
+        ]
+        return (
+            f"{self.settings['method']['name']} on {name}, {len(self.records)} rounds: {shown.words} "
+            f"{self.final_result:{shown.form}}, epsilon spent/budget {' '.join(spent)}; files in {self.path}"
+        )
+
+    def _repr_html_(self) -> str:
+        # The tables are of lines of runs, and import this module.
+        from gdpfed.report.comparison import budgets_table, lines_of, results_table
+        from gdpfed.report.notebook import html_of, picture
+
+        lines = lines_of([self])
+        pictures = [
+            picture(self.path / ACCURACY_PICTURE, "the metric after every round"),
+            picture(self.path / BUDGET_PICTURE, "epsilon spent after every round"),
+        ]
+        shown = html_of(results_table(lines), budgets_table(lines), f"files in {self.path}")
+        return "\n".join([shown, *filter(None, pictures)])
 
     @property
     def seconds_a_round(self) -> float | None:

@@ -29,7 +29,7 @@ DATASETS = {
     "tinyshakespeare": "Tiny Shakespeare",
     "tinyshakespeare-ngram": "Tiny Shakespeare, 3-gram",
 }
-OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data"}
+OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data", "python": "data"}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.report.parts import INTERVALS
 from gdpfed.report.party_lines import MOST_NAMED, group_of
-from gdpfed.report.plan_lines import chosen_by_data_lines, vote_section
+from gdpfed.report.plan_lines import chosen_by_data_lines, given_lines, vote_section
 from gdpfed.runs.round_log import RoundLogEntry
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def model_card(subject: CardSubject) -> str:
             "",
             *(report.not_covered(subject) if private else [NOTHING_COVERED]),
             *(f"* {line}" for line in chosen_by_data_lines(subject.config)),
+            *(f"* {line}" for line in given_lines(subject.config)),
             "",
         ]
     )

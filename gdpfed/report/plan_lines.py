@@ -11,6 +11,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import replacement_bound
 from gdpfed.privacy.sampling.cohorts import skipped_fractions
+from gdpfed.registry import OF_PYTHON
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.trust_lines import trust_lines
 from gdpfed.rounds.extensions.vote_result import VoteResult
@@ -217,6 +218,28 @@ def chosen_by_data_lines(config: Config) -> Iterator[str]:
             f"which clients there are follows from their data: roles with fewer than {least} characters "
             "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
             "no epsilon covers that"
+        )
+
+
+GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
+"""Data sets and models that only the program has which trains."""
+
+
+def given_lines(config: Config) -> Iterator[str]:
+    """One line where a program gave what no file of the run holds, by the kinds and names of it."""
+    data = config.dataset
+    named = [
+        ("data set", data.name, data.name in GIVEN_DATA),
+        ("model", data.model, data.model in GIVEN_MODELS),
+    ]
+    named += [("loss", data.loss, False), ("partition", data.partition, False)]
+    named += [("metric", name, False) for name in data.metrics or ()]
+    named += [("extension", name, False) for name in config.run.extensions or {}]
+    given = [f"the {kind} {name}" for kind, name, known in named if known or name.startswith(OF_PYTHON)]
+    if given:
+        yield (
+            f"no file of this run holds {', '.join(given)}, which a program gave: from its files alone "
+            "nobody can repeat or resume the run, or look at what these compute"
         )
 
 

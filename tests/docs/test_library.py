@@ -17,7 +17,7 @@ from gdpfed.learning.data.named_partitions import PARTITIONS
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.training.optimizers import SCHEDULES
 from release.published import published_project
-from testing.page_examples import examples_of, executed
+from testing.page_examples import blocks_of, examples_of, executed
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 EXAMPLES = examples_of("library.md")
@@ -94,6 +94,25 @@ print(result.survivors)
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines()[-1] == "(0, 1, 2, 4, 5)"
     assert found.stderr.splitlines()[-1] == " ".join(TORCH_MISSING.split())
+
+
+def test_your_data_your_model_one_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = executed("library.md", "Your data, your model, one cell")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    table = [line for line in lines if line.startswith(("gdpfed_star: client", "┏", "┃", "┡", "│", "└"))]
+    assert "".join(f"    {line}\n" for line in table) in PAGE.read_text("utf-8")
+    assert lines[-1] == repr(names["run"])
+    assert names["run"].settings["privacy"]["client_budgets"] == [6.0] * 30 + [2.0] * 30
+    assert "<table>" in names["run"]._repr_html_()
+    assert gdpfed.audit_run(names["run"].path).passed
+
+
+def test_the_command_of_the_page_is_the_one_that_is_printed(capsys):
+    text = PAGE.read_text("utf-8").partition("### The same run from a shell")[2]
+    shown = [block for block in blocks_of(text) if block.kind in ("python", "commands")][:2]
+    exec(compile(shown[0].text, "page", "exec"), {})  # noqa: S102
+    assert capsys.readouterr().out == shown[1].text
 
 
 def test_plan_train_and_look(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from gdpfed.errors import ConfigError
+from release.__main__ import main as write_sources
 from release.published import FILES, published_project, write_published
 from testing.linked_environment import linked_environment
 from testing.page_examples import examples_of
@@ -195,6 +196,14 @@ def test_what_is_published_is_written_into_no_folder_with_other_files(tmp_path):
     with pytest.raises(ConfigError, match="holds other files"):
         write_published(PROJECT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["a", "b"]])
+def test_sources_are_written_into_one_named_folder_alone(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert write_sources(words) == 2
+    assert capsys.readouterr().err == "usage: python -m release FOLDER\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_sdist_has_the_packages_and_what_a_reader_needs(sources):

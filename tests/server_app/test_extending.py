@@ -61,7 +61,9 @@ def test_it_is_among_the_options():
     assert "server_momentum" in options("method")
     assert "rings" in options("dataset")
     assert [job.overrides for job in jobs_of(["dataset=glob(ring*)"])] == [("dataset=rings",)]
-    with pytest.raises(ConfigError, match="dataset=mnist is not one of .*cifar10, .*npz, rings, shakespeare"):
+    with pytest.raises(
+        ConfigError, match="dataset=mnist is not one of .*cifar10, .*npz, python, rings, shakes"
+    ):
         load(["dataset=mnist"])
     with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):
         load(["method=gdpfed", "method.server_momentum=0.5"])

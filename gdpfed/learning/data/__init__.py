@@ -4,7 +4,7 @@ A loader is a function ``DataSource -> Dataset``. Another package adds one as an
 ``gdpfed.datasets``, which every process sees, or for one process with :func:`register`.
 """
 
-from gdpfed.learning.data import arrays, image_folder, shakespeare, tabular
+from gdpfed.learning.data import arrays, image_folder, in_memory, shakespeare, tabular
 from gdpfed.learning.data.dataset import Dataset, Examples, Pictures, Split
 from gdpfed.learning.data.published_pictures import cifar10, digits, fmnist, svhn
 from gdpfed.learning.data.published_tables import breast_cancer, heart_disease
@@ -21,6 +21,7 @@ register("fmnist", fmnist)
 register("heart_disease", heart_disease)
 register("image_folder", image_folder.load)
 register("npz", arrays.load)
+register(in_memory.NAME, in_memory.not_here)
 register("shakespeare", shakespeare.load)
 register("svhn", svhn)
 

@@ -1,7 +1,7 @@
 """Arrays as users bring them: ``.npz`` files, one of them as a data set, and numbers for a model."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,16 +87,24 @@ def load(source: DataSource) -> Dataset:
         raise LearningError(f"dataset.path={source.path} is no file: name the .npz file that holds the data")
     if source.vocabulary is not None:
         return _texts(path, source.vocabulary)
-    arrays = read_npz(path, NPZ_KEYS, str(path))
-    return _labelled(path, *(_checked_split(path, arrays, part) for part in ("train", "test")))
+    return dataset_of_arrays(read_npz(path, NPZ_KEYS, str(path)), str(path))
+
+
+def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
+    """The data set of arrays by the names `NPZ_KEYS`; `place` is what errors call it.
+
+    Raises LearningError: arrays of a shape or type that cannot be used.
+    """
+    return _labelled(place, *(_checked_split(place, arrays, part) for part in ("train", "test")))
 
 
 TEXT_KEYS = ("x_train", "x_test")
 
 
-def _texts(path: Path, vocabulary: int) -> Dataset:
+def _texts(file: Path, vocabulary: int) -> Dataset:
     """Texts of one length as tokens, each with a label, or with its last token in place of one."""
-    arrays = read_npz(path, TEXT_KEYS, str(path), optional=("y_train", "y_test"))
+    path = str(file)
+    arrays = read_npz(file, TEXT_KEYS, path, optional=("y_train", "y_test"))
     for key in TEXT_KEYS:
         x = arrays[key]
         if x.ndim != 2 or x.dtype.kind not in "iu" or not x.size or x.shape[1] < 2:
@@ -112,12 +120,12 @@ def _texts(path: Path, vocabulary: int) -> Dataset:
     if len(arrays) == len(TEXT_KEYS):
         texts = [arrays[key].astype(np.int64) for key in TEXT_KEYS]
         return Dataset(*_alike(path, *(Split(each[:, :-1], each[:, -1]) for each in texts)), vocabulary)
-    arrays = read_npz(path, NPZ_KEYS, str(path))
+    arrays = read_npz(file, NPZ_KEYS, path)
     parts = [_checked_split(path, arrays, part, np.int64) for part in ("train", "test")]
     return replace(_labelled(path, *parts), vocabulary=vocabulary)
 
 
-def _labelled(path: Path, train: Split, test: Split) -> Dataset:
+def _labelled(path: str, train: Split, test: Split) -> Dataset:
     """The data set of both splits, whose labels are of the kind that their shape and type say."""
     everything = np.concatenate([each.y for each in _alike(path, train, test)])
     if everything.ndim == 2:
@@ -128,7 +136,7 @@ def _labelled(path: Path, train: Split, test: Split) -> Dataset:
     return Dataset(train, test, _num_classes(path, everything), label_kind=kind)
 
 
-def _alike(path: Path, train: Split, test: Split) -> tuple[Split, Split]:
+def _alike(path: str, train: Split, test: Split) -> tuple[Split, Split]:
     if train.x.shape[1:] != test.x.shape[1:]:
         raise LearningError(
             f"{path}: examples of shape {train.x.shape[1:]} in x_train but {test.x.shape[1:]} in x_test"
@@ -142,7 +150,7 @@ def _alike(path: Path, train: Split, test: Split) -> tuple[Split, Split]:
 
 
 def _checked_split(
-    path: Path, arrays: dict[str, Array], part: str, dtype: npt.DTypeLike = np.float32
+    path: str, arrays: Mapping[str, Array], part: str, dtype: npt.DTypeLike = np.float32
 ) -> Split:
     x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
     if x.ndim < 2 or y.shape[:1] != x.shape[:1] or not y.size:
@@ -164,7 +172,7 @@ def _checked_split(
     return Split(inputs, y.astype(np.int64))
 
 
-def _num_labels(path: Path, labels: Array) -> int:
+def _num_labels(path: str, labels: Array) -> int:
     """How many labels a set has, of shape (N, labels), each 0 or 1, and both somewhere.
 
     Raises LearningError: they are not.
@@ -182,7 +190,7 @@ def _num_labels(path: Path, labels: Array) -> int:
     return int(labels.shape[1])
 
 
-def _num_classes(path: Path, labels: Array) -> int:
+def _num_classes(path: str, labels: Array) -> int:
     """How many classes there are, which must be two or more, numbered from 0 without gaps.
 
     Raises LearningError: they are not.

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gdpfed.decimal_numbers import NUMBER
+from gdpfed.errors import LearningError
+from gdpfed.late_import import packages_needed
 from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
 from gdpfed.learning.data.number_cells import NumberCells, date_number, numbers_of
 from gdpfed.learning.data.text_cells import TextCells, texts_of, without
@@ -35,6 +37,26 @@ def table_of(cells: Mapping[str, "pa.Array"], columns: Columns, place: str, *, w
             table[name] = without(texts_of(values, name, place), marks)
         else:
             table[name] = numbers_of(values, number, columns, place, written=written)
+    return table
+
+
+def arrow_table(data: Any, place: str) -> "pa.Table":
+    """A table of Arrow, of one of pandas', polars' or Arrow's, or of columns by name; `place`: for errors.
+
+    Raises LearningError: no table, or a column that is there twice; InputError: a package that is missing.
+    """
+    with packages_needed():
+        import pyarrow as pa
+
+        try:
+            # The index of a data frame is no column of it.
+            table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise LearningError(f"{place} are no table: {' '.join(str(error).split())}") from None
+    found = table.column_names
+    twice = [name for name in found if found.count(name) > 1]
+    if twice:
+        raise LearningError(f"{place} have the column '{twice[0]}' twice")
     return table
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset
-from gdpfed.registry import Registry
+from gdpfed.registry import OF_PYTHON, Registry
 
 if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
@@ -41,7 +41,7 @@ def shared_out(
     Raises LearningError: no such partition, options that it does not take, or positions that are none.
     """
     words = f"dataset.partition={name}"
-    if name not in PARTITIONS.names():
+    if name not in PARTITIONS.names() and not name.startswith(OF_PYTHON):
         raise LearningError(
             f"{words} is none of {', '.join(sorted([*OF_ONE_CLIENT, *PARTITIONS.names()]))}: choose one"
         )

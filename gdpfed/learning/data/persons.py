@@ -4,6 +4,8 @@ So whatever is done with a record is done with a person: it is drawn into a batc
 gradient is clipped as a whole, and its influence is what a budget is for.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,11 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.table_file import TableFile
+from gdpfed.learning.data.text_cells import texts_of
 from gdpfed.learning.labels import Labels
 
 NO_ROW = -1
 """The label where a person has fewer rows than others, if labels are classes; NaN if they are numbers."""
+PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
+REPEATED_PERSONS = (
+    "the column '{0}' repeats and is not declared: if a person has several rows, one row is protected and "
+    "not the person; declare person: {0} to protect persons"
+)
 
 
 def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
@@ -101,3 +111,22 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
             f"{place}: {len(shared)} persons have rows to train on and rows for testing: hold out all rows "
             "of a person, or none"
         )
+
+
+def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
+    """Name the column of one table, which is opened for each reading; "" where there is none."""
+    for name in opened().names:
+        if PERSON.fullmatch(name) and name not in columns.names() and _repeats(opened(), name):
+            return name
+    return ""
+
+
+def _repeats(table: TableFile, name: str) -> bool:
+    """Whether some text of a column stands in several rows."""
+    found: set[str] = set()
+    for batch in table.batches([name]):
+        cells = texts_of(batch.cells[name], name, table.place, exact=False)
+        if len(cells.distinct) < len(cells.which) or not found.isdisjoint(cells.distinct):
+            return True
+        found.update(cells.distinct)
+    return False

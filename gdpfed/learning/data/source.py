@@ -1,7 +1,8 @@
 """The name and settings of a data set, small enough for every message, and its loading by name."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -125,8 +126,25 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Have this process take a data set that another one has loaded, in place of loading it."""
+    """Have this process take a data set that is there already, in place of loading it."""
     _PLACED[source] = data
+    load_dataset.cache_clear()
+
+
+@contextmanager
+def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
+    """Have this process take a data set within, and forget it afterwards."""
+    place_dataset(source, data)
+    try:
+        yield
+    finally:
+        del _PLACED[source]
+        load_dataset.cache_clear()
+
+
+def placed_dataset(source: DataSource) -> Dataset | None:
+    """The data set that was placed; None where none was."""
+    return _PLACED.get(source)
 
 
 @lru_cache(maxsize=4)
@@ -138,7 +156,8 @@ def load_dataset(source: DataSource) -> Dataset:
     if source in _PLACED:
         return _PLACED[source]
     encoder = source.file_encoder
-    data = DATASETS.get(source.name)(source.without_features)
+    plain = source.without_features
+    data = _PLACED[plain] if plain in _PLACED else DATASETS.get(source.name)(plain)
     if source.features is None:
         return data
     return replace(with_features(data, source.features, encoder), read_as=data.fingerprints)

@@ -74,9 +74,14 @@ def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> 
     Raises LearningError: no such file, one that cannot be read, that lacks a column or has it twice, or as in
     :func:`rows_of`.
     """
-    table = open_declared(path, columns, place)
+    return read_table(open_declared(path, columns, place), columns, shared_out=shared_out)
+
+
+def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
+    """Read the records of a table that is open, as :func:`read_rows`."""
     batches = table.batches(columns.names(for_training=not shared_out))
-    return _joined([_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches], place)
+    parts = [_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches]
+    return _joined(parts, table.place)
 
 
 def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:

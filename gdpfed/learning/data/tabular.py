@@ -1,8 +1,8 @@
 """The user's own table, CSV or Parquet, with its columns declared in one file: ``dataset=csv``."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +13,13 @@ from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, check_printable, read_columns
 from gdpfed.learning.data.party_files import has_tables, tables_in
-from gdpfed.learning.data.persons import refuse_shared
-from gdpfed.learning.data.source import DataSource
-from gdpfed.learning.data.table_rows import Rows, open_declared, read_rows
-from gdpfed.learning.data.text_cells import texts_of
+from gdpfed.learning.data.persons import REPEATED_PERSONS, refuse_shared, undeclared_person
+from gdpfed.learning.data.source import DataSource, placed_dataset
+from gdpfed.learning.data.table_file import TableFile
+from gdpfed.learning.data.table_rows import Rows, open_declared, read_rows, read_table
 from gdpfed.learning.labels import Labels, labels_of
 
 DEFAULT_TEST_FRACTION = 0.2
-PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,18 @@ def load(source: DataSource) -> Dataset:
             )
     test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
     return _joined(train, test, columns, str(path), [*train, *test])
+
+
+def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | None) -> Dataset:
+    """The data set of one table that parties share, or that is nobody's, as of one file.
+
+    Raises LearningError: as in :func:`load`.
+    """
+    rows = read_table(table, columns, shared_out=True)
+    found = dataset_of(_of_one_file(rows, columns), columns, test_fraction, table.place)
+    if columns.person is None and (name := undeclared_person(lambda: table, columns)):
+        return replace(found, notes=(REPEATED_PERSONS.format(name),))
+    return found
 
 
 def declared_columns(source: DataSource) -> Columns:
@@ -107,10 +118,12 @@ def parties_of_person(source: DataSource) -> int:
 
     Raises LearningError: as in :func:`declared_columns`.
     """
-    if source.name != "csv" or source.path is None:
-        return 0
-    columns = declared_columns(source)
-    return 0 if columns.person is None else columns.person_parties
+    placed = placed_dataset(source)
+    if placed is not None:
+        columns = placed.columns
+    else:
+        columns = declared_columns(source) if source.name == "csv" and source.path is not None else None
+    return 0 if columns is None or columns.person is None else columns.person_parties
 
 
 def undeclared_persons(source: DataSource) -> str:
@@ -121,22 +134,9 @@ def undeclared_persons(source: DataSource) -> str:
     columns = declared_columns(source)
     files = tables_in(_existing(source.path, "dataset.path"))
     for file in files if columns.person is None else ():
-        names = open_declared(file, columns, str(file)).names
-        for name in names:
-            if PERSON.fullmatch(name) and name not in columns.names() and _repeats(file, columns, name):
-                return name
+        if name := undeclared_person(partial(open_declared, file, columns, str(file)), columns):
+            return name
     return ""
-
-
-def _repeats(file: Path, columns: Columns, name: str) -> bool:
-    """Whether some text of a column stands in several rows."""
-    found: set[str] = set()
-    for batch in open_declared(file, columns, str(file)).batches([name]):
-        cells = texts_of(batch.cells[name], name, str(file), exact=False)
-        if len(cells.distinct) < len(cells.which) or not found.isdisjoint(cells.distinct):
-            return True
-        found.update(cells.distinct)
-    return False
 
 
 def own_columns(path: Path) -> Columns:

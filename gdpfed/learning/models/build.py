@@ -110,7 +110,8 @@ def build_model(
 ) -> nn.Module:
     """Build a model whose initial parameters depend on ``seed``, and on what is given, alone.
 
-    `outputs`: the shape of what it must say of a record; None where that is not looked at.
+    `outputs`: the shape of what it must say of a record; None where that is not looked at, nor is it of one
+    that scores every position.
 
     Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
     take, outputs of another shape, or buffers that change in training.
@@ -130,10 +131,11 @@ def build_model(
                 f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
             ) from None
         refuse_changing_buffers(model, example)
-    if outputs is not None and found != outputs:
+    if outputs is not None and not scores_every_position(model) and found != outputs:
+        at_places = ", such as fcn for a class at every pixel" if len(outputs) > 1 else ""
         raise LearningError(
             f"dataset.model={name} says numbers of shape {found} of a record, and these labels need "
-            f"{outputs}: choose another model, such as fcn for a class at every pixel"
+            f"{outputs}: choose another model{at_places}"
         )
     if not dimension_of(model):
         raise LearningError(

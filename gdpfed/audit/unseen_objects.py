@@ -1,0 +1,49 @@
+"""Which parts of a run are in none of its files, so that an audit has nothing to look at."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+GIVEN = "python."
+"""How the names of objects begin that a Python program gave to a run."""
+OF_PROGRAMS = {"dataset": ("python", "flower_app"), "model": ("flower_arrays",)}
+"""Data sets and models that only a program has, and no file."""
+
+
+def unseen_objects(config: Mapping[str, Any]) -> str:
+    """Name what a program gave to a run; "" where its configuration names all that it computed with.
+
+    `config`: of the run, by section and key.
+    """
+    return ", ".join(f"the {kind} {name}" for kind, name in _given(config))
+
+
+def not_computed(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """One line for each thing that an audit of a run's files could not look at."""
+    extensions = [name for kind, name in _given(config) if kind == "extension"]
+    lines = []
+    if unseen := unseen_objects(config):
+        lines.append(
+            f"whether the run computed with what it names: {unseen} came from a program, and no file of the "
+            "run holds them. The figures follow from plan, ledger and log, whatever these are; nobody can "
+            "repeat or resume the run from its files alone"
+        )
+    if extensions:
+        lines.append(
+            f"what {', '.join(extensions)} did beside the rounds: it is code of the server's, which sees "
+            "what the server sees"
+        )
+    return tuple(lines)
+
+
+def _given(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    data = config["dataset"]
+    named = [
+        ("data set", data["name"], OF_PROGRAMS["dataset"]),
+        ("model", data["model"], OF_PROGRAMS["model"]),
+    ]
+    named += [(kind, data.get(kind), ()) for kind in ("loss", "partition")]
+    named += [("metric", name, ()) for name in data.get("metrics") or ()]
+    named += [("extension", name, ()) for name in config["run"].get("extensions") or {}]
+    for kind, name, others in named:
+        if name in others or str(name).startswith(GIVEN):
+            yield kind, str(name)

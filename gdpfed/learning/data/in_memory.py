@@ -1,0 +1,192 @@
+"""``dataset=python``: data that a Python program has in memory, as arrays, a data frame or a `Dataset`.
+
+No file names such data, so a process in which they were not given cannot load them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.arrays import NPZ_KEYS, dataset_of_arrays
+from gdpfed.learning.data.cells import arrow_table
+from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.declaration import columns_of, read_columns
+from gdpfed.learning.data.source import DataSource
+from gdpfed.learning.data.table_file import Batch, TableFile
+from gdpfed.learning.data.tabular import dataset_of_table
+from gdpfed.yaml_files import read_yaml
+
+NAME = "python"
+PLACE = "data"
+"""What errors call it."""
+
+
+def not_here(source: DataSource) -> Dataset:
+    """Refuse: whoever has the data gives them before they are asked for. Raises LearningError."""
+    del source
+    raise LearningError(
+        f"dataset={NAME} is data that a Python program gives, and here nobody has: begin or go on with the "
+        'run there, as in gdpfed.simulate("run.resume=DIR", data=...)'
+    )
+
+
+def dataset_of(
+    data: Any,
+    *,
+    owners: Any = None,
+    columns: Mapping[str, Any] | str | Path | None = None,
+    test_fraction: float | None = None,
+) -> Dataset:
+    """The data set of what a Python program has in memory.
+
+    Args:
+        data: (x_train, y_train, x_test, y_test) as arrays of numpy or torch, as in an ``.npz`` file; a data
+            frame with the declaration of its columns; or a `Dataset`.
+        owners: whose each training example is, a name or a number for each; of a data frame the name of a
+            column. None where the data say it, or nobody does.
+        columns: of a data frame: its declaration (docs/data.md), as a mapping or the path of its file.
+        test_fraction: of a data frame: the share of every party's rows that is tested on.
+
+    Raises LearningError: data of a shape, type or value that cannot be used, in one line.
+    """
+    if isinstance(data, Dataset):
+        _refuse(columns, "columns", "a data frame")
+        found = data
+        _check(found)
+    elif isinstance(data, tuple | list):
+        _refuse(columns, "columns", "a data frame")
+        if len(data) != len(NPZ_KEYS):
+            raise LearningError(
+                f"{PLACE} has {len(data)} parts: give the four arrays ({', '.join(NPZ_KEYS)}), a data frame "
+                "with columns=, or a gdpfed.Dataset"
+            )
+        arrays = {name: _array(name, part) for name, part in zip(NPZ_KEYS, data, strict=True)}
+        found = dataset_of_arrays(arrays, PLACE)
+    elif hasattr(data, "columns") or hasattr(data, "column_names"):
+        return _of_frame(data, owners, columns, test_fraction)
+    else:
+        raise LearningError(
+            f"{PLACE} is a {type(data).__name__}: give the four arrays ({', '.join(NPZ_KEYS)}), a data frame "
+            "with columns=, or a gdpfed.Dataset"
+        )
+    _refuse(test_fraction, "dataset.test_fraction", "a data frame")
+    return found if owners is None else _owned(found, owners)
+
+
+def _refuse(given: object, name: str, of: str) -> None:
+    if given is not None:
+        raise LearningError(f"{name} goes with {of}: leave it out")
+
+
+def _array(name: str, part: Any) -> npt.NDArray[Any]:
+    """An array of numpy's, of one of numpy's, torch's or a data frame's, or of numbers in lists."""
+    if hasattr(part, "detach"):
+        part = part.detach().cpu()
+    try:
+        return np.asarray(part)
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise LearningError(f"{PLACE}: {name} is not an array of numbers: {reason}") from None
+
+
+def _check(data: Dataset) -> None:
+    """Refuse a `Dataset` whose parts do not go together."""
+    for name, part in (("train", data.train), ("test", data.test)):
+        if isinstance(part, Split):
+            if len(part.x) != len(part.y):
+                raise LearningError(
+                    f"{PLACE}: {name} has {len(part.x)} examples and {len(part.y)} labels: give one a label"
+                )
+            if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
+                raise LearningError(f"{PLACE}: x of {name} holds values that are not finite")
+        wrong = np.flatnonzero(data.labels.unfit(part.y))
+        # Where numbers are tested on, some may lie beyond their range.
+        if len(wrong) and not (data.target_range is not None and name == "test"):
+            raise LearningError(
+                f"{PLACE}: label {wrong[0]} of {name} is {part.y[wrong[0]]}, and the labels are "
+                f"{data.labels.words}"
+            )
+    for name, owners, part in (
+        ("owners", data.owners, data.train),
+        ("test_owners", data.test_owners, data.test),
+    ):
+        if owners is not None and np.shape(owners) != (len(part),):
+            raise LearningError(
+                f"{PLACE}: {name} has shape {np.shape(owners)} for {len(part)} examples: give one for each"
+            )
+
+
+def _owned(data: Dataset, owners: Any) -> Dataset:
+    """The data set with an owner for each training example; names stand in order of the alphabet."""
+    given = owners.tolist() if hasattr(owners, "tolist") else owners
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise LearningError(f"owners is {given!r}: give a name or a number for each training example")
+    if len(given) != len(data.train):
+        raise LearningError(
+            f"owners has {len(given)} entries for {len(data.train)} training examples: give one for each"
+        )
+    for place, owner in enumerate(given):
+        if type(owner) not in (str, int) or owner == "":
+            raise LearningError(
+                f"owners: entry {place} is {owner!r}: give a name, or a whole number, for each example"
+            )
+    distinct = set(given)
+    if distinct == set(range(len(distinct))):
+        return replace(data, owners=np.asarray(given, np.int64), owner_names=(), test_owners=None)
+    names = sorted({str(owner) for owner in given})
+    numbers = {name: number for number, name in enumerate(names)}
+    owned = np.asarray([numbers[str(owner)] for owner in given], np.int64)
+    return replace(data, owners=owned, owner_names=tuple(names), test_owners=None)
+
+
+def _of_frame(
+    frame: Any, owners: Any, declared: Mapping[str, Any] | str | Path | None, test_fraction: float | None
+) -> Dataset:
+    if declared is None:
+        raise LearningError(
+            f"{PLACE} is a data frame without columns=: declare its label, and the range or the values of "
+            'each input, as in columns={"label": {"column": "stays", "classes": ["no", "yes"]}, "numeric": '
+            '{"age": [0, 100]}}; ranges that are taken from the rows would tell of them'
+        )
+    table = arrow_table(frame, PLACE)
+    names = table.column_names
+    if owners is not None:
+        if not isinstance(declared, Mapping) or not isinstance(owners, str) or "party" in declared:
+            raise LearningError(
+                "owners= of a data frame is the name of a column, beside columns= as a mapping without "
+                "party: else declare party there"
+            )
+        if owners not in names:
+            raise LearningError(f"owners={owners} is no column of the data frame; it has {', '.join(names)}")
+        parties = sorted({str(each) for each in table.column(owners).to_pylist() if each is not None})
+        declared = {**declared, "party": {"column": owners, "values": parties}}
+    if isinstance(declared, Mapping):
+        columns = columns_of(read_yaml(yaml.safe_dump(_plain(declared)), as_texts=True), "columns")
+    else:
+        columns = read_columns(Path(declared).expanduser())
+    rows = np.arange(1, table.num_rows + 1)
+
+    def read(wanted: Sequence[int], uneven: Any) -> Any:
+        del uneven
+        yield Batch({names[at]: table.column(at).combine_chunks() for at in wanted}, rows, rows)
+
+    return dataset_of_table(TableFile(PLACE, names, False, (), read), columns, test_fraction)
+
+
+def _plain(value: Any) -> Any:
+    """A declaration as YAML has it: mappings, lists and plain values."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(each) for each in value]
+    plain = value.item() if isinstance(value, np.generic) else value
+    if plain is not None and not isinstance(plain, str | int | float | bool | date):
+        raise LearningError(f"columns holds {plain!r}: give texts, numbers, dates, lists and mappings")
+    return plain

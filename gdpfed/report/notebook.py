@@ -1,0 +1,86 @@
+"""What a notebook shows of plans and runs: tables and pictures of the commands, as HTML without a script."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from html import escape
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Group
+from rich.table import Table as RichTable
+
+from conf.schema import Config
+from gdpfed.methods import make_method
+from gdpfed.methods.base import Method
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.console import Fitted, Table
+from gdpfed.report.party_lines import party_lines
+from gdpfed.report.plan_lines import plan_warnings
+from gdpfed.report.plan_table import plan_lines, plan_table
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ShownPlan(PrivacyPlan):
+    """A plan with the method that made it, which is shown as ``gdpfed plan`` shows it.
+
+    `method`: it has the plan, and weighs what is released. `notes`: what is weak in the plan, one line each.
+    """
+
+    method: Method = field(compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The plan of a configuration that is resolved.
+
+        Raises ConfigError, PrivacyError: as `make_method`.
+        """
+        method = make_method(config)
+        plan = method.plan
+        own = {each.name: getattr(plan, each.name) for each in fields(plan)}
+        notes = (*party_lines(config, plan), *plan_warnings(plan, config))
+        return cls(**own, method=method, notes=notes)
+
+    def __repr__(self) -> str:
+        return "\n".join([*plan_lines(self.method), *self.notes])
+
+    def _repr_html_(self) -> str:
+        return html_of(plan_table(self.method), *self.notes)
+
+
+def html_of(*shown: Any) -> str:
+    """Tables of rich's or of a report, groups of them, and lines of text, as HTML; all of it is escaped."""
+    return "\n".join(map(_piece, shown))
+
+
+def _piece(shown: Any) -> str:
+    if isinstance(shown, Group):
+        return html_of(*shown.renderables)
+    if isinstance(shown, Fitted):
+        return _piece(shown.table)
+    if isinstance(shown, RichTable):
+        rows = zip(*(column.cells for column in shown.columns), strict=True)
+        headings = [str(column.header) for column in shown.columns]
+        return _table(str(shown.title or ""), headings, list(rows), str(shown.caption or ""))
+    if isinstance(shown, Table):
+        return _table(shown.title, shown.headings, shown.rows, shown.note)
+    return f"<p>{escape(str(shown))}</p>"
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], note: str) -> str:
+    def row(cells: Sequence[Any], tag: str) -> str:
+        marked = (escape(str(cell)).replace("\n", "<br>") for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in marked)}</tr>"
+
+    head = f"<caption>{escape(title)}</caption><thead>{row(headings, 'th')}</thead>"
+    body = "".join(row(cells, "td") for cells in rows)
+    below = f"<p>{escape(note)}</p>" if note else ""
+    return f"<table>{head}<tbody>{body}</tbody></table>{below}"
+
+
+def picture(path: Path, words: str) -> str:
+    """A PNG in the page itself; nothing where there is no picture."""
+    drawn = path.read_bytes() if path.is_file() else b""
+    encoded = b64encode(drawn).decode()
+    return f'<img alt="{escape(words)}" width="480" src="data:image/png;base64,{encoded}">' if drawn else ""
