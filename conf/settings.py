@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -13,6 +13,7 @@ from conf.errors import ConfigError
 from conf.load import compose_options, nearest, options
 from conf.option_files import OWN_DIRECTORY, groups, method_configs
 from conf.schema import Config, MethodConfig
+from conf.schema.ranges import plain
 
 _COMMENT = re.compile(r"^(\w+):\s.*?\s#\s+(.+)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:#.*\n)+")
@@ -154,7 +155,8 @@ def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: s
 
 def _kind(annotation: Any) -> str:
     """What a type is called; empty for one that words must say."""
-    if isinstance(annotation, UnionType):
+    annotation = plain(annotation)
+    if get_origin(annotation) in (Union, UnionType):
         inner, *_ = (each for each in get_args(annotation) if each is not NoneType)
         return f"{_kind(inner)} or null"
     if get_origin(annotation) is list:

@@ -32,11 +32,6 @@ Once = Literal["held_out_counts", "vote"]
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
-VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
-MOST_SETTINGS = 16
-"""What a setting of a vote has, in this order, and how many settings there may be, as in `conf.schema`."""
-
-
 def person_words(parties: int) -> str:
     """Say what a record is by how many clients one person may be at; "" of rows, which no person owns."""
     several = f" at up to {parties} parties" if parties > 1 else ""

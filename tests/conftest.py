@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from testing.documented_shapes import check_documented_shapes
+from testing.interrupts import take_interrupts
 
 check_documented_shapes("fastgrad", "gdpfed", "secagg")
 
@@ -39,7 +40,8 @@ LOOK_AT_PICTURES = ("test_prices.py", "test_choose_records.py")
 
 
 def pytest_configure():
-    """Have nothing reach the disk, which takes milliseconds a file: tests end processes and cut no power."""
+    """Take Ctrl-C, and have nothing reach the disk, which takes milliseconds: tests cut no power."""
+    take_interrupts()
     os.fsync = lambda fd: None
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from conf.limits import VOTABLE
 from conf.schema.checks import require
-from conf.schema.dataset_config import VOTABLE, DatasetConfig, TrainingConfig
+from conf.schema.dataset_config import DatasetConfig, TrainingConfig
 from conf.schema.privacy_config import CLIENTS, PrivacyConfig
 from conf.schema.run_config import CHOOSABLE, LOCAL, MethodConfig, RunConfig, SimulationConfig
 from conf.schema.secagg_config import FIRST_SEEN, SecAggConfig

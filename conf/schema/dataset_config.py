@@ -2,18 +2,28 @@
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import MISSING
 
-from conf.schema.checks import are_numbers, require, require_limits
-
-RECOMMENDED = ("everyone", "outsiders")
-"""Whom epsilon is to hold against, where a data set says so."""
-VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
-"""Settings of training on which no accounting depends, so that clients may vote on them."""
-MOST_SETTINGS = 16
-"""Of a vote: each is one more coordinate with noise, and one more run that every client tries."""
+from conf.limits import MOST_SETTINGS, VOTABLE
+from conf.schema.checks import are_numbers, require
+from conf.schema.ranges import (
+    BatchSize,
+    Characters,
+    ClippingNorm,
+    LearningRate,
+    LearningRateDecay,
+    LocalSteps,
+    Momentum,
+    NumClients,
+    NumRounds,
+    between,
+    one_of,
+    positive,
+    require_ranges,
+    within,
+)
 
 
 @dataclass
@@ -26,18 +36,18 @@ class DatasetConfig:
 
     name: str = MISSING
     path: str | None = None
-    image_size: int | None = None
+    image_size: Annotated[int, between(1, 4096)] | None = None
     channels: int | None = None
-    test_fraction: float | None = None
-    sequence_length: int | None = None
-    min_characters: int | None = None
-    test_stride: int | None = None
+    test_fraction: Annotated[float, within("(0, 1)")] | None = None
+    sequence_length: Annotated[int, between(1, 100_000)] | None = None
+    min_characters: Characters | None = None
+    test_stride: Characters | None = None
     columns: str | None = None
     test_path: str | None = None
     complete_rows: bool | None = None
     features: str | None = None
-    train_stride: int | None = None
-    vocabulary: int | None = None
+    train_stride: Characters | None = None
+    vocabulary: Annotated[int, between(2, 2**31 - 1)] | None = None
     weights: str | None = None
     weights_sha256: str | None = None
     encoder: Any = None
@@ -50,25 +60,21 @@ class DatasetConfig:
     dirichlet_alpha: float | None = None
     shards: int | None = None
     partition_options: Any = None
-    num_clients: int = MISSING
-    num_rounds: int = MISSING
+    num_clients: NumClients = MISSING
+    num_rounds: NumRounds = MISSING
     sampling_rate: float = MISSING
     budgets: list[float] = MISSING
-    clipping_norm: float = MISSING
+    clipping_norm: ClippingNorm = MISSING
     paper_sampling_rates: list[float] | None = None
-    local_steps: int = MISSING
-    batch_size: int = MISSING
-    learning_rate: float = MISSING
-    learning_rate_decay: float = 0.99
-    momentum: float = 0.0
-    against: str = "everyone"
+    local_steps: LocalSteps = MISSING
+    batch_size: BatchSize = MISSING
+    learning_rate: LearningRate = MISSING
+    learning_rate_decay: LearningRateDecay = 0.99
+    momentum: Momentum = 0.0
+    against: Annotated[str, one_of("everyone", "outsiders")] = "everyone"
 
     def validate(self) -> None:
-        require_limits("dataset", self)
-        require(
-            self.against in RECOMMENDED, f"dataset.against={self.against} is none of {', '.join(RECOMMENDED)}"
-        )
-        _require_training("dataset", self)
+        require_ranges("dataset", self)
         self._validate_partition()
         self._validate_source()
         self._validate_model_options()
@@ -115,35 +121,28 @@ class DatasetConfig:
         require(
             self.channels in (None, 1, 3), f"dataset.channels={self.channels} must be 1 (grey) or 3 (RGB)"
         )
-        fraction = self.test_fraction
-        require(fraction is None or 0 < fraction < 1, f"dataset.test_fraction={fraction} must be in (0, 1)")
 
 
 @dataclass
 class TrainingConfig:
     """How a client trains in a round."""
 
-    local_steps: int = MISSING
-    batch_size: int = MISSING
-    learning_rate: float = MISSING
-    learning_rate_decay: float = MISSING
-    momentum: float = MISSING
+    local_steps: LocalSteps = MISSING
+    batch_size: BatchSize = MISSING
+    learning_rate: LearningRate = MISSING
+    learning_rate_decay: LearningRateDecay = MISSING
+    momentum: Momentum = MISSING
     optimizer: str = "sgd"
     optimizer_options: Any = None
-    proximal: float = 0.0
+    proximal: Annotated[float, positive("0 or a positive number", or_zero=True)] = 0.0
     schedule: str = "constant"
     client_state: str | None = None
     local_parameters: list[str] | None = None
     vote: Any = None
 
     def validate(self) -> None:
-        require_limits("training", self)
-        _require_training("training", self)
+        require_ranges("training", self)
         _require_numbers("training.optimizer_options", self.optimizer_options, "{weight_decay:0.01}")
-        require(
-            0 <= self.proximal < float("inf"),
-            f"training.proximal={self.proximal} must be 0 or a positive number",
-        )
         if self.vote is not None:
             self._validate_vote()
 
@@ -188,11 +187,3 @@ def _require_numbers(key: str, options: Any, example: str) -> None:
     """Refuse options that are not numbers by name."""
     numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
     require(options is None or numbers, f"{key}={options} must be numbers by name, as in '{key}={example}'")
-
-
-def _require_training(group: str, settings: DatasetConfig | TrainingConfig) -> None:
-    """Check the settings of local training, as recommended or as chosen."""
-    decay = settings.learning_rate_decay
-    require(0 < decay <= 1, f"{group}.learning_rate_decay={decay} must be in (0, 1]")
-    momentum = settings.momentum
-    require(0 <= momentum < 1, f"{group}.momentum={momentum} must be in [0, 1)")

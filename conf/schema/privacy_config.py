@@ -2,20 +2,17 @@
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import MISSING
 
 from conf.errors import ConfigError
-from conf.schema.checks import are_numbers, require, require_limits
+from conf.schema.checks import are_numbers, require
+from conf.schema.ranges import ClippingNorm, at_least, between, one_of, positive, require_ranges, within
 
-RENYI_ORDERS = ("auto", "fine", "whole")
-NOISES = ("gaussian", "discrete_gaussian")
-CLIPPINGS = ("fixed", "adaptive")
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
 """privacy.budgets where every client says its own."""
-AGAINST = ("auto", "outsiders", "everyone")
 PROVED_OF_TURNS = {
     "unit": "client",
     "sampling": "poisson",
@@ -27,45 +24,45 @@ PROVED_OF_TURNS = {
 }
 """What is proved of turns and correlated noise; `poisson` is the default, and nothing is drawn."""
 MOST_NOISE_TAPS = 16
-UNITS = ("client", "record")
 MOST_SHOWN = 8
-BUDGETS_OF = ("clients", "records")
+Share = Annotated[float, within("(0, 1)")]
+Part = Annotated[float, within("(0, 1]")]
 
 
 @dataclass
 class PrivacyConfig:
     """Budgets, their accounting, and what follows from them."""
 
-    unit: str = "client"
-    against: str = "auto"
-    noise_taps: int = 1
+    unit: Annotated[str, one_of("client", "record")] = "client"
+    against: Annotated[str, one_of("auto", "outsiders", "everyone")] = "auto"
+    noise_taps: Annotated[int, within(f"[0, {MOST_NOISE_TAPS}]", ": 0 is noise that is not correlated")] = 1
     accountant: str = "pld"
-    renyi_orders: str = "auto"
+    renyi_orders: Annotated[str, one_of("auto", "fine", "whole")] = "auto"
     sampling: str = "poisson"
     adjacency: str = "zero_out"
     budgets: Any = MISSING
-    budgets_of: str = "clients"
+    budgets_of: Annotated[str, one_of("clients", "records")] = "clients"
     group_shares: list[float] | None = None
     client_budgets: Any = None
-    budget_floor: float = 0.1
-    delta_floor: float = 1e-8
-    most_records: int = 1_000_000
+    budget_floor: Annotated[float, between(1e-3, 1e6)] = 0.1
+    delta_floor: Annotated[float, within("[1e-12, 1)")] = 1e-8
+    most_records: Annotated[int, at_least(1)] = 1_000_000
     num_groups: int | None = None
     group_edges: list[float] | None = None
     delta: float | None = None
-    clipping_norm: float = MISSING
-    clipping: str = "fixed"
-    clipping_quantile: float = 0.5
-    clipping_learning_rate: float = 0.2
-    clipping_noise: float = 0.05
-    noise: str = "gaussian"
+    clipping_norm: ClippingNorm = MISSING
+    clipping: Annotated[str, one_of("fixed", "adaptive")] = "fixed"
+    clipping_quantile: Share = 0.5
+    clipping_learning_rate: Part = 0.2
+    clipping_noise: Part = 0.05
+    noise: Annotated[str, one_of("gaussian", "discrete_gaussian")] = "gaussian"
     sampling_rate: float = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
-    batch_rate: float = 0.05
-    vote_share: float = 0.1
+    batch_rate: Part = 0.05
+    vote_share: Share = 0.1
     client_records: list[int] | None = None
-    price: float | None = None
+    price: Annotated[float, positive("above 0, or null")] | None = None
     price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])
     client_aversions: list[float] | None = None
 
@@ -75,32 +72,19 @@ class PrivacyConfig:
         self.sampling_rates = _as_floats(self.sampling_rates)
 
     def validate(self) -> None:
-        require(
-            self.renyi_orders in RENYI_ORDERS,
-            f"privacy.renyi_orders={self.renyi_orders} is none of {', '.join(RENYI_ORDERS)}",
-        )
-        require(self.noise in NOISES, f"privacy.noise={self.noise} is none of {', '.join(NOISES)}")
+        require_ranges("privacy", self)
         rates = self.sampling_rates
         require(
             are_numbers(rates) or rates in SAMPLING_RATE_CHOICES,
             f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
-        require_limits("privacy", self)
-        require(0 < self.vote_share < 1, f"privacy.vote_share={self.vote_share} must be in (0, 1)")
-        self._validate_clipping()
         self._validate_budgets()
         self._validate_price()
         self._validate_unit()
         self._validate_against()
 
     def _validate_against(self) -> None:
-        require(self.against in AGAINST, f"privacy.against={self.against} is none of {', '.join(AGAINST)}")
-        require(
-            0 <= self.noise_taps <= MOST_NOISE_TAPS,
-            f"privacy.noise_taps={self.noise_taps} must be from 0, for noise that is not correlated, to "
-            f"{MOST_NOISE_TAPS}",
-        )
         if self.against == "everyone" and self.unproved_of_turns is not None:
             key = self.unproved_of_turns
             raise ConfigError(
@@ -113,25 +97,8 @@ class PrivacyConfig:
         """The first setting under which nothing is proved of turns; None where they have a plan."""
         return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
-    def _validate_clipping(self) -> None:
-        require(
-            self.clipping in CLIPPINGS, f"privacy.clipping={self.clipping} is none of {', '.join(CLIPPINGS)}"
-        )
-        require(
-            0 < self.clipping_quantile < 1,
-            f"privacy.clipping_quantile={self.clipping_quantile} must be in (0, 1)",
-        )
-        require(
-            0 < self.clipping_learning_rate <= 1,
-            f"privacy.clipping_learning_rate={self.clipping_learning_rate} must be in (0, 1]",
-        )
-        require(
-            0 < self.clipping_noise <= 1, f"privacy.clipping_noise={self.clipping_noise} must be in (0, 1]"
-        )
-
     def _validate_price(self) -> None:
         price, bounds, aversions = self.price, self.price_bounds, self.client_aversions
-        require(price is None or 0 < price < inf, f"privacy.price={price} must be above 0, or null")
         require(
             price is None or self.budgets == CLIENTS,
             f"privacy.price={price} is answered by clients with budgets: set privacy.budgets={CLIENTS}",
@@ -142,26 +109,11 @@ class PrivacyConfig:
             "privacy.price_bounds=[0.001,1]",
         )
         require(
-            1e-3 <= self.budget_floor <= 1e6,
-            f"privacy.budget_floor={self.budget_floor} must be from 0.001 to 1e+06",
-        )
-        require(
-            1e-12 <= self.delta_floor < 1,
-            f"privacy.delta_floor={self.delta_floor} must be from 1e-12 to below 1",
-        )
-        require(self.most_records >= 1, f"privacy.most_records={self.most_records} must be at least 1")
-        require(
             aversions is None or all(0 < each < 1 for each in aversions),
             f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one a client",
         )
 
     def _validate_unit(self) -> None:
-        require(self.unit in UNITS, f"privacy.unit={self.unit} is none of {', '.join(UNITS)}")
-        require(
-            self.budgets_of in BUDGETS_OF,
-            f"privacy.budgets_of={self.budgets_of} is none of {', '.join(BUDGETS_OF)}",
-        )
-        require(0 < self.batch_rate <= 1, f"privacy.batch_rate={self.batch_rate} must be in (0, 1]")
         if not self.about_records:
             for key, usual in (("budgets_of", "clients"), ("client_records", None)):
                 value = getattr(self, key)

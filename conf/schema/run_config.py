@@ -1,36 +1,34 @@
 """The groups ``run``, ``simulation`` and ``method``; each method extends the last one beside its class."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import MISSING
 
-from conf.schema.checks import require, require_limits
+from conf.schema.checks import require
+from conf.schema.ranges import LearningRate, NumRounds, Seed, at_least, between, one_of, require_ranges
 
 AUTO, LOCAL, RAY = "auto", "local", "ray"
-BACKENDS = (LOCAL, RAY)
-DEVICES = ("auto", "cpu", "cuda")
-ENGINES = ("auto", "batched", "sequential")
-EVALUATIONS = ("server", "nodes", "both")
-PRECISIONS = ("float32", "tf32", "bf16")
+Count = Annotated[int, at_least(1)]
+Choosable = Annotated[int, at_least(1, ", or null to let the engine choose")]
 
 
 @dataclass
 class RunConfig:
     """One training run: how long, where its files go, how it is resumed."""
 
-    num_rounds: int = MISSING
-    seed: int = 0
+    num_rounds: NumRounds = MISSING
+    seed: Seed = 0
     directory: str | None = None
     resume: str | None = None
-    stop_after_round: int | None = None
-    timeout_seconds: float = 600.0
-    minimum_nodes: int | None = None
-    device: str = "auto"
+    stop_after_round: Count | None = None
+    timeout_seconds: Annotated[float, between(1e-3, 1e7)] = 600.0
+    minimum_nodes: Count | None = None
+    device: Annotated[str, one_of("auto", "cpu", "cuda")] = "auto"
     mlflow: str | None = None
     show_cohorts: bool = False
     mailbox: str | None = None
-    evaluation: str = "server"
+    evaluation: Annotated[str, one_of("server", "nodes", "both")] = "server"
     evaluation_by_party: bool = False
     extensions: Any = None
 
@@ -40,16 +38,7 @@ class RunConfig:
         return min(self.num_rounds, self.stop_after_round or self.num_rounds)
 
     def validate(self) -> None:
-        require_limits("run", self)
-        least = self.minimum_nodes
-        require(least is None or least >= 1, f"run.minimum_nodes={least} must be at least 1")
-        stop = self.stop_after_round
-        require(stop is None or stop >= 1, f"run.stop_after_round={stop} must be at least 1")
-        require(self.device in DEVICES, f"run.device={self.device} is none of {', '.join(DEVICES)}")
-        require(
-            self.evaluation in EVALUATIONS,
-            f"run.evaluation={self.evaluation} is none of {', '.join(EVALUATIONS)}",
-        )
+        require_ranges("run", self)
         require(
             not self.evaluation_by_party or self.evaluation != "server",
             "run.evaluation_by_party=true has nodes count, each for itself: set run.evaluation=nodes or both",
@@ -70,34 +59,21 @@ class RunConfig:
 class SimulationConfig:
     """How ``gdpfed simulate`` trains a cohort; of it ``gdpfed run`` takes the workers, nodes nothing."""
 
-    engine: str = "auto"
-    workers: int | None = None
-    clients_at_once: int | None = None
-    precision: str = "float32"
-    backend: str = LOCAL
+    engine: Annotated[str, one_of("auto", "batched", "sequential")] = "auto"
+    workers: Choosable | None = None
+    clients_at_once: Choosable | None = None
+    precision: Annotated[str, one_of("float32", "tf32", "bf16")] = "float32"
+    backend: Annotated[str, one_of(LOCAL, RAY)] = LOCAL
     ray_address: str = AUTO
 
     def validate(self) -> None:
-        require(
-            self.backend in BACKENDS, f"simulation.backend={self.backend} is none of {', '.join(BACKENDS)}"
-        )
+        require_ranges("simulation", self)
         host, _, port = self.ray_address.rpartition(":")
         require(
             self.ray_address in (AUTO, LOCAL)
             or (bool(host) and "/" not in host and port.isascii() and port.isdecimal()),
             f"simulation.ray_address={self.ray_address} is none of auto, local, or HOST:PORT as 'ray start' "
             "prints it",
-        )
-        require(self.engine in ENGINES, f"simulation.engine={self.engine} is none of {', '.join(ENGINES)}")
-        for key in ("workers", "clients_at_once"):
-            value = getattr(self, key)
-            require(
-                value is None or value >= 1,
-                f"simulation.{key}={value} must be at least 1, or null to let the engine choose",
-            )
-        require(
-            self.precision in PRECISIONS,
-            f"simulation.precision={self.precision} is none of {', '.join(PRECISIONS)}",
         )
         require(
             self.precision == "float32" or self.engine != "sequential",
@@ -106,7 +82,6 @@ class SimulationConfig:
         )
 
 
-AVERAGES = ("auto", "none", "polynomial")
 CHOOSABLE = (
     *("run.num_rounds", "privacy.batch_rate", "privacy.clipping_norm", "training.local_steps"),
     *("training.learning_rate", "training.learning_rate_decay", "training.momentum"),
@@ -119,13 +94,12 @@ class MethodConfig:
     """The options of every method; a method with its own options extends it beside its class."""
 
     name: str = MISSING
-    server_learning_rate: float = 1.0
-    average: str = "auto"
+    server_learning_rate: LearningRate = 1.0
+    average: Annotated[str, one_of("auto", "none", "polynomial")] = "auto"
 
     def validate(self) -> None:
         """Check the options; a class that adds some extends this.
 
         Raises ConfigError: one line that names the value and the remedy.
         """
-        require_limits("method", self)
-        require(self.average in AVERAGES, f"method.average={self.average} is none of {', '.join(AVERAGES)}")
+        require_ranges("method", self)

@@ -1,27 +1,32 @@
 """The group ``secagg``: how the updates of a cohort are summed."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from conf.schema.checks import require
+from conf.schema.ranges import at_least, between, one_of, require_ranges, within
 
-SECAGG_MODES = ("curious", "active", "off")
 FIRST_SEEN = "first_seen"
 """secagg.identities where clients believe the first roster that they are sent."""
+
+Fraction = Annotated[float, within("[0, 0.5)")]
 
 
 @dataclass
 class SecAggConfig:
     """How the updates of a cohort are summed."""
 
-    mode: str = "curious"
-    threshold: float = 2 / 3
-    dropout_tolerance: float = 0.1
-    corrupt_tolerance: float = 0.0
-    minimum_cohort: int = 3
+    mode: Annotated[str, one_of("curious", "active", "off")] = "curious"
+    threshold: Annotated[
+        float, within("[0.5, 1)", ": with less, a server could collect both shares of one client")
+    ] = 2 / 3
+    dropout_tolerance: Fraction = 0.1
+    corrupt_tolerance: Fraction = 0.0
+    minimum_cohort: Annotated[int, at_least(2, ": the sum of one is no sum")] = 3
     complete_below: int = 60
-    sparse_corrupt_fraction: float = 0.1
-    noise_levels: int = 0
-    modulus_bits: int | None = None
+    sparse_corrupt_fraction: Fraction = 0.1
+    noise_levels: Annotated[int, between(0, 16)] = 0
+    modulus_bits: Annotated[int, between(16, 32, ", or null for the fewest that fit")] | None = None
     suite: str = "aes128ctr"
     keys_ahead: bool = True
     roster_file: str | None = None
@@ -29,30 +34,12 @@ class SecAggConfig:
     identities: str | None = None
 
     def validate(self) -> None:
-        require(self.mode in SECAGG_MODES, f"secagg.mode={self.mode} is not one of {', '.join(SECAGG_MODES)}")
-        require(
-            0.5 <= self.threshold < 1,
-            f"secagg.threshold={self.threshold} must be in [0.5, 1): with less, a server could "
-            "collect both shares of one client",
-        )
-        for key in ("dropout_tolerance", "corrupt_tolerance", "sparse_corrupt_fraction"):
-            value = getattr(self, key)
-            require(0 <= value < 0.5, f"secagg.{key}={value} must be in [0, 0.5)")
+        require_ranges("secagg", self)
         require(
             self.threshold + self.dropout_tolerance <= 1,
             f"secagg.threshold={self.threshold} and secagg.dropout_tolerance="
             f"{self.dropout_tolerance} add up to more than 1: after that many dropouts too few are "
             "left to unmask",
-        )
-        bits = self.modulus_bits
-        require(
-            bits is None or 16 <= bits <= 32,
-            f"secagg.modulus_bits={bits} must be from 16 to 32, or null for the fewest that fit",
-        )
-        require(0 <= self.noise_levels <= 16, f"secagg.noise_levels={self.noise_levels} must be from 0 to 16")
-        require(
-            self.minimum_cohort >= 2,
-            f"secagg.minimum_cohort={self.minimum_cohort} must be at least 2: the sum of one is no sum",
         )
         self._validate_identities()
 

@@ -210,6 +210,12 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
             count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
         )
         return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+    return _epsilon_of_losses(tuple(releases), delta, grid)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon_of_losses(releases: tuple[tuple[SampledSums, int], ...], delta: float, grid: float) -> float:
+    """Epsilon at delta of composed losses; several checks of an audit need the figure of the same rounds."""
     return float(losses_of(releases, grid).get_epsilon_for_delta(delta))
 
 

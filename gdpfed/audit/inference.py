@@ -6,6 +6,7 @@ Renyi divergences. docs/privacy.md has the formulas.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from gdpfed.audit.accounting import (
     FIXED_SIZE_ORDERS,
     GRIDS,
     Charges,
+    SampledSums,
     losses_of,
     renyi_curve_of,
 )
@@ -46,9 +48,13 @@ NOTHING_TOLD = Inference(FPR, 0.5)
 
 def inference_of(releases: Charges) -> Inference:
     """Compute the bounds of releases that were fixed beforehand."""
-    taken = [(sums, count) for sums, count in releases if count]
-    if not taken:
-        return NOTHING_TOLD
+    taken = tuple((sums, count) for sums, count in releases if count)
+    return _inference_of(taken) if taken else NOTHING_TOLD
+
+
+@lru_cache(maxsize=1024)
+def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
+    """The bounds of at least one release; the groups of a plan and the audits of one process share them."""
     if any(sums.noise_multiplier == 0.0 for sums, _ in taken):
         return Inference(1.0, 1.0)
     slack = DISCRETE_DELTA if any(sums.noise == "discrete_gaussian" for sums, _ in taken) else 0.0

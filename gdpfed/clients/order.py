@@ -9,12 +9,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from conf.limits import VOTABLE
 from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import KINDS, VOTABLE, RecordSteps, WorkKind
+from gdpfed.record_steps import KINDS, RecordSteps, WorkKind
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from conf.limits import MOST_SETTINGS, VOTABLE
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.learning.data import Split
@@ -22,7 +23,7 @@ from gdpfed.learning.training.evaluate import evaluate
 from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.learning.training.record_training import RecordHolder, noised_updates
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
-from gdpfed.record_steps import MOST_SETTINGS, VOTABLE, RecordSteps
+from gdpfed.record_steps import RecordSteps
 from secagg import Encoding
 
 PARTS = 4

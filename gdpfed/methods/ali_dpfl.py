@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from conf.limits import MOST_STEPS
 from conf.schema import Config, MethodConfig, require
-from conf.schema.checks import LIMITS
 from gdpfed.errors import PrivacyError
 from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
@@ -95,7 +95,7 @@ def steps_as_printed(known: Convergence, learning_rate: float) -> float:
 
 RULES = ("fixed", "printed", "bound", "budget", "knee")
 NOISE_FIRST = ("printed", "bound", "budget")
-MOST_STEPS_A_ROUND = LIMITS["local_steps"][1]
+MOST_STEPS_A_ROUND = MOST_STEPS
 OF_BOUNDS = ("strong_convexity", "smoothness", "initial_distance")
 
 

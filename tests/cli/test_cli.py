@@ -215,7 +215,6 @@ def test_an_interrupt_in_an_import_is_one_line():
         "    def find_spec(name, *_):\n"
         "        if name == 'gdpfed.cli.plan_command':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.meta_path.insert(0, Interrupting)\n"
         "from gdpfed.cli import main\n"
         "sys.exit(main(['plan']))\n"

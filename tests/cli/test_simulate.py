@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from math import nan
 
 import pytest
@@ -52,6 +54,18 @@ def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, m
     assert err == f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
     assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
     assert [record.round for record in read_rounds(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_a_suite_in_the_background_interrupts_what_it_starts():
+    """As of nohup: the program is started to ignore interrupts."""
+    program = "from testing.interrupts import take_interrupts; take_interrupts(); import os, signal; "
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}os.kill(os.getpid(), signal.SIGINT)"],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
 
 
 def test_an_interrupt_before_the_first_file_has_nothing_to_continue(tmp_path, capsys, monkeypatch):

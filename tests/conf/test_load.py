@@ -184,7 +184,7 @@ def test_yaml_says_everything_and_reads_back():
         ("secagg.threshold=0.9 secagg.dropout_tolerance=0.3", "add up to more than 1"),
         ("secagg.dropout_tolerance=-0.1", "secagg.dropout_tolerance=-0.1 must be in [0, 0.5)"),
         ("secagg.minimum_cohort=1", "the sum of one is no sum"),
-        ("secagg.mode=on", "secagg.mode=on is not one of curious, active, off"),
+        ("secagg.mode=on", "secagg.mode=on is none of curious, active, off"),
         ("run.num_rounds=0", "run.num_rounds=0 must be from 1 to 100000"),
         ("run.device=tpu", "run.device=tpu is none of auto, cpu, cuda"),
         ("run.resume=a run.directory=b", "leave out run.directory"),

@@ -257,7 +257,7 @@ def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
     key, signed = signature(running)
     foreign = sign_app(content + b"\0\0", identity_of(91), signed.statement.roster_number)
     database = Path(running.place.folder(SUPERLINK, STATE)) / DATABASE
-    run_config = train_config(running.runs / "refused", training_words(3, ["run.timeout_seconds=60"]))
+    run_config = train_config(running.runs / "refused", training_words(3, ["run.timeout_seconds=15"]))
 
     def stored(bundle, app):
         store_app(database, bundle, app, key)

@@ -44,8 +44,6 @@ def start(directory, *overrides, traces):
         cwd=traces.home,
         env=traces.environment,
         start_new_session=True,
-        # A test run in the background of a script ignores interrupts, and hands that down.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-import gdpfed.record_steps
 from conf.load import load
-from conf.schema import VOTABLE
-from conf.schema.dataset_config import MOST_SETTINGS
 from gdpfed.errors import ConfigError, InputError, PrivacyError
 from gdpfed.methods import make_method
 from gdpfed.methods.base import SumRequest
@@ -239,10 +236,9 @@ def test_a_vote_that_is_not_proved_is_refused_in_one_line(overrides, words):
     assert "\n" not in str(error.value)
 
 
-def test_settings_are_every_combination_and_nodes_know_the_same_keys():
+def test_settings_are_every_combination():
     config = load([*RUN, "training.vote={learning_rate:[0.1,1],momentum:[0,0.5]}"])
     assert settings_of(config) == ((0.1, 0.0, 1.0), (0.1, 0.5, 1.0), (1.0, 0.0, 1.0), (1.0, 0.5, 1.0))
-    assert (VOTABLE, MOST_SETTINGS) == (gdpfed.record_steps.VOTABLE, gdpfed.record_steps.MOST_SETTINGS)
 
 
 def test_the_chance_that_all_agree_and_win_is_that_of_drawn_noise():

@@ -95,8 +95,6 @@ def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
         [*command, f"run.directory={tmp_path}/run"],
         stderr=subprocess.PIPE,
         text=True,
-        # A test run in the background of a script ignores interrupts, and hands that down.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     rounds = tmp_path / "run" / "rounds.jsonl"
     while not (rounds.exists() and rounds.stat().st_size):

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, cast, get_args
 
 from conf.schema import CLIENTS, Config, MethodConfig, require
+from conf.schema.ranges import Seed
 from gdpfed.errors import ConfigError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.node_game import plays_with_nodes
@@ -106,7 +107,7 @@ class FedPCSConfig(MethodConfig):
 
     local: str = "full_gradient"
     types: str = "configuration"
-    seed: int | None = None
+    seed: Seed | None = None
     aversions: list[float] | None = None
     first_budgets: list[float] | None = None
     least_budget: float = 0.01

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from conf.limits import MOST_BATCH, MOST_STEPS
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD, one_line
 from gdpfed.federation import log
@@ -19,9 +20,9 @@ from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, Encoding, SumParameters
 
-# A larger order would keep this node busy for as long as the server likes. As in `conf.schema.checks`, so
-# that no run is begun of which every node refuses every round.
-MOST = {"local_steps": 100_000, "batch_size": 1_000_000}
+# A larger order would keep this node busy for as long as the server likes. A configuration has these limits
+# too, so that no run is begun of which every node refuses every round.
+MOST = {"local_steps": MOST_STEPS, "batch_size": MOST_BATCH}
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder

@@ -127,7 +127,6 @@ def train_a_round_and_wait(config: Config, *, observe: Observe = None) -> None:
 
 
 def reproduce_until_interrupted(output: Path) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run_pair(output, trainer_of(train_a_round_and_wait))
     except KeyboardInterrupt as interrupt:

@@ -9,7 +9,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.carried import stage_request
-from conf.schema.checks import LIMITS
+from conf.errors import ConfigError
+from conf.load import load
 from gdpfed.clients.messages import DATA, MASK, ORDER_RECORD, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import noise_steps, update_steps
@@ -193,4 +194,7 @@ def test_what_an_order_costs_is_known_before_anything_of_it_is_built(monkeypatch
 
 
 def test_a_node_takes_the_largest_order_that_a_configuration_may_ask_for():
-    assert {name: (1, most) for name, most in MOST.items()} == {name: LIMITS[name] for name in MOST}
+    assert load([f"training.{name}={most}" for name, most in MOST.items()]).training.batch_size == 1_000_000
+    for name, most in MOST.items():
+        with pytest.raises(ConfigError, match=f"training.{name}={most + 1} must be from 1 to {most}"):
+            load([f"training.{name}={most + 1}"])

@@ -1,0 +1,135 @@
+"""Ranges as parts of types: a field says what values a setting may have, and one check holds it to that.
+
+threshold: Annotated[float, within("[0.5, 1)")] = 2 / 3
+workers: Annotated[int, at_least(1)] | None = None
+device: Annotated[str, one_of("auto", "cpu", "cuda")] = "auto"
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import inf
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from conf.errors import ConfigError
+from conf.limits import MOST_BATCH, MOST_STEPS
+
+_INTERVAL = re.compile(r"([\[(])(.+), (.+)([\])])")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers between two bounds.
+
+    Attributes:
+        least, most: the bounds.
+        without_least, without_most: whether that bound itself is left out.
+        words: what a value must be, as a message says it.
+    """
+
+    least: float
+    most: float
+    words: str
+    without_least: bool = False
+    without_most: bool = False
+
+    def broken_by(self, value: Any) -> str | None:
+        """Say what a value outside the interval must be, NaN included; None of one inside."""
+        above = self.least < value if self.without_least else self.least <= value
+        below = value < self.most if self.without_most else value <= self.most
+        return None if above and below else f"must be {self.words}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Words to choose from."""
+
+    choices: tuple[str, ...]
+
+    def broken_by(self, value: Any) -> str | None:
+        """Say what the choices are where a value is none of them."""
+        return None if value in self.choices else f"is none of {', '.join(self.choices)}"
+
+
+def between(least: float, most: float, more: str = "") -> Interval:
+    """Numbers from `least` to `most`; `more` ends the message."""
+    return Interval(least, most, f"from {_figure(least)} to {_figure(most)}{more}")
+
+
+def at_least(least: float, more: str = "") -> Interval:
+    """Numbers that are `least` or more; `more` ends the message."""
+    return Interval(least, inf, f"at least {_figure(least)}{more}")
+
+
+def within(interval: str, more: str = "") -> Interval:
+    """An interval as mathematics writes it: "[0.5, 1)" has 0.5 in it and not 1; `more` ends the message."""
+    found = _INTERVAL.fullmatch(interval)
+    if found is None:
+        raise ValueError(f"{interval!r} is not an interval such as [0, 1)")
+    opens, least, most, closes = found.groups()
+    words = f"in {interval}{more}"
+    return Interval(float(least), float(most), words, without_least=opens == "(", without_most=closes == ")")
+
+
+def positive(words: str, *, or_zero: bool = False) -> Interval:
+    """Numbers above 0 and below infinity, in words of the setting's own."""
+    return Interval(0, inf, words, without_least=not or_zero, without_most=True)
+
+
+def one_of(*choices: str) -> OneOf:
+    """The words that a setting may be."""
+    return OneOf(choices)
+
+
+def require_ranges(group: str, settings: Any) -> None:
+    """Refuse a value outside the range that its field's type states; null has none.
+
+    Raises ConfigError: names the setting, its value and its range.
+    """
+    for key, ranges in _ranges_of(type(settings)):
+        value = getattr(settings, key)
+        for each in ranges:
+            if value is not None and (said := each.broken_by(value)):
+                raise ConfigError(f"{group}.{key}={value} {said}")
+
+
+def plain(annotation: Any) -> Any:
+    """Return a type without the range that it states."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+@lru_cache(maxsize=128)
+def _ranges_of(cls: type) -> tuple[tuple[str, tuple[Interval | OneOf, ...]], ...]:
+    """The fields of a class whose types state ranges, in their order."""
+    hints = get_type_hints(cls, include_extras=True)
+    found = ((field.name, tuple(_stated(hints[field.name]))) for field in fields(cls))
+    return tuple((key, ranges) for key, ranges in found if ranges)
+
+
+def _stated(annotation: Any) -> Iterator[Interval | OneOf]:
+    """The ranges in a type, or in the one that may be null."""
+    if get_origin(annotation) is Annotated:
+        yield from (each for each in annotation.__metadata__ if isinstance(each, Interval | OneOf))
+    elif get_origin(annotation) in (Union, UnionType):
+        for each in get_args(annotation):
+            yield from _stated(each)
+
+
+def _figure(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+# Outside of these a run would not finish, or float32 would hold no model for long. Several groups have them.
+NumClients = Annotated[int, between(1, 100_000_000)]
+NumRounds = Annotated[int, between(1, 100_000)]
+LocalSteps = Annotated[int, between(1, MOST_STEPS)]
+BatchSize = Annotated[int, between(1, MOST_BATCH)]
+LearningRate = Annotated[float, between(1e-9, 1e6)]
+LearningRateDecay = Annotated[float, within("(0, 1]")]
+Momentum = Annotated[float, within("[0, 1)")]
+ClippingNorm = Annotated[float, between(1e-9, 1e9)]
+Characters = Annotated[int, between(1, 100_000_000)]
+# As torch takes it.
+Seed = Annotated[int, between(0, 2**63 - 1)]
