@@ -9,7 +9,7 @@
   Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
   Composed privacy loss distributions are tighter, but proved for events that are fixed beforehand.
 
-Figures of different units never add up: such a list is refused.
+Figures of different units cannot be added: such a list is refused.
 """
 
 import math

@@ -6,7 +6,7 @@ server, which knows whom it asked, only the updates that were really sent count.
 records, all the steps that they may pay for are charged when it begins, and those that were taken are
 written down round by round. A client that has a path in a run, under noise of its own, pays for the rounds
 alone that it takes part in: no sampling hides it, so the others cost nothing. A client and its records have
-figures of their own, which never add up.
+separate figures, which are not added to each other.
 
 Records that are held out are never trained on, in no run of this ledger: that is the operator's word. So a
 record pays for steps or for counts, and the larger figure holds. Where runs held out nothing, or chose what
