@@ -60,10 +60,12 @@ def _notebook(text: str) -> str:
     """A page as a notebook: what is to be run or written in it are cells, all else is text."""
     code: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     words = {"cell_type": "markdown", "metadata": {}}
-    cells = [
-        (words if block.kind in ("text", "excerpt") else code) | {"source": _source(block)}
-        for block in blocks_of(text)
-    ]
+    cells: list[dict[str, Any]] = []
+    for block in blocks_of(text):
+        if block.kind == "printed":
+            cells[-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": block.text}]
+        else:
+            cells.append((words if block.kind in ("text", "excerpt") else code) | {"source": _source(block)})
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}, indent=1)
 
 

@@ -1,17 +1,28 @@
-"""What is to be run in a page of docs/, as it stands there: Python, files to write, and commands."""
+"""What is to be run in a page of docs/, as it stands there: Python, files, commands, and what they print."""
 
 import re
 import runpy
 import shlex
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 PYTHON = "the page's Python"
 DOCS = Path(__file__).parents[1] / "docs"
+FAILING: Mapping[str, Collection[str]] = {
+    "own_table.md": {"gdpfed check patients.csv"},
+    "hospitals.md": {"gdpfed check exported.csv tables/columns.yaml"},
+}
+"""Commands of a page that are there to find faults."""
+NEEDS_FILES = "## The same with four real hospitals"
+"""A section from which on a page needs files that the checkout does not have."""
+
+_PRINTED = "<!-- printed -->\n\n```text\n{text}```\n"
 _BLOCK = re.compile(
-    r"^```python\n(?P<python>(?:.*\n)*?)```\n|(?P<indented>^ {4}.*\n(?:(?:\n)*^ {4}.*\n)*)", re.MULTILINE
+    r"^<!-- printed -->\n\n```text\n(?P<printed>(?:.*\n)*?)```\n|"
+    r"^```python\n(?P<python>(?:.*\n)*?)```\n|(?P<indented>^ {4}.*\n(?:(?:\n)*^ {4}.*\n)*)",
+    re.MULTILINE,
 )
 _HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 _FILE = re.compile(r"`([\w/.]+\.(?:py|csv|yaml))`")
@@ -23,13 +34,15 @@ class Block:
 
     Attributes:
         kind: what it is; an `excerpt` is the beginning of a file that a command has made.
-        text: it, without its indentation or its fence.
+        text: it, without its indentation or its fence; `printed`: what the block before it printed.
         name: of the file that it is, or begins.
+        end: where it ends in the page.
     """
 
-    kind: Literal["text", "python", "commands", "file", "excerpt"]
+    kind: Literal["text", "python", "commands", "file", "excerpt", "printed"]
     text: str
     name: str = ""
+    end: int = 0
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -39,8 +52,12 @@ def blocks_of(text: str) -> list[Block]:
         before, end = text[end : block.start()], block.end()
         if before.strip():
             found.append(Block("text", before))
-        python, indented = block["python"], block["indented"]
-        found.append(_indented(before, indented) if python is None else Block("python", python))
+        if block["printed"] is not None:
+            found.append(Block("printed", block["printed"], end=end))
+        elif block["python"] is not None:
+            found.append(Block("python", block["python"], end=end))
+        else:
+            found.append(replace(_indented(before, block["indented"]), end=end))
     return [*found, *([Block("text", text[end:])] if text[end:].strip() else [])]
 
 
@@ -65,10 +82,22 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
 
     `printed` returns what was printed since it was last asked. The commands that are `failing` exit with 1.
     """
+    said = dict[str, str]()
+    for _, outputs in steps(text, printed, failing):
+        for command, output in outputs.items():
+            said[command] = (said.get(PYTHON, "") if command == PYTHON else "") + output
+    return said
+
+
+def steps(
+    text: str, printed: Callable[[], str], failing: Collection[str] = ()
+) -> Iterator[tuple[Block, dict[str, str]]]:
+    """Do what a page says block by block; yields each with what its commands, or its Python, printed."""
     from gdpfed.cli import main
 
-    said, names = dict[str, str](), dict[str, Any]()
+    names = dict[str, Any]()
     for block in blocks_of(text):
+        said = dict[str, str]()
         if block.kind == "excerpt":
             if not Path(block.name).read_text(encoding="utf-8").startswith(block.text):
                 raise ValueError(f"{block.name} does not begin as the page says")
@@ -76,7 +105,7 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
             Path(block.name).write_text(block.text, encoding="utf-8")
         elif block.kind == "python":
             exec(compile(block.text, "page", "exec"), names)  # noqa: S102
-            said[PYTHON] = said.get(PYTHON, "") + printed()
+            said[PYTHON] = printed()
         elif block.kind == "commands":
             for command in commands_of(block):
                 program, *words = shlex.split(command)
@@ -85,7 +114,18 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
                 elif (status := main(words)) != (command in failing):
                     raise ValueError(f"{command} ended with status {status}: {printed()}")
                 said[command] = printed()
-    return said
+        yield block, said
+
+
+def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
+    """A page that shows after each of these blocks what it printed, in place of what it showed before."""
+    for block, output in sorted(outputs, key=lambda shown: shown[0].end, reverse=True):
+        after = text[block.end :].lstrip("\n")
+        earlier = _BLOCK.match(after)
+        if earlier and earlier["printed"] is not None:
+            after = after[earlier.end() :].lstrip("\n")
+        text = f"{text[: block.end]}\n{_PRINTED.format(text=output)}{after and chr(10)}{after}"
+    return text
 
 
 def examples_of(page: str) -> dict[str, str]:

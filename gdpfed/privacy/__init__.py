@@ -1,1 +1,1 @@
-"""Who is grouped, sampled and noised how, what that guarantees, and what of it is spent."""
+"""Privacy plans: groups, sampling and noise, what they guarantee, and what has been spent."""

@@ -1,4 +1,4 @@
-"""Charges: events times how often they happen, in the unit that they are about."""
+"""Charges: an event, how often it happens, and the unit (client or record) that pays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

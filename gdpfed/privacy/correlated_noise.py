@@ -1,4 +1,4 @@
-"""Noise that is mostly taken back in later rounds, and what turns in such a stream of sums cost.
+"""Noise that later rounds mostly remove, and what a client's turns cost under it.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
@@ -33,7 +33,7 @@ ROUNDING = 1e-12
 
 @lru_cache(maxsize=256)
 def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
-    """Refuse taps under which the earliest and densest turns need not cost most.
+    """Refuse taps for which early, dense turns might not be the most expensive.
 
     Raises PrivacyError for more than `MOST_TAPS`, for taps that are negative or rise, and where h rises.
     """
@@ -60,7 +60,7 @@ def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return sens of turns, for a norm of one, with rows up to `num_rounds`; 0 for no turn."""
+    """Return the sensitivity of turns for norm one, over `num_rounds` rounds; 0 without turns."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
@@ -78,7 +78,7 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
-    """Refuse limits on turns that no T rounds hold: k turns, b apart, need (k-1) b + 1 rounds.
+    """Refuse limits that do not fit T rounds: k turns, b apart, need (k-1) b + 1 rounds.
 
     Raises PrivacyError.
     """
@@ -93,7 +93,7 @@ def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
 
 
 def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_index: int) -> str:
-    """Say why a client with these turns may not have one in a round; "" if it may."""
+    """Say why a client with these turns may not take part in a round; "" if it may."""
     if len(taken) >= most_turns:
         return f"it has had {len(taken)} turns, and may have {most_turns}"
     nearest = min((abs(round_index - each) for each in taken), default=separation)
@@ -114,7 +114,7 @@ def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedGaussian(Gaussian):
-    """A client's turns in a stream of sums with noise that later rounds mostly take back.
+    """A client's turns in a stream of sums whose noise later rounds mostly remove.
 
     Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
     new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds
@@ -150,17 +150,17 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def sensitivity(self) -> float:
-        """sens of the turns, for a norm of one."""
+        """The sensitivity of the turns, for norm one."""
         return sensitivity(self.taps, self.turns, self.num_rounds)
 
     @property
     def noise_multiplier(self) -> float:
-        """1 / mu: s over the distance of two neighbouring streams, in which one client's turns differ."""
+        """1 / mu: the noise s, divided by how far one client's turns can move the stream."""
         return super().noise_multiplier / self.sensitivity
 
 
 def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """C times each column, row by row: c_t = x_t + sum_j g_j c_{t-j}."""
+    """Multiply C by each column, row by row: c_t = x_t + sum_j g_j c_{t-j}."""
     rows = present.copy()
     for t in range(1, len(rows)):
         for lag, tap in enumerate(taps[:t], start=1):
@@ -169,7 +169,7 @@ def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
 
 
 def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """The same of one column with ones in these rows; plain numbers are faster for one."""
+    """Multiply C by one column that is 1 in these rows and 0 elsewhere; faster than `_filtered`."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0
@@ -193,7 +193,7 @@ TAP_DIGITS = 3
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Return so many taps, none larger than the one before it, under which a positive figure is least."""
+    """Return falling taps that minimise a positive objective."""
     if not num_taps or num_rounds == 1:
         return (0.0,) * num_taps
 
@@ -222,7 +222,7 @@ def best_taps(
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Taps of few digits under which h does not rise: smaller last ones where rounding has made it rise."""
+    """Round taps to a few digits, and lower the last ones if h would rise."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(each / 10**TAP_DIGITS for each in digits)

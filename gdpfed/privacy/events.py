@@ -1,4 +1,4 @@
-"""Events: what one round's release costs whom.
+"""Events: what is released in one round, with all numbers that its accounting needs.
 
 An event has every quantity that its accounting needs, in its own units, so that no reader needs an
 accountant's convention. `gdpfed.privacy.accountants` turns a list of charges into epsilon.
@@ -65,7 +65,7 @@ class Event:
         return 1
 
     def for_members(self) -> "Event":
-        """Return what one who knows the sample sees of the event: no sampling of clients is accounted."""
+        """Return the event for an adversary who knows the sample: without client sampling."""
         return self
 
     def continuous(self, share: float) -> "Event":
@@ -153,7 +153,7 @@ class SampledGaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Event):
-    """A sum with noise that everybody of the unit is known to be part of: no amplification by sampling.
+    """A noisy sum that surely contains the unit: no amplification by sampling.
 
     A contribution has L2 norm at most `clipping_norm`; the noise has standard deviation `noise_stddev` per
     coordinate. One release is rho-zCDP with rho = (distance clipping_norm / noise_stddev)^2 / 2.
@@ -302,7 +302,7 @@ class LocalWindows(Event):
 
     @property
     def num_windows(self) -> int:
-        """How many ends are released."""
+        """The number of windows, each of which releases its end."""
         return self.num_steps // self.window_steps
 
     @property
@@ -311,7 +311,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's end: how far a record moves it, and how often, under its noise."""
+        """The release of one window: how far a record may move it, with which probability, and its noise."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

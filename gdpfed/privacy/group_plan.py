@@ -11,7 +11,7 @@ BUDGET_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRange:
-    """Rounds in a row that are alike for one group.
+    """Consecutive rounds with the same rate, norm and noise for one group.
 
     `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
     `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.

@@ -1,4 +1,4 @@
-"""A mechanism: how the sums of a run are drawn, bounded and noised, and what that costs whom.
+"""A mechanism: how a run samples, clips and adds noise, and what that costs.
 
 A plan is its groups and one mechanism. Plan, ledger, terms and reports ask the mechanism and never which one
 it is. What it costs is a function of a history: how many rounds were released, and in which of them a client
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """What happened of a run.
+    """What has happened in a run so far.
 
     Attributes:
         rounds: how many rounds were released, from the first on.
@@ -46,7 +46,7 @@ class History:
 
 @dataclass(frozen=True)
 class PromisedRun:
-    """What a server says to a client of a run beside its mechanism, which makes terms of it.
+    """What a server tells a client about a run, from which the mechanism makes terms.
 
     Attributes:
         num_rounds: T.
@@ -193,5 +193,5 @@ class Mechanism(ABC):
         """
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return what the JSON form of a group says besides."""
+        """Return further entries of a group's JSON form."""
         return {}

@@ -1,4 +1,4 @@
-"""What only some mechanisms have, a class a thing, and what holds where a mechanism has it not.
+"""Optional parts of mechanisms, one class each, and the defaults for mechanisms without them.
 
 A mechanism derives from `Mechanism` and from those of these classes that it needs. Who asks for such a thing
 asks by a function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KeepsTurns(ABC):
-    """The cost depends on the rounds that a client took part in, and not on their number alone."""
+    """The cost depends on which rounds a client took part in, not only on their number."""
 
     @abstractmethod
     def epsilon_of_most(
@@ -33,7 +33,7 @@ class KeepsTurns(ABC):
         delta: float,
         paid: Sequence[Charge] = (),
     ) -> float:
-        """Return epsilon at delta of the client of a group whose turns, in the rounds so far, cost most.
+        """Return the largest epsilon of a group's clients for their turns so far.
 
         `paid`: what all have paid before the first round.
         """
@@ -48,11 +48,11 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the noise of all rounds together over that of rounds whose noise is independent."""
+        """Return the total noise of all rounds, relative to independent noise."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
-        """Return how many messages with something for a sum a group's clients send in a round, on average.
+        """Return the mean number of messages for sums that a group's clients send in a round.
 
         `masked` says that members add the noise, and so take it back themselves.
         """
@@ -93,7 +93,7 @@ class OwnTotals(KeepsTurns):
 
     @abstractmethod
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
-        """Return what the client that pays most pays in so many rounds, or in all."""
+        """Return the largest cost of a client in a number of rounds, or in all."""
 
 
 COUNTS_DISTANCE = math.sqrt(2)
@@ -131,7 +131,7 @@ class HasEdges(ABC):
 
     @abstractmethod
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """Return how many times the planned noise a sum over so many clients carries."""
+        """Return the ratio of a sum's real noise to the planned noise."""
 
 
 def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
@@ -140,7 +140,7 @@ def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the noise of all rounds together over that of rounds whose noise is independent."""
+    """Return the total noise of all rounds, relative to independent noise."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 
@@ -165,7 +165,7 @@ def edge_adds_noise(mechanism: object, m: int) -> bool:
 
 
 def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
-    """Return how many times the planned noise a sum over so many clients carries; 1 without edges."""
+    """Return the ratio of a sum's real noise to the planned noise; 1 without edges."""
     return mechanism.noise_factor(m, num_clients) if isinstance(mechanism, HasEdges) else 1.0
 
 

@@ -101,17 +101,17 @@ class PrivacyPlan:
 
     @property
     def budgets(self) -> list[float | None]:
-        """epsilon of every group; None where nothing is promised."""
+        """The epsilon of every group; None without privacy."""
         return [None if math.isinf(group.epsilon) else group.epsilon for group in self.groups]
 
     @property
     def unit(self) -> Unit:
-        """Whose presence is protected."""
+        """The unit that is protected: client or record."""
         return self.mechanism.unit
 
     @property
     def about_records(self) -> bool:
-        """Whether single records are protected, and not clients with all they hold."""
+        """Whether single records are protected, rather than whole clients."""
         return self.mechanism.unit == "record"
 
     @property
@@ -154,7 +154,7 @@ class PrivacyPlan:
 
     @property
     def sums_per_round(self) -> int:
-        """In how many sums of a round a client may be."""
+        """The largest number of sums of a round that a client may be in."""
         return self.mechanism.sums_per_round
 
     @property
@@ -164,7 +164,7 @@ class PrivacyPlan:
 
     @property
     def once(self) -> tuple[SumOnce, ...]:
-        """What is released beside the rounds."""
+        """The sums that are released once, outside the rounds."""
         return tuple(each for each in (self.held_out, self.vote) if each is not None)
 
     @property
@@ -179,7 +179,7 @@ class PrivacyPlan:
 
     @property
     def against(self) -> str:
-        """Whom epsilon holds against; empty without privacy, and where it takes more than a word to say."""
+        """Whom epsilon holds against, in a word; empty without privacy or without such a word."""
         if self.mechanism.against_everyone:
             return "everyone" if self.sums_hidden else "all but the server"
         return "outsiders" if self.sample_is_secret else ""
@@ -245,7 +245,7 @@ class PrivacyPlan:
     def inference_bound(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> InferenceBound:
-        """Return what no attack exceeds on a client or record of a group, after so many rounds or all.
+        """Bound attacks on a client or record of a group after a number of rounds, or all.
 
         The attacker sees the models and is told nothing of the cohorts.
         """
@@ -257,7 +257,7 @@ class PrivacyPlan:
         return inference_bound([*self.voted, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
-        """Return the same of members of the sums of a client that took part K times, as for epsilon.
+        """Bound attacks by members of the same sums on a client that took part K times.
 
         It holds against the server as well where `sums_hidden`.
         """
@@ -267,14 +267,14 @@ class PrivacyPlan:
 
     @property
     def voted(self) -> tuple[Charge, ...]:
-        """What a vote costs everybody before the first round; nothing where there is none."""
+        """The cost of a vote before the first round; None without a vote."""
         return () if self.vote is None else (self.vote.charge,)
 
     def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
         return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
 
     def _with_vote(self, charges: Sequence[Charge]) -> float:
-        """Epsilon of the vote and charges, a schedule that is fixed, by the plan's own accountant."""
+        """Epsilon of the vote and of charges together, by the plan's own accountant."""
         both = [*self.voted, *charges]
         return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 

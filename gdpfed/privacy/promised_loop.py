@@ -1,4 +1,4 @@
-"""A training loop of somebody else: what it is given, what it releases, and what it promises in numbers."""
+"""Another program's training loop: what it releases and what it promises."""
 
 import math
 from collections.abc import Callable
@@ -113,7 +113,7 @@ class TrainingLoop:
             require_positive("epsilon", self.epsilon)
 
     def plan(self) -> PrivacyPlan:
-        """Return its numbers as a plan of one group, which promises no more than they do."""
+        """Return the loop's numbers as a plan with one group."""
         rounds = RoundRange(
             num_rounds=self.num_rounds,
             sampling_rate=self.sampling_rate,

@@ -106,7 +106,7 @@ class Release:
 
     @property
     def smallest_norm(self) -> float:
-        """The bound that no client's contribution is below."""
+        """The smallest norm bound of a client."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))

@@ -1,4 +1,4 @@
-"""What epsilon is between two data sets that a client, or two values that a record, might have.
+"""Epsilon between two possible data sets of a client, or two values of a record.
 
 Under zero-out a neighbouring run has nothing in the place of a client's updates. Who asks which of two data
 sets a client has compares two runs with updates, which lie up to 2 C apart and not C:

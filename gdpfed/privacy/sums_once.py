@@ -44,7 +44,7 @@ RECORD_MOVES = math.sqrt(2)
 
 
 def once_of(work: str) -> Once | None:
-    """The sum beside the rounds that a work belongs to; None for one of rounds. Clients vote in two ways."""
+    """The sum outside the rounds that a work belongs to; None for the work of rounds."""
     return KINDS[work].once if work in KINDS else None
 
 
@@ -75,17 +75,17 @@ class SumOnce(ABC):
 
     @property
     def charge(self) -> Charge:
-        """What it costs one unit."""
+        """The cost of the sum for one unit."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
     @classmethod
     def due_after(cls, num_rounds: int) -> int:
-        """After how many of a run's rounds it is due."""
+        """The number of rounds after which the sum is due."""
         return 0 if cls.before_rounds else num_rounds
 
     @classmethod
     def index(cls, num_rounds: int) -> int:
-        """The number that it goes by among a run's rounds from 0: none of them has it, nor another sum."""
+        """The number of this sum, which no round and no other sum has."""
         return num_rounds + cls.before_rounds
 
     @staticmethod
@@ -97,11 +97,11 @@ class SumOnce(ABC):
     @staticmethod
     @abstractmethod
     def unproved(parties: int, record_is: str) -> str:
-        """Say why terms may not have it whose record is a person at several parties; "" if they may."""
+        """Say why the sum is not proved for a person at several parties; "" if it is."""
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """What a plan's file says of its coordinates."""
+        """The entry for the number of coordinates in a plan's file."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, of a plan's file."""
@@ -133,7 +133,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Refuse terms that are not one such sum, or move less than their unit does, with PrivacyError."""
+        """Raise PrivacyError for terms that are not one such sum, or understate its sensitivity."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)

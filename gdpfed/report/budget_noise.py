@@ -21,7 +21,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class BudgetNoise:
-    """What one budget for everybody buys.
+    """The noise of a run in which everybody has one and the same budget.
 
     Attributes:
         epsilon: the budget.
@@ -42,7 +42,7 @@ class BudgetNoise:
 
 
 def budget_noises(overrides: Sequence[str], epsilons: Sequence[float]) -> list[BudgetNoise]:
-    """Plan the run under each epsilon in place of its budgets.
+    """Plan the run once for each epsilon, which replaces all of its budgets.
 
     Raises:
         ConfigError: a method without such noise, or budgets that are the clients' own.
@@ -75,7 +75,7 @@ def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
 
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:
-    """One line a budget, with a bar as long as its noise, 80 columns wide."""
+    """Lines of text, one for each budget, with a bar as long as its noise."""
     largest = max(each.noise for each in noises)
     lines = [
         f"{each.epsilon:>8.4g} {each.rounds:>6} {each.sigma:>8.3g} {each.noise:>8.3g}  "

@@ -1,4 +1,4 @@
-"""A result that is not above what the most frequent class alone reaches, as a run's file has it."""
+"""The file in which a run says that its result is not above chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """The whole finding in one line."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (

@@ -1,4 +1,4 @@
-"""Whether a result is above what the most frequent class alone reaches, and what may be the cause if not.
+"""Finds results that are not above chance, and names possible causes.
 
 What is said follows from what the server holds already: its own test examples, the plan, what the ledger was
 charged and, where only clients test, noised counts that were released.
@@ -44,7 +44,7 @@ class ChanceFile(Observer):
 
 
 def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
-    """Return what there is to say of a result at chance; None of one above it, and where no class is told.
+    """Return the finding for a result at chance; None if it is above chance or predicts no class.
 
     It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
     area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
@@ -75,7 +75,7 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Of the noised counts of records that clients hold out, as they were released."""
+    """Test for chance from the noised counts of records that clients hold out."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:
@@ -100,7 +100,7 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
 
 
 def causes(run: PreparedRun, concluded: RunConcluded) -> Iterator[str]:
-    """What may be the cause: inputs that are not scaled, noise above the step, budgets that are not spent."""
+    """Name possible causes: inputs not scaled, noise larger than the step, budgets not spent."""
     yield from _unscaled(run)
     yield from _noise(run, len(concluded.released))
     plan = run.method.plan
@@ -124,7 +124,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Of sums of updates alone: steps on records are many, and noise averages out over them."""
+    """Compare noise and step of sums of updates. (Steps on records are many: their noise averages out.)"""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

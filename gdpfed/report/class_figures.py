@@ -30,7 +30,7 @@ class Figure:
 
     @classmethod
     def mean(cls, figures: "Sequence[Figure]") -> "Figure":
-        """The mean over runs, of the ends of intervals, too; with the standard deviation over the runs."""
+        """Average a figure and its interval over runs, and add the standard deviation over the runs."""
         if len(figures) == 1:
             return figures[0]
         value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
@@ -92,13 +92,13 @@ def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
 
 
 def sensitivity(scores: Scores, labels: Labels) -> Figure:
-    """Share of the rows of class 1 that are found."""
+    """Share of the rows of class 1 that are predicted as class 1."""
     own = labels == 1
     return Figure.share(scores[own].argmax(axis=1) == 1)
 
 
 def specificity(scores: Scores, labels: Labels) -> Figure:
-    """Share of the rows of class 0 that are told as such."""
+    """Share of the rows of class 0 that are predicted as class 0."""
     own = labels == 0
     return Figure.share(scores[own].argmax(axis=1) == 0)
 
@@ -120,7 +120,7 @@ OF_TWO_CLASSES: Mapping[str, Compute] = {
 
 
 def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
-    """Return every figure of scores of shape (N, k) for labels of shape (N,), by its words."""
+    """Return all figures by name, for scores of shape (N, k) and labels of shape (N,)."""
     computed = FIGURES if scores.shape[1] > 2 else {**FIGURES, **OF_TWO_CLASSES}
     if len(labels) == 0:
         return dict.fromkeys(computed, NOT_DEFINED)

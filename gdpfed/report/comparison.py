@@ -1,4 +1,4 @@
-"""Lines of a comparison, each of runs that differ only in the seed, and tables of them side by side."""
+"""Compare runs: those that differ only in the seed are one line of a table."""
 
 import json
 import math
@@ -45,7 +45,7 @@ VARIED_FIRST = (
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One configuration with a run for every seed, and the name it goes by in a comparison."""
+    """One line of a comparison: a configuration, its name, and a run for each seed."""
 
     label: str
     runs: tuple[FinishedRun, ...]
@@ -66,7 +66,7 @@ class Line:
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that results follow from, the seed aside, by dotted key.
+    """The settings that can change a result, without the seed, by dotted key.
 
     Clients train with what the group training says, so it takes the place of what the data set recommends.
     """
@@ -82,7 +82,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
 
 
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
-    """One line a configuration, in the order in which they come.
+    """Sort runs into lines: one for each configuration, in the order given.
 
     Raises ReportError: the same directory twice.
     """
@@ -107,7 +107,7 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
 
 
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
-    """Method, data set where they differ, and what else tells a line from those of the same two."""
+    """Name a line by its method, its data set if they differ, and the settings that differ."""
     names = [own["method.name"]]
     if len({each["dataset.name"] for each in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
@@ -122,7 +122,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """The settings that a line is named by, and how many more differ.
+    """The settings that name a line, and how many other settings differ.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
@@ -141,7 +141,7 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
 
 
 def _order(key: str) -> int:
-    """How soon a setting is named; those of data sets, which others take as defaults, come last."""
+    """Rank of a setting in names: data set settings last, because other settings copy them."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
@@ -205,7 +205,7 @@ def noise_magnitude(run: FinishedRun) -> float:
 
 
 def results_table(lines: Sequence[Line]) -> Table:
-    """The metric that is shown and cost, one row a line.
+    """Return a table of the shown metric and of the cost, with a row for each line.
 
     Raises ReportError: lines that show different metrics.
     """
@@ -225,7 +225,7 @@ def results_table(lines: Sequence[Line]) -> Table:
 
 
 def differences_table(lines: Sequence[Line]) -> Table | None:
-    """How far every line is from the first, seed by seed; None where no two lines share two seeds.
+    """Return a table of each line's difference to the first, seed by seed; None without two shared seeds.
 
     With differences d_1, ..., d_n of the seeds that both lines have, the interval is
     mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
@@ -250,7 +250,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
 
 
 def _differences(line: Line, first: Line) -> Spread | None:
-    """Those of the seeds that both have, if there are two."""
+    """The differences for the seeds that both lines have; None for fewer than two seeds."""
     of_first = {run.seed: run.final_result for run in first.runs}
     found = [run.final_result - of_first[run.seed] for run in line.runs if run.seed in of_first]
     return Spread.of(found) if len(found) > 1 else None
@@ -342,7 +342,7 @@ def _budget_rows(line: Line) -> list[list[str]]:
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
-    """Return whom a plan's epsilon holds against, of its JSON form.
+    """Return whom the epsilon of a plan in JSON form holds against.
 
     Batches of records are drawn on the clients, unknown to everybody, and noise of a client's own hides its
     contribution from whoever sees it: there it needs no secret sample of clients.
@@ -357,6 +357,6 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
 
 
 def _epsilon(values: Sequence[float | None]) -> str:
-    """The largest; none as soon as one of them is unbounded."""
+    """The largest epsilon; none if one of them is unbounded."""
     bounded = [value for value in values if value is not None]
     return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

@@ -29,7 +29,7 @@ class OutputConsole(Console):
             self.width = WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Raise the error again: the entry point ends the command quietly."""
+        """Raise the error again, because the entry point ends the command quietly."""
         raise BrokenPipeError
 
 
@@ -79,7 +79,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class _Needed:
-    """A column, the width that it cannot do without, and the width that shows it without a line break."""
+    """A column with its least width and the width at which no cell breaks."""
 
     column: Column
     least: int
@@ -96,7 +96,7 @@ class _Needed:
 
 
 def _frame(columns: int, margin: int) -> int:
-    """The width of lines and margins of so many columns."""
+    """The width of the borders and margins of a table with this number of columns."""
     return 1 + columns * (1 + 2 * margin)
 
 
@@ -105,7 +105,7 @@ def _sum_of_least(columns: Sequence[_Needed], margin: int) -> int:
 
 
 def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list[_Needed]]:
-    """Share out the columns: as many as fit to each table, at least one beside the first column."""
+    """Split columns into tables that fit the width; each table repeats the first column."""
     band = [columns[0]]
     for each in columns[1:]:
         if len(band) > 1 and _sum_of_least([*band, each], margin) > width:
@@ -116,7 +116,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Give each column its least width, and what is left to those that need least to be whole."""
+    """Give each column its least width, then give the rest to columns that need least."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):

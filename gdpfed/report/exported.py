@@ -1,4 +1,4 @@
-"""Figures for those who watch a federation: what each means, and those of a run and of certificates."""
+"""Metrics for monitoring: their names and meanings, and how to read them from runs and certificates."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ EXPORTED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One value of a name in `EXPORTED`, with its labels."""
+    """One value of a metric that `EXPORTED` names, with its labels."""
 
     name: str
     value: float
@@ -83,7 +83,7 @@ def run_figures(path: Path) -> Iterator[Figure]:
 
 
 def certificate_figures(path: Path) -> Iterator[Figure]:
-    """Read when the first certificate of a file ends.
+    """Read the earliest expiry date of the certificates in a file.
 
     Raises ReportError: the file cannot be read, or has none.
     """
@@ -98,7 +98,7 @@ def certificate_figures(path: Path) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Source:
-    """Files that figures are read from: what they are called, and how."""
+    """A source of metrics: its name, its files, and the function that reads them."""
 
     name: str
     read: Read

@@ -1,4 +1,4 @@
-"""A server for figures: /metrics for Prometheus, / for people, /health for whoever starts it again.
+"""A web server for metrics: /metrics for Prometheus, / for people, /health for supervisors.
 
 It needs the extra ``metrics``. Figures are read from files at every request,
 in a process of its own, so that neither a run nor a node waits for it.
@@ -175,7 +175,7 @@ _MAKERS = {"run": _run_section, "ledger": _node_section, "certificate": _certifi
 
 
 def address(text: str) -> tuple[str, int]:
-    """Read [HOST:]PORT; the host is this machine's loopback unless it is said.
+    """Parse [HOST:]PORT; without a host it is the loopback address.
 
     Raises ConfigError: it is none.
     """
@@ -229,7 +229,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def is_for(host: str, names: Collection[str]) -> bool:
-    """Whether a request whose Host is this was meant for a server of these names.
+    """Whether the Host header of a request names this server.
 
     A page of somebody else's may have its own name lead to this machine, and its script may then read what a
     browser gets from here. An address is no name that anybody could lead elsewhere.
@@ -274,4 +274,4 @@ class _IPv6Server(_Server):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, *args: Any) -> None:
-        """Leave out a line for each request."""
+        """Log nothing for a single request."""

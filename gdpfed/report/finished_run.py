@@ -117,7 +117,7 @@ class FinishedRun:
 
     @property
     def download_bytes(self) -> int:
-        """The model that a client of a cohort gets, as float32."""
+        """Bytes of the model that a client of a cohort receives, as float32."""
         return FLOAT32_BYTES * self.dimension
 
 
@@ -153,14 +153,14 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
-    """The directories of runs: each path, or what is in it where it holds runs and is none."""
+    """Each path that is a run, or the runs inside it."""
     for path in paths:
         inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
         yield from [config.parent for config in inside] or [path]
 
 
 def read_settings(path: Path) -> Settings | None:
-    """The configuration that a run directory holds; None if there is none that can be read."""
+    """The configuration in a run directory; None if it cannot be read."""
     try:
         settings = read_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -180,7 +180,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether nothing that is promised rests on who was drawn, or the run showed it all the same."""
+    """Whether cohorts may be shown: epsilon does not need them secret, or the run has shown them."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody

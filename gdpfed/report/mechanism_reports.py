@@ -1,4 +1,4 @@
-"""What plans and model cards say by the mechanism of a plan, which other packages may add to."""
+"""How each mechanism describes its plans and model cards; other packages can add theirs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class CardSubject:
 
 
 class MechanismReport(ABC):
-    """What is said of a private plan of one mechanism."""
+    """How one mechanism describes a private plan."""
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
@@ -73,10 +73,10 @@ class MechanismReport(ABC):
 
     @abstractmethod
     def table(self, method: "Method") -> "Table":
-        """The plan in `gdpfed plan` and in logs, where the method has no tables of its own."""
+        """The table that `gdpfed plan` and logs show, unless the method has its own."""
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
-        """One line for whatever is to be feared of the plan."""
+        """Warnings about the plan, one line each."""
         del plan
         yield from ()
 
@@ -91,5 +91,5 @@ MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
 
 
 def report_of(plan: "PrivacyPlan") -> MechanismReport:
-    """Return the report on a plan's mechanism; ConfigError where nobody has brought one."""
+    """Return the report for a plan's mechanism; ConfigError if none is registered."""
     return MECHANISM_REPORTS.get(plan.mechanism.kind)()

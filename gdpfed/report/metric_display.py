@@ -53,7 +53,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class MetricDisplay:
-    """How a metric is shown; a metric of a package that is not installed has its raw name.
+    """How a metric is shown: its words, unit and scale.
 
     `words`: what it is called. `percent`: whether its figure is shown in percent.
     """
@@ -63,7 +63,7 @@ class MetricDisplay:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """The form of the metric of that name."""
+        """How the metric of this name is shown."""
         try:
             metric = METRICS.get(name)
         except LearningError:
@@ -72,7 +72,7 @@ class MetricDisplay:
 
     @property
     def heading(self) -> str:
-        """Its words as the heading of a column or the label of an axis."""
+        """The words for a column heading or an axis label."""
         return f"test {self.words}{' (%)' if self.percent else ''}"
 
     @property
@@ -91,7 +91,7 @@ class MetricDisplay:
         return f"{self.scaled(value):{self.form}}{' %' if self.percent else ''}"
 
     def axis(self, figures: Sequence[float]) -> tuple[float, float]:
-        """From where to where an axis goes that has these figures, which are scaled.
+        """The limits of an axis that shows these scaled figures.
 
         Of percents multiples of five within 0 and 100, all of it for no figures; else a margin around them.
         """
@@ -108,14 +108,14 @@ class MetricDisplay:
 
 
 def shown_in(record: RoundLogEntry) -> str:
-    """The metric of a round in words and figure, as in ``accuracy 86.9 %``."""
+    """The metric of a round in words, as in ``accuracy 86.9 %``."""
     name, value = record.shown
     shown = MetricDisplay.of(name)
     return f"{shown.words} {shown.text(value)}"
 
 
 def dataset_label(name: str, path: str | None = None) -> str:
-    """The name of a data set in print; of data of one's own, what it is and the file or folder it is in."""
+    """The printed name of a data set; for your own data also its file or folder."""
     if name in OWN_DATA:
         place = "" if path is None else f" in {Path(path).name}"
         return f"own {OWN_DATA[name]}{place}"

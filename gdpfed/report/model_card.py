@@ -31,7 +31,7 @@ NOTHING_COVERED = "Everything, see above."
 
 
 def model_card(subject: CardSubject) -> str:
-    """The card as Markdown, in which names that somebody has declared are text."""
+    """The model card as Markdown; names that users declared are escaped."""
     subject = in_markdown(subject)
     config = subject.config
     report, private = report_of(subject.plan), subject.plan.private
@@ -78,7 +78,7 @@ def _results_on_test_set(subject: CardSubject) -> list[str]:
 
 
 def _labels_beyond(subject: CardSubject) -> list[str]:
-    """How much of the test set a range of labels would cut."""
+    """How many test labels lie outside the declared range."""
     if not subject.labels_beyond or not subject.labels_beyond[0]:
         return []
     beyond, count = subject.labels_beyond
@@ -90,7 +90,7 @@ def _labels_beyond(subject: CardSubject) -> list[str]:
 
 
 def labels_beyond(task: Task) -> tuple[int, int] | None:
-    """How many labels of test examples lie beyond their range, and how many there are; None of no numbers."""
+    """Count test labels outside their range, and all of them; None if labels are not numbers."""
     data = task.load()
     if data.target_range is None or not len(data.test):
         return None
@@ -133,7 +133,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
 
 
 def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
-    """A row a client, where each has counts of its own."""
+    """One table row for each client, if each has counts of its own."""
     if not found.parties:
         return []
     from gdpfed.rounds.extensions.held_out import in_percent
@@ -160,7 +160,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """How many records were counted, where records count alike."""
+    """How many records were counted, if each counts once."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
@@ -187,12 +187,12 @@ def _by_party(subject: CardSubject) -> list[str]:
 
 
 def _in_brackets(figure: str, interval: str) -> str:
-    """A figure, and its interval behind it where there is one."""
+    """A figure, followed by its interval in brackets if it has one."""
     return figure if interval == ABSENT else f"{figure} ({interval})"
 
 
 def _steps(subject: CardSubject) -> str:
-    """The local steps; of records as many as the plan has, which may differ from round to round."""
+    """The number of local steps; with record-level privacy it can differ between rounds."""
     steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
     if not steps[-1]:
         return f"{subject.config.training.local_steps} local steps"
@@ -209,7 +209,7 @@ def _rounds(subject: CardSubject) -> str:
 
 
 def base_rate(task: Task) -> tuple[str, float] | None:
-    """The most frequent class of the test examples, by name, and its share; None where none are."""
+    """The name and share of the most frequent test class; None without classes."""
     data = task.load()
     if not data.labels.is_one_class or not len(data.test):
         return None
@@ -219,7 +219,7 @@ def base_rate(task: Task) -> tuple[str, float] | None:
 
 
 def base_rate_lines(subject: CardSubject) -> list[str]:
-    """What is reached without any model."""
+    """Lines on the accuracy of always guessing the most frequent class."""
     if subject.base_rate is None:
         return []
     name, share = subject.base_rate
@@ -227,7 +227,7 @@ def base_rate_lines(subject: CardSubject) -> list[str]:
 
 
 def in_plain_words(subject: CardSubject) -> list[str]:
-    """One paragraph for people who have never heard of any of this."""
+    """One paragraph for readers who do not know differential privacy."""
     count = subject.config.dataset.num_clients
     named = 0 < len(subject.parties) <= MOST_NAMED
     who = _listed(subject.parties) if named else f"{count} participants"
@@ -247,7 +247,7 @@ def in_plain_words(subject: CardSubject) -> list[str]:
 
 
 def _how_much(subject: CardSubject) -> str:
-    """How well anybody can tell whether a single one was among what was learnt."""
+    """How well an attacker can tell whether one client or record was part of the training."""
     plan = subject.plan
     if not plan.private:
         return (
@@ -278,7 +278,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Whose cases a figure is about, where not all have the same."""
+    """Whom a figure is about, if groups differ."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]

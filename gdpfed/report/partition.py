@@ -56,7 +56,7 @@ class Holdings:
 
 
 def holdings(task: Task) -> Holdings:
-    """Share out the task's training split and count.
+    """Partition the training split and count the examples of each client.
 
     Raises LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
@@ -80,7 +80,7 @@ def holdings(task: Task) -> Holdings:
 
 
 def partition_table(held: Holdings) -> Table:
-    """Least, median and most of what a client holds."""
+    """A table of the least, median and largest number of examples of a client."""
     several = {"class": "classes", "label": "labels"}[held.weighed]
     counted = [("examples", held.examples), (several, held.classes)]
     if held.characters is not None:
@@ -96,7 +96,7 @@ def partition_table(held: Holdings) -> Table:
 
 
 def parties_table(held: Holdings) -> Table | None:
-    """What each party holds, by name; None where clients have no names, or are many."""
+    """A table of what each named party holds; None without names or with many clients."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
     classes = held.classes_named or tuple(f"{held.weighed} {k}" for k in range(held.counts.shape[1]))

@@ -51,7 +51,7 @@ class Part:
     intervals: Mapping[str, Sequence[float] | None]
 
     def shown(self, metric: str) -> tuple[str, str]:
-        """The figure of a metric and its interval in print; of too few examples it is said so instead."""
+        """A printed metric with its interval, or a note that there are too few examples."""
         form = MetricDisplay.of(metric)
         if self.examples < FEWEST:
             return TOO_FEW, ABSENT
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the released model reaches, by party and by budget; no budgets where parties are no clients."""
+    """Metrics of the released model by party and by budget; no budgets if parties are not clients."""
 
     parties: Sequence[Part]
     budgets: Sequence[Part]
@@ -73,12 +73,12 @@ class Parts:
         return [*self.parties, *self.budgets]
 
     def to_json(self) -> str:
-        """A text that :meth:`read` reads."""
+        """The JSON text that :meth:`read` reads."""
         return json.dumps(versioned(NOT_PRIVATE | asdict(self)), allow_nan=False, indent=1)
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """The file of a run; None where it has none.
+        """Read the file of a run; None if there is none.
 
         Raises:
             ReportError: it is damaged.
@@ -154,7 +154,7 @@ def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
 
 
 def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
-    """One row a part of every run.
+    """A table with a row for each run and part.
 
     `found`: label and parts of every run that has some. `metric`: the one that is shown, by name.
     """

@@ -20,7 +20,7 @@ BELOW = 0.9
 
 
 def party_names(config: Config) -> tuple[str, ...]:
-    """What every client is called; empty where they are many or have no names. No row of a table is read."""
+    """The clients' names; empty if there are many clients or no names. Reads no row of a table."""
     data = config.dataset
     if data.partition != "natural" or data.num_clients > MOST_NAMED:
         return ()
@@ -43,7 +43,7 @@ def _source(config: Config) -> "DataSource":
 
 
 def declared_digest(config: Config) -> str | None:
-    """What names the declaration of a run's tables; None where it declares none. No row is read."""
+    """Hash of the declaration of a run's tables; None without one. Reads no row."""
     if config.dataset.name != "csv" or config.dataset.path is None:
         return None
     from gdpfed.learning.data.tabular import declared_columns
@@ -57,7 +57,7 @@ def group_of(plan: PrivacyPlan, client: int) -> int:
 
 
 def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
-    """The parties' budgets by name and what names the declared columns, as far as there are some."""
+    """The parties' budgets by name and the hash of their declared columns, if there are any."""
     digest, names = declared_digest(config), party_names(config)
     values: dict[str, object] = {} if digest is None else {"columns": digest}
     if names and plan.private and config.privacy.budgets_of == "clients":
@@ -68,7 +68,7 @@ def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
 
 
 def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
-    """One line with what names the declared columns, one with every party's budget, and warnings.
+    """One line with the hash of the columns, one with all budgets, and warnings.
 
     A warning is for parties of whose budget the plan uses little; there are none of many clients.
 

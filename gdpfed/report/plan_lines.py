@@ -46,7 +46,7 @@ def replacement_line(plan: PrivacyPlan) -> str:
 
 
 def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
-    """The same in its JSON form, group by group; null where nothing holds."""
+    """Epsilon between two data sets as JSON, group by group; null without a bound."""
     return [
         {"group": name, "epsilon": None if isinf(found.epsilon) else found.epsilon, "proof": found.proof}
         for index, number, name in _protected(plan)
@@ -109,7 +109,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Group, group of records (0 where there are none), and how both are called."""
+    """The indices of group and record group (0 without one), and a label for both."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -126,7 +126,7 @@ def _others(plan: PrivacyPlan) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """What a vote costs everybody, and how often it would choose what all clients want."""
+    """Say what a vote costs each client, and how often it chooses what all clients want."""
     vote = plan.vote
     if vote is None:
         return
@@ -204,14 +204,14 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
-    """The same of a whole plan for clients; parties of records have lines of their own."""
+    """Lines on unspent budgets of a plan for clients; record plans have their own."""
     if not plan.about_records:
         budgets = [group.epsilon for group in plan.groups]
         yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:
-    """One line where what clients hold decides which of them there are, which no noise hides."""
+    """Warn if the clients' data decide who takes part: no noise hides that."""
     least = config.dataset.min_characters
     if least is not None:
         yield (
@@ -248,7 +248,7 @@ UNUSED = 0.5
 
 
 def unspent(budgets: Sequence[float], spent: Sequence[float]) -> Iterator[str]:
-    """One line where groups' budgets are not used by half."""
+    """Warn if groups use less than half of their budgets."""
     groups = [
         f"group {index} {used:.2g} of {budget:g}"
         for index, (budget, used) in enumerate(zip(budgets, spent, strict=True))
@@ -262,7 +262,7 @@ def unspent(budgets: Sequence[float], spent: Sequence[float]) -> Iterator[str]:
 
 
 def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """One line for a delta above the default for so many clients; delta is the part that nothing bounds."""
+    """Warn if delta is above the default for this number of clients."""
     usual = default_delta(plan.num_clients)
     if plan.private and plan.delta > usual:
         yield (
@@ -274,7 +274,7 @@ def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def number_or_none(value: float, form: str) -> str:
-    """A number in that form, or none where it is infinite."""
+    """Format a number; "none" if it is infinite."""
     return "none" if isinf(value) else format(value, form)
 
 

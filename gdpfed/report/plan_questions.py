@@ -1,4 +1,4 @@
-"""Questions of ``gdpfed plan --<name>`` beside that for the plan, which other packages may add to."""
+"""Further questions, ``gdpfed plan --<name>``; other packages can add theirs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanAnswer:
-    """What a question comes to.
+    """The answer to a question.
 
     `shown`: for the terminal. `values`: the same as JSON. `draw`: writes it as PNG.
     """

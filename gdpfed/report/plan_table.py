@@ -134,7 +134,7 @@ def _block(rows: Sequence[ComparedPlan], title: str, figures: Sequence[str]) -> 
 
 
 def _groups(against: str, plan: PrivacyPlan) -> Iterator[tuple[str, ...]]:
-    """The columns between accountant and cost, of every group."""
+    """The columns between accountant and cost, for each group."""
     if against == "everyone":
         for group, own in zip(plan.groups, limits_of(plan), strict=True):
             yield f"{group.epsilon:g}", str(own.most_turns), str(own.separation)
@@ -145,7 +145,7 @@ def _groups(against: str, plan: PrivacyPlan) -> Iterator[tuple[str, ...]]:
 
 
 def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
-    """What the epsilons of a block mean, and of everybody in every round whether it has the least noise."""
+    """Say what the epsilons of a block mean, and whether asking everybody every round has least noise."""
     planned = {row.name: row.planned for row in rows if not isinstance(row.planned, str)}
     private = [each.plan for each in planned.values() if each.plan.private]
     if not private:

@@ -1,4 +1,4 @@
-"""Pictures: their style, told apart without colour, metrics over the rounds, spent budgets, and dots."""
+"""Pictures of metrics and budgets; lines can be told apart without colour."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +100,7 @@ def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markers_every(points: int) -> int:
-    """Every how many points of a curve a marker tells it apart without hiding it."""
+    """The distance of markers on a curve, in points."""
     return max(1, points // MARKERS_A_CURVE)
 
 
@@ -138,7 +138,7 @@ STRIPE_OPACITY = 0.05
 
 @dataclass(frozen=True)
 class Dots:
-    """One kind of figure, a value a row.
+    """One kind of figure, with a value for each row.
 
     `label`: for the legend. `values`: one a row; None leaves the row empty. `hollow`: an outline only, for
     figures that are not ours.
@@ -155,14 +155,14 @@ def height_inches(rows: int, *, kinds: int = 1) -> float:
 
 
 def error_bars(spreads: Sequence[Spread]) -> list[float] | None:
-    """One standard deviation each; None, and no bars, where every figure is a single value."""
+    """Bars of one standard deviation; None if every figure is a single value."""
     if all(spread.stddev is None for spread in spreads):
         return None
     return [spread.stddev or 0.0 for spread in spreads]
 
 
 def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str) -> None:
-    """One row a name from the top down, one marker a kind; bars of one standard deviation."""
+    """Draw a row for each name and a marker for each kind, with bars of one standard deviation."""
     for index, kind in enumerate(kinds):
         offset = SPREAD_OF_ROW * ((index + 0.5) / len(kinds) - 0.5)
         points = [(row + offset, each) for row, each in enumerate(kind.values) if each is not None]
@@ -215,7 +215,7 @@ def draw_curves(
 
 
 def number_rounds(axes: Axes) -> None:
-    """A horizontal axis of rounds, whole numbers."""
+    """Label the horizontal axis with whole rounds."""
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

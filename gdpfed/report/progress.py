@@ -53,7 +53,7 @@ def status_line(
 
 
 def each_of(sizes: Sequence[int]) -> str:
-    """Sizes by group or sum, as in 3+4."""
+    """Format sizes of groups or sums, as in 3+4."""
     return "+".join(str(size) for size in sizes) or "0"
 
 
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
-    """The figures of a round by name, groups and sums counted from 0; what is not promised is left out.
+    """The figures of a round by name; groups and sums count from 0.
 
     Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
     """
@@ -209,7 +209,7 @@ def said_if_slow(words: str) -> Iterator[None]:
 
 
 class RoundLines:
-    """Tells an interactive session how far a run is, the longer it takes the more seldom, and at its end.
+    """Tells an interactive session how far a run is: less and less often, and at the end.
 
     It is given the record of every round. `path`: the run directory.
     """

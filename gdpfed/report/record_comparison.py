@@ -1,4 +1,4 @@
-"""Methods that protect records side by side, and the noise of what they learn."""
+"""Compare methods that protect records, and the noise in what they learn."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ NOISE_IN_WORDS = (
 
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
-    """Methods for records and what differs by budget in them, side by side; below it why any was refused."""
+    """Return a table of methods for records, and below it why some were refused."""
     reasons: list[str] = []
     shown: list[Sequence[str]] = []
     for name, differs, planned in rows:
@@ -54,7 +54,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the standard deviation of a whole run's noise in a coordinate, over the steps that it makes.
+    """Return the noise of a whole run, as a standard deviation in a coordinate divided by its steps.
 
     In units of a gradient's sum over one client's records, for clients of equally many:
     sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps
@@ -86,7 +86,7 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
 
 
 def steps_in(charges: Sequence[Charge]) -> int:
-    """Return how many steps of DP-SGD some charges pay for."""
+    """Return the number of DP-SGD steps that these charges pay for."""
     return sum(
         charge.count * charge.event.num_steps for charge in charges if isinstance(charge.event, DPSGDSteps)
     )

@@ -213,7 +213,7 @@ HIDDEN = (
 
 @dataclass(frozen=True)
 class Checked:
-    """What an audit of the run's files came to: whether they passed, in a sentence, and figure by figure."""
+    """The result of an audit: whether it passed, in one sentence and figure by figure."""
 
     passed: bool
     verdict: str
@@ -263,13 +263,13 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
 
 
 def _method(run: FinishedRun) -> str:
-    """Its label, or the name of one that is not installed."""
+    """The method's label, or its name if it is not installed."""
     name = str(run.settings["method"]["name"])
     return METHODS.get(name).label if name in METHODS.names() else name
 
 
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
-    """Heading, figure and note."""
+    """The tiles of the page: heading, figure and note of each."""
     shown, groups = MetricDisplay.of(run.metric), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
     pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]

@@ -39,7 +39,7 @@ Models = Sequence[nn.Module]
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """One model for all parties, or one of each party's own.
+    """A model to compare with: one for all parties, or one for each.
 
     Attributes:
         name: in print.
@@ -86,7 +86,7 @@ class Parties:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of parties."""
         return int(self.owners.max()) + 1
 
     def train(self, party: int) -> Split:
@@ -116,7 +116,7 @@ class Parties:
 
 
 def rivals(parties: Parties, config: Config) -> Iterator[Rival]:
-    """The most frequent class, each party alone, all rows in one place, and fedavg without privacy."""
+    """Train what to compare with: constant guess, each party alone, all rows pooled, fedavg."""
     task = parties.task
     yield Rival("most frequent class", NOT_ACCOUNTED, parties.scores(_most_frequent(parties)))
     every = [name for name, _ in task.build_model().named_parameters()]
@@ -132,7 +132,7 @@ def rivals(parties: Parties, config: Config) -> Iterator[Rival]:
 
 
 class _Constant(nn.Module):
-    """Scores that are the logarithm of how frequent the classes are."""
+    """A constant guess: the scores are the logarithms of the class frequencies."""
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """All figures of all models.
+    """All metrics of all models.
 
     Attributes:
         title: what was compared.
@@ -204,7 +204,7 @@ class Worth:
 
     @property
     def parties(self) -> list[str]:
-        """Their names, in order."""
+        """The parties' names, in order."""
         return [name for name in self.rows if name != EVERYWHERE]
 
     def tables(self) -> list[Table]:
@@ -296,7 +296,7 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
 
 
 def ours(parties: Parties, config: Config, path: Path, pull: float) -> Iterator[Rival]:
-    """The run's model; its clients' own models, if any; and what each party fits to its rows near it."""
+    """The run's model, its clients' own models if any, and the model that each party adapts."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     yield Rival(label, _promise(config), parties.scores([model] * parties.count))

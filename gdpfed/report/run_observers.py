@@ -100,7 +100,7 @@ class Pictures(Observer):
 
 
 class ModelCard(Observer):
-    """Writes the model card, of what the run has come to."""
+    """Writes the model card when the run has ended."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run

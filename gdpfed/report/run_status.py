@@ -1,4 +1,4 @@
-"""Where a run stands, read from its directory while it goes on or later, for its server's operator.
+"""The status of a run, read from its directory at any time, for the server's operator.
 
 What depends on who was drawn is left out where epsilon rests on nobody knowing that, as in status lines.
 """
@@ -54,7 +54,7 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """What depends on who was drawn, of the last round, or of all.
+    """Status values that depend on who was drawn: of the last round, or of all rounds.
 
     `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
     that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
@@ -71,7 +71,7 @@ class CohortStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands.
+    """The status of a run.
 
     Attributes:
         path: of its directory.
@@ -160,7 +160,7 @@ class RunStatus:
         }
 
     def shown(self) -> RenderableType:
-        """Return one screen of it."""
+        """Return the status as one screen of text."""
         rows = [
             [str(each.group), str(each.clients), *map(_figure, (each.budget, each.spent, each.left))]
             for each in self.groups

@@ -1,4 +1,4 @@
-"""Metrics of a run elsewhere: as TensorBoard's event files, and in MLflow, an optional extra.
+"""Sends a run's metrics to TensorBoard's event files, and to MLflow (an optional extra).
 
 The extra ``mlflow`` with ``run.mlflow=URI`` is MLflow's client, which speaks to a tracking server; whoever
 has all of MLflow installed may name a database too.
@@ -42,7 +42,7 @@ class EventFiles(Observer):
         self._closing = ExitStack()
 
     def opened(self, run: RunOpened) -> None:
-        """Begin a file; what an earlier process wrote beyond the completed rounds is hidden."""
+        """Begin a file; TensorBoard ignores what an earlier process wrote after the last complete round."""
         folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
         # Two processes that start in one second are told apart by where they begin.

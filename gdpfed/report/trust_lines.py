@@ -1,4 +1,4 @@
-"""What a plan costs, or leaves open, because others see its sums: a line each."""
+"""Lines on what members and server may learn, and what that costs the plan."""
 
 from collections.abc import Iterator
 from math import ceil, floor
@@ -20,7 +20,7 @@ def trust_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """One line where sums have few members: one share being known, (n - D) / (n - D - 1) of the variance."""
+    """Warn if sums have few members, because each member knows its own share of the noise."""
     if plan.mechanism.adds_own_noise or not set(plan.works) & OF_WHAT_MEMBERS_ADD:
         return
     cohorts = [group.expected_cohort_size for group in plan.groups]
@@ -35,7 +35,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def lying_server_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """One line where a server that lies could have noise taken back by itself, and no client would know."""
+    """Warn if a lying server could have noise removed without any client noticing."""
     taps = any(tap > 0 for m in range(len(plan.groups)) for tap in taps_of(plan.mechanism, m))
     if taps and not config.secagg.signs:
         yield (

@@ -1,4 +1,4 @@
-"""Comparisons of several runs: those that differ in their seed alone are averaged, all others stand apart."""
+"""Compare several runs with their rivals; runs that differ only in the seed are averaged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Return all lines as one, by what each is called; a row that is the same in all of them comes once.
+    """Return one table of all lines; a row that is the same in all of them appears once.
 
     Raises ReportError: lines of other parties or test rows.
     """

@@ -12,19 +12,17 @@ from testing.small_runs import nothing_drawn
 ROOT = Path(__file__).resolve().parents[2]
 HEART_DISEASE = ROOT.parent / "shared" / "data" / "heart-disease"
 PLACE = "/data/heart-disease"
-FAILS = {"gdpfed check exported.csv tables/columns.yaml"}
-"""Commands that are there to find faults."""
 
 
 def sections():
     """The day, and the same with real hospitals."""
     text = (ROOT / "docs" / "hospitals.md").read_text(encoding="utf-8")
-    day, _, heart = text.partition("## The same with four real hospitals")
+    day, _, heart = text.partition(page_examples.NEEDS_FILES)
     return day, heart
 
 
 def follow(text, capsys):
-    return page_examples.follow(text, lambda: capsys.readouterr().out, FAILS)
+    return page_examples.follow(text, lambda: capsys.readouterr().out, page_examples.FAILING["hospitals.md"])
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def test_the_day_runs_word_for_word(here, capsys):
     for line in ("bonn, fulda, jena, kiel, trier and ulm have made", "| bonn | 1 | 1 |", "| ulm | 6 | 6 |"):
         assert line in card
     assert "* purpose: a second opinion on samples that a pathologist has seen" in card
-    with (here / "predicted.csv").open(newline="") as file:
+    with (here / "diagnoses.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     data = load_breast_cancer()
     right = [row["predicted"] == data.target_names[data.target[int(row["sample"])]] for row in rows]

@@ -1,25 +1,25 @@
 """The tutorials of docs/ that have no test of their own elsewhere, run as they stand there."""
 
 import csv
+from itertools import pairwise
 
 import pytest
 
 from gdpfed.runs.round_log import read_rounds
-from testing.page_examples import DOCS, PYTHON, follow
+from testing.page_examples import DOCS, FAILING, PYTHON, Block, blocks_of, commands_of, follow, with_outputs
 from testing.small_runs import nothing_drawn
 
 
 @pytest.fixture
 def said(request, tmp_path, monkeypatch, capsys):
     """What each command of a page printed, done in an empty directory."""
-    page, failing = request.param
     monkeypatch.chdir(tmp_path)
     with nothing_drawn():
-        text = (DOCS / page).read_text(encoding="utf-8")
-        return follow(text, lambda: " ".join(capsys.readouterr().out.split()), failing)
+        text = (DOCS / request.param).read_text(encoding="utf-8")
+        return follow(text, lambda: " ".join(capsys.readouterr().out.split()), FAILING.get(request.param, ()))
 
 
-@pytest.mark.parametrize("said", [("own_table.md", {"gdpfed check patients.csv"})], indirect=True)
+@pytest.mark.parametrize("said", ["own_table.md"], indirect=True)
 def test_a_table_of_your_own(said, tmp_path):
     page = " ".join((DOCS / "own_table.md").read_text(encoding="utf-8").split())
     (fault,) = [words for words in page.split("`") if words.startswith("column 'arrival' holds")]
@@ -31,10 +31,37 @@ def test_a_table_of_your_own(said, tmp_path):
         assert [row["patient"] for row in csv.DictReader(file)] == [str(each) for each in range(600, 620)]
 
 
-@pytest.mark.parametrize("said", [("own_budgets.md", ())], indirect=True)
+@pytest.mark.parametrize("said", ["own_budgets.md"], indirect=True)
 def test_budgets_that_nodes_own(said):
     assert "Every budget held, and the files agree." in said["gdpfed audit --node-ledger ledger.json"]
     refused = said[PYTHON]
     assert "refused: this run does not fit this client's own budget" in refused
     assert "refused: noise of standard deviation" in refused
     assert "a copy forgets what was spent since" in refused
+
+
+def files_of(page):
+    """The files that a tutorial writes, by itself or by its commands."""
+    blocks = blocks_of((DOCS / page).read_text(encoding="utf-8"))
+    commands = [
+        command.split() for block in blocks if block.kind == "commands" for command in commands_of(block)
+    ]
+    written = {after for words in commands for word, after in pairwise(words) if word == "--output"}
+    return written | {block.name for block in blocks if block.kind == "file"}
+
+
+def test_tutorials_can_be_followed_in_one_folder():
+    table, hospitals, budgets = map(files_of, ("own_table.md", "hospitals.md", "own_budgets.md"))
+    assert {"columns.yaml", "predicted.csv"} <= table
+    assert {"tables/columns.yaml", "diagnoses.csv"} <= hospitals
+    assert table & hospitals | table & budgets | hospitals & budgets == set()
+
+
+def test_outputs_take_the_place_of_earlier_ones():
+    page = "Look:\n\n    gdpfed settings\n\nText.\n"
+    (command,) = (block for block in blocks_of(page) if block.kind == "commands")
+    once = with_outputs(page, [(command, "    indented\n")])
+    assert once == "Look:\n\n    gdpfed settings\n\n<!-- printed -->\n\n```text\n    indented\n```\n\nText.\n"
+    shown = blocks_of(once)
+    assert Block("printed", "    indented\n", end=shown[2].end) == shown[2]
+    assert with_outputs(once, [(shown[1], "other\n")]) == once.replace("    indented", "other")

@@ -22,7 +22,7 @@ def known_noise(key: Mapping[str, Any]) -> float | None:
 
 
 def keep_noise(key: Mapping[str, Any], noise: float) -> None:
-    """Keep a noise for later processes; without a directory that can be written, for this one only."""
+    """Keep a noise for later processes; only for this one if the directory cannot be written."""
     digest = _digest(key)
     _entries()[digest] = noise
     try:
@@ -46,7 +46,7 @@ def _entries() -> dict[str, float]:
 
 
 def _entry(line: str) -> tuple[str, float] | None:
-    """What a line says; None if it is damaged."""
+    """Parse a line of the cache; None if it is damaged."""
     digest, _, text = line.partition(" ")
     try:
         noise = float(text)

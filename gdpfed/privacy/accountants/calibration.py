@@ -28,7 +28,7 @@ LONGEST_LOG_STEP = 2.0
 
 @dataclass(frozen=True)
 class Start:
-    """Where a search begins or has ended: x and d log f / d log x there."""
+    """A point of the search: x, and the slope d log f / d log x there."""
 
     position: float
     log_slope: float
@@ -47,7 +47,7 @@ class UnreachableError(ArithmeticError):
 
 
 def is_met(value: float, target: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
-    """Whether a search may end with this value: at the target, or below by less than the tolerance."""
+    """Whether this value ends the search: it is at most the target, and within the tolerance."""
     return target * (1 - tolerance) < value <= target
 
 
@@ -176,7 +176,7 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
 def estimate_noise_multiplier(
     accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
 ) -> float:
-    """Return sigma_m to about 1 %, in a fraction of the time: to compare rates by, never to add noise by.
+    """Estimate sigma_m to about 1 %, quickly: to compare rates, never to add noise.
 
     `unit_noise` is a round with noise of one clipping norm. Raises PrivacyError where no noise meets the
     budget.

@@ -9,7 +9,7 @@
   Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
   Composed privacy loss distributions are tighter, but proved for events that are fixed beforehand.
 
-Figures of different units never add up: such a list is refused.
+Figures of different units cannot be added: such a list is refused.
 """
 
 import math
@@ -116,7 +116,7 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
 
 
 def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
-    """Return what no attacker exceeds who sees the releases of all charges and is told nothing of samples.
+    """Bound membership inference by attackers who see all releases and do not know the samples.
 
     By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
     Renyi divergences only. Charges are fixed beforehand, as in a plan. Raises PrivacyError for charges of
@@ -148,7 +148,7 @@ def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
 
 
 def _merged(charges: Sequence[Charge]) -> list[Charge]:
-    """Equal events as one charge, in the order in which they first come."""
+    """Merge charges of equal events, in order of first appearance."""
     counts: dict[Event, int] = {}
     for charge in charges:
         counts[charge.event] = counts.get(charge.event, 0) + charge.count
@@ -156,7 +156,7 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
 
 
 def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """The least figure of the proofs that cover all charges."""
+    """The smallest epsilon among the proofs that cover all charges."""
     proofs: dict[Proof, Callable[[], float]] = {
         "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
         "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
@@ -203,7 +203,7 @@ def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> 
 
 
 def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
-    """The divergences of all charges together, at the orders that all of them have."""
+    """Add the Renyi divergences of all charges, at the orders that they share."""
     curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
     common = set.intersection(*(set(curve) for curve in curves))
     if _discrete_releases(charges) or orders == "whole":
@@ -215,7 +215,7 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
 
 
 def _discrete_releases(charges: Sequence[Charge]) -> int:
-    """How many sums carry discrete noise."""
+    """The number of sums with discrete noise."""
     return sum(
         charge.count * charge.event.num_releases
         for charge in charges
@@ -234,7 +234,7 @@ def _charged(event: Event) -> Event:
 
 
 def _bounded(epsilon: float, discrete: int) -> float:
-    """inf beyond what the proof for discrete noise reaches."""
+    """Return epsilon, or inf where the proof for discrete noise does not hold."""
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
 
 
@@ -267,7 +267,7 @@ class AfterRelease:
 
 
 def with_release(paid: Gaussian, epsilon: float, delta: float) -> float:
-    """Return about what a cost of `epsilon` is together with a Gaussian release, for searches only."""
+    """Estimate the cost of `epsilon` and a Gaussian release together, for searches only."""
     if epsilon <= 0:
         return gaussian_epsilon(paid.noise_multiplier, delta)
     mu = math.hypot(1 / gaussian_sigma(epsilon, delta), 1 / paid.noise_multiplier)

@@ -80,7 +80,7 @@ def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: fl
 
 
 def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:
-    """log of both outputs' densities along one axis, in units of C, up to a constant of both."""
+    """The log densities of both neighbouring outputs along one axis, up to a shared constant."""
     centre = 1.0 if adjacency == "replace_one" else 0.0
     axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
     at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
@@ -93,7 +93,7 @@ def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vec
 
 
 def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
-    """Epsilon at delta of so many losses log_density - other, drawn from the first."""
+    """Estimate epsilon at delta from drawn losses log_density - other."""
     losses = log_density - other
     masses = np.exp(log_density - log_density.max())
     masses /= masses.sum()
@@ -118,7 +118,7 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
 
 
 def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
-    """Return losses that the sum leaves with chance exp(-log_odds) at most, on either side, by Chernoff."""
+    """Return a range that the summed loss leaves with probability at most exp(-log_odds) (Chernoff)."""
     losses, masses = losses[::4], masses[::4] / masses[::4].sum()
     deviation = math.sqrt(float(masses @ (losses - masses @ losses) ** 2))
     tilts = np.geomspace(0.02, 50, 24) / (deviation * math.sqrt(count))

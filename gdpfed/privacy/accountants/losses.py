@@ -53,7 +53,7 @@ class Losses:
     infinite: float
 
     def repeated(self, count: int) -> "Losses":
-        """The losses of so many releases that are drawn alike.
+        """The losses of several releases with the same distribution.
 
         The n-fold convolution is one power of a Fourier transform. Chernoff's bound says where all but CUT
         of it lies; what is beyond wraps around, so as much is counted as infinite.
@@ -136,22 +136,22 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """P - e^epsilon Q of the masses of P and Q; a Q too small for a number counts as none."""
+    """P - e^epsilon Q for masses P and Q; a Q that underflows counts as 0."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
 @dataclass(frozen=True)
 class BothLosses:
-    """The losses of a release in both directions: a unit that goes, and one that comes."""
+    """The losses of a release in both directions: one unit removed, and one unit added."""
 
     directions: tuple[Losses, ...]
 
     def repeated(self, count: int) -> "BothLosses":
-        """Of so many releases that are drawn alike."""
+        """The losses of several releases with the same distribution."""
         return BothLosses(tuple(each.repeated(count) for each in self.directions))
 
     def with_losses(self, other: "BothLosses") -> "BothLosses":
-        """Of both releases together. One direction alone stands for both."""
+        """The losses of both releases together, in both directions."""
         number = max(len(self.directions), len(other.directions))
         pairs = zip(self._of(number), other._of(number), strict=True)
         return BothLosses(tuple(own.with_losses(further) for own, further in pairs))
@@ -203,7 +203,7 @@ def losses_of_mixture(
 
 
 def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLosses:
-    """The losses of a sum that a unit is part of with probability q, with 1 or with -1 in its place.
+    """The losses of a sum that one sampled unit moves by 1 or by -1 (replace-one).
 
     With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is log((b + a y) / (b
     + a / y)). It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).
@@ -248,7 +248,7 @@ class _Mixture:
         self._start = np.log(self.weights[moving]) - self._pull * self.moves[moving] / 2
 
     def loss(self, at: float) -> float:
-        """L(x), at any one place."""
+        """The loss L(x) at one place."""
         return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
 
     def beyond(self, at: Floats) -> Floats:
@@ -268,7 +268,7 @@ class _Mixture:
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
     def furthest(self) -> float:
-        """The place that TAIL of the mixture lies beyond."""
+        """The place beyond which the mixture has the probability TAIL."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)
@@ -309,7 +309,7 @@ class _Mixture:
 
 
 def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int) -> Floats:
-    """The function of some values at a time, each of which takes a table of so many parts."""
+    """Apply a function to a few values at a time, to limit memory."""
     number = max(1, AT_ONCE // parts)
     chunks = (values[start : start + number] for start in range(0, len(values), number))
     return np.concatenate([np.zeros(0), *map(function, chunks)])

@@ -29,7 +29,7 @@ from gdpfed.privacy.events import (
 
 @dataclass(frozen=True)
 class Step:
-    """A Gaussian: its noise over the distance of neighbours, the chance of being drawn, what neighbours are.
+    """A Gaussian release: noise over distance, sampling rate, and adjacency.
 
     At rate 1 the unit is known to be part of it.
     """
@@ -41,7 +41,7 @@ class Step:
 
 @singledispatch
 def releases_of(event: Event) -> tuple[Step | GaussianMixture, int]:
-    """Return what an event releases, and how often; a new event registers its own.
+    """Return what an event releases, and how often; each kind of event registers this.
 
     Raises PrivacyError for an event that has no bound by losses.
     """
@@ -81,12 +81,12 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
 
 
 def is_known(release: Step | GaussianMixture) -> TypeGuard[Step]:
-    """Whether the unit is known to be part of a release, whose epsilon is exact then."""
+    """Whether the unit is surely part of the release; then epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
 
 def has_losses(event: Event) -> bool:
-    """Whether there is a bound by losses."""
+    """Whether privacy loss distributions can bound this event."""
     try:
         releases_of(event)
     except PrivacyError:
@@ -121,7 +121,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 def pld_deltas(
     releases: Sequence[tuple[Event, int]], epsilons: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return delta at every epsilon of several events, each so many times, of the larger direction.
+    """Return delta at every epsilon for several events, each repeated; the larger direction.
 
     What was composed for an epsilon is not composed again. Raises PrivacyError for fixed_size sampling, which
     has no such bound.

@@ -205,7 +205,7 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
 
 
 def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order: float) -> float:
-    """The same at other orders: an integral below z, where both densities are alike, and one above it.
+    """The divergence at fractional orders: one integral below z and one above it.
 
     Each is a series, whose terms are added by their absolute values: an upper bound. It ends where terms fall
     and are below e^-30 of the sum; inf where it does not within 1,000 terms.
@@ -238,7 +238,7 @@ def _log_binomials(
 
 @lru_cache(maxsize=1024)
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
-    """What was computed for one round so far, by order; it is filled as orders are asked for."""
+    """A cache of one round's divergences by order."""
     return {}
 
 

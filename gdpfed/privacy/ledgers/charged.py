@@ -1,4 +1,4 @@
-"""Releases that are asked for, checked against an open round, and the same once they are charged.
+"""Checks requests against an open round, and turns them into charged sums.
 
 A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
 method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
@@ -173,7 +173,7 @@ NUMBERS = "iuf"
 
 
 class PlainCopies:
-    """Copies values, and each that occurs several times once.
+    """Copies values; a value that occurs several times is copied once.
 
     Args:
         kinds: the dataclasses that may occur; a subclass of one is refused.

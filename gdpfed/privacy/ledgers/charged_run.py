@@ -51,7 +51,7 @@ class ChargedRun:
 
     @property
     def is_free(self) -> bool:
-        """Whether it has cost nothing, as where turns are paid one by one and there was none."""
+        """Whether the run has cost nothing so far, as before the first paid turn."""
         return self.terms.pays_by_turn and not (
             self.rounds or self.sent or self.terms.vote or self.terms.held_out
         )

@@ -6,7 +6,7 @@ server, which knows whom it asked, only the updates that were really sent count.
 records, all the steps that they may pay for are charged when it begins, and those that were taken are
 written down round by round. A client that has a path in a run, under noise of its own, pays for the rounds
 alone that it takes part in: no sampling hides it, so the others cost nothing. A client and its records have
-figures of their own, which never add up.
+separate figures, which are not added to each other.
 
 Records that are held out are never trained on, in no run of this ledger: that is the operator's word. So a
 record pays for steps or for counts, and the larger figure holds. Where runs held out nothing, or chose what
@@ -55,13 +55,13 @@ class ClientLedger:
         return tuple(self._runs.values())
 
     def run(self, name: str) -> ChargedRun:
-        """A run that was begun; PrivacyError where it was not."""
+        """Return a run that was begun; PrivacyError for others."""
         if name not in self._runs:
             raise PrivacyError(f"run {name} was never begun with this client")
         return self._runs[name]
 
     def terms(self, run: str) -> Terms:
-        """The terms that a run was begun under; PrivacyError where it was not begun."""
+        """Return the terms of a run that was begun; PrivacyError for others."""
         return self.run(run).terms
 
     def epsilon(
@@ -115,7 +115,7 @@ class ClientLedger:
         return (*also.vote, *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Epsilon at delta of all runs of the unit of a run, with one more round of it."""
+        """Epsilon of all runs that protect the same unit, if the client also took part in this round."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (
@@ -153,7 +153,7 @@ class ClientLedger:
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
-        """How likely draws at the rates of all terms are to ask a client so often, with one more round.
+        """How likely it is by chance that a client is asked this often, counting one more round.
 
         P(K >= k), k being in how many rounds it was asked: of those with at most a certain noise, and the
         least for all noises from this round's on. Rounds of all runs count, of this run those up to now, of
@@ -196,7 +196,7 @@ class ClientLedger:
             )
 
     def forget_free(self, most: int = MOST_FREE) -> None:
-        """Forget the oldest runs that have cost nothing, as long as there are more than so many.
+        """Forget the oldest runs that cost nothing, if there are more than a given number.
 
         Else whoever begins runs without a turn fills the disk, and every message reads all of it. A run that
         is forgotten has to begin again before it has a turn.
@@ -313,7 +313,7 @@ _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
-    """What runs cost together; those without a charge are none.
+    """Epsilon of several runs together; runs without a charge do not count.
 
     Paths together are one Gaussian of all the zCDP, exactly, and a filter as well.
     """
@@ -332,7 +332,7 @@ def _kept_apart(runs: Sequence[Terms]) -> bool:
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """What runs cost a record that is trained on, or one that is held out: the larger figure.
+    """The larger cost: of a record that is trained on, or of one that is held out.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

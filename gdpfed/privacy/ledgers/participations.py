@@ -1,4 +1,4 @@
-"""Who took part, how often, and in which rounds where the cost depends on them; what a ledger's file says."""
+"""Counts who took part how often, and in which rounds if the cost depends on that."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +48,7 @@ class Participations:
         return sum(counts[client] for counts in self._counts if client in counts)
 
     def most(self) -> list[int]:
-        """Return, per group, how often the client took part that did so most."""
+        """Return, per group, the largest number of participations of one client."""
         return [max(counts.values(), default=0) for counts in self._counts]
 
     def total(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Participations:
     def with_moved_turns(
         self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
     ) -> ClientIds:
-        """Return a group's cohort of a round, and present clients that have missed a turn in its free places.
+        """Fill free places of a group's cohort with present clients that have missed a turn.
 
         A turn is moved as far as the mechanism lets it, and no cohort grows beyond the plan's. Where a sample
         is drawn nobody has a turn.
@@ -94,7 +94,7 @@ class Participations:
         return np.sort(np.append(cohort, np.array(moved[: max(0, size - len(cohort))], dtype=np.int64)))
 
     def epsilon_against_members(self, m: int, rounds: int) -> float:
-        """Return epsilon against those who know the cohorts, of a group's client that it is largest for.
+        """Return the largest epsilon of a group's clients against those who know the cohorts.
 
         `rounds` are released.
         """
@@ -118,7 +118,7 @@ class Participations:
         return values
 
     def restore(self, saved: Mapping[str, Any], charged_rounds: int) -> None:
-        """Read what `to_dict` wrote, of so many rounds.
+        """Read what `to_dict` wrote after a number of rounds.
 
         Raises PrivacyError for counts and rounds that those cannot have had.
         """

@@ -1,4 +1,4 @@
-"""The server's ledger: what a run has been charged, before anything leaves. Nothing is ever given back.
+"""The server's ledger: it charges a run before anything is sent, and never refunds.
 
 Opening a round charges its event to every client of every group and counts those that were drawn. Within
 it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
@@ -97,7 +97,7 @@ class Ledger:
         return ChargedCounts(SEAL, request)
 
     def charge_once(self, request: R) -> ChargedSum[R]:
-        """Charge a sum beside the rounds, at its time, and return it.
+        """Charge a sum that is released once, outside the rounds, and return it.
 
         Raises PrivacyError, and charges nothing, a second time, at another time, and for what is not planned.
         """
@@ -161,7 +161,7 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Return the cohorts of a round without clients that rest in it or have no round left.
+        """Remove clients from a round's cohorts that rest or have no round left.
 
         That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
         """
@@ -178,7 +178,7 @@ class Ledger:
     def with_moved_turns(
         self, cohorts: Sequence[ClientIds], round_index: int, present: Collection[int]
     ) -> tuple[ClientIds, ...]:
-        """Return the cohorts of a round, those who missed a turn having the places of absent clients."""
+        """Give places of absent clients in a round's cohorts to clients that missed a turn."""
         moved = self._participations.with_moved_turns
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
@@ -190,7 +190,7 @@ class Ledger:
     def expect(
         self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]], requests: Iterable[R]
     ) -> list[ExpectedSum[R]]:
-        """Return requests of the next round, whose cohorts are drawn already, for keys to be agreed.
+        """Return the next round's requests, so that keys can be agreed ahead.
 
         Nothing is charged. Raises PrivacyError as `charge` would in that round.
         """
@@ -207,7 +207,7 @@ class Ledger:
         return tuple(self._plan.epsilon_after(m, self._charged_rounds) for m in indices)
 
     def against_server(self) -> tuple[float, ...]:
-        """Return, per group, epsilon against the server of the client that it is largest for.
+        """Return, per group, the largest epsilon of a client against the server.
 
         inf without privacy or where the server sees single updates, as soon as anybody took part.
         """
@@ -219,7 +219,7 @@ class Ledger:
         )
 
     def against_members(self) -> tuple[float, ...]:
-        """Return, per group, epsilon against members of the same sums of the client with the largest."""
+        """Return, per group, the largest epsilon of a client against members of the same sums."""
         against, rounds = self._participations.epsilon_against_members, self._charged_rounds
         return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 

@@ -55,7 +55,7 @@ class Instructions(Protocol):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares by which records are dealt out to groups, and the seed that deals them."""
+        """The shares and the seed by which records are assigned to groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class Terms(ABC):
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return what the run may cost at worst a client that has had these turns, and has `at_most` in all.
+        """Return the worst cost of a run for a client with these turns and `at_most` in all.
 
         Of records it is the one that pays most.
         """
@@ -164,7 +164,7 @@ class Terms(ABC):
     def spent_charges(
         self, turns: Sequence[int], other: "Terms | None" = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return what counts of the run after these turns, against those who know nothing of samples.
+        """Return the cost after these turns against adversaries who do not know the samples.
 
         Of records it is one that is in a group of `other` terms, or the one that is drawn most often.
         """
@@ -182,7 +182,7 @@ class Terms(ABC):
         """Describe what is charged to a client that takes part `at_most` so often."""
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One flat mapping, for a message or a file; what is nested is JSON."""
+        """Return a flat mapping for a message or a file; nested values are JSON."""
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)

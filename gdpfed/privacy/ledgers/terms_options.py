@@ -1,4 +1,4 @@
-"""What only some terms have, a class a thing, and what holds for terms that have it not.
+"""Optional parts of terms, one class each, and the defaults for terms without them.
 
 Terms derive from `Terms` and from those of these classes that they need. Who asks for such a thing asks by a
 function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -21,7 +21,7 @@ class SampledTerms(ABC):
 
     @abstractmethod
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return rounds that are sampled alike, at which rate and with which noise multiplier."""
+        """Return how many rounds are sampled at which rate and with which noise multiplier."""
 
 
 class TurnTerms(ABC):
@@ -81,7 +81,7 @@ def noise_taps(terms: "Terms") -> tuple[float, ...]:
 
 
 def num_budgets(terms: "Terms") -> int:
-    """Return how many budgets a client has in the run: one, or one for each group of its records."""
+    """Return the number of a client's budgets in the run: one, or one for each record group."""
     return terms.num_budgets if isinstance(terms, RecordBudgets) else 1
 
 

@@ -1,4 +1,4 @@
-"""What a plan can also pay for: counts over records that clients hold out, and norms that follow updates."""
+"""Plans that also pay for counts on held-out records or for adaptive clipping."""
 
 import math
 from dataclasses import replace
@@ -67,7 +67,7 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
 def with_adaptive_clipping(
     plan: PrivacyPlan, *, quantile: float, learning_rate: float, fraction_noise: float
 ) -> PrivacyPlan:
-    """Return the plan whose one sum also says which part of the clients is within its norm.
+    """Return a plan whose sum also measures the fraction of clients within the norm.
 
     A client of group m sends (clip(Delta_i, C_m), h_m) with h_m = +- rho B_m, of norm at most
     B_m = C_m / sqrt(1 - rho^2). The sum's noise s grows by the same factor, so s / B_m is what s / C_m was,
@@ -107,7 +107,7 @@ def with_adaptive_clipping(
 
 
 def _least(stddev: float, heard: float) -> float:
-    """The least noise of the fraction that is taken, rounded up to two digits."""
+    """The least noise of the measured fraction, rounded up to two digits."""
     value = stddev / (2 * MOST_SHARE * heard)
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit

@@ -1,4 +1,4 @@
-"""What plans may be made with beside groups, rounds and rates."""
+"""Options of plans beyond groups, rounds and rates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class RelativeRounds:
 
 
 class PlanOptions(TypedDict, total=False):
-    """What every plan may be made with beside groups, rounds and rates.
+    """Options of every plan beyond groups, rounds and rates.
 
     `delta` None means `default_delta`, and 1e-5 for records. `sums_hidden` False says that the server sees
     single updates, against which no epsilon holds.
@@ -39,7 +39,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class SumOptions(PlanOptions, total=False):
-    """What a plan of sums over sampled clients may be made with besides.
+    """Further options of a plan of sums over sampled clients.
 
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum

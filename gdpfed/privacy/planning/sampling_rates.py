@@ -1,4 +1,4 @@
-"""Problem 1: the client sampling rate of every group that gets most out of its noise.
+"""Problem 1: the sampling rate of each group that makes best use of the noise.
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level
 Heterogeneous Differential Privacy", Problem 1 with Remark 3's sparsification error.
@@ -253,7 +253,7 @@ def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None
 
 
 def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
-    """Refuse a least rate that is none, or is above the mean of all."""
+    """Refuse a least rate that is not a rate, or is above the mean rate."""
     if not 0.0 <= require_number("min_sampling_rate", min_sampling_rate) <= 1.0:
         raise PrivacyError(f"min_sampling_rate is {min_sampling_rate}; choose it within [0, 1]")
     if min_sampling_rate > sampling_rate:

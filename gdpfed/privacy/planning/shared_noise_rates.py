@@ -1,4 +1,4 @@
-"""Rates and norms by group under one noise: those that fit each budget, and those that make one sum best.
+"""Rates and norms for groups that share one noise: to fit each budget, or to learn most.
 
 Source of the first: Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: Individualized Privacy
 Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Scale (section 4.2) and Sample (section 4.1), with
@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two sigmas at which no group, and at which every group, may be sampled above q."""
+    """Return a sigma at which no group may exceed rate q, and one at which every group may."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale the rates below one, by next to nothing, so that the mean over clients is exact."""
+    """Scale the rates below one very slightly, so that the mean over clients is exact."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others
@@ -269,7 +269,7 @@ def _estimated_gain(
 
 
 def _interpolated(known: dict[float, float], size: int) -> _Gain:
-    """Return the gain between rates whose sigma is known; without rates where none is."""
+    """Interpolate the gain between rates whose sigma is known."""
     if not known:
         return _Gain(np.empty(0), np.empty(0))
     logs = np.log(sorted(known))
@@ -282,7 +282,7 @@ def _interpolated(known: dict[float, float], size: int) -> _Gain:
 
 
 def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Return the rates at which another client is worth the same in every group (Lagrange's condition)."""
+    """Return the rates at which one more client gains equally much in every group (Lagrange)."""
 
     def rates(log_price: float) -> tuple[float, ...]:
         price = math.exp(log_price)

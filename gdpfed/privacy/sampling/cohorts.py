@@ -82,7 +82,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
-    """Refuse a plan of which nearly every round would go without a sum, charged or not.
+    """Refuse a plan in which nearly every round would have no sum.
 
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds.
     """

@@ -1,4 +1,4 @@
-"""What keeps every budget of records: batch rates, norms, or steps that differ where budgets do.
+"""Keeps every record's budget by batch rates, norms or numbers of steps that differ.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """
@@ -25,7 +25,7 @@ SHARE_UNITS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """Rate, noise multiplier, norm and schedule of everything that has one budget."""
+    """Rate, noise multiplier, norm and schedule of all records with the same budget."""
 
     epsilon: float
     batch_rate: float
@@ -79,7 +79,7 @@ class RecordTraining:
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Groups whose sizes are the shares, for rates whose mean is over records."""
+    """Turn shares into groups, so that rates are averaged over records."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -174,7 +174,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """One rate and one noise: who has spent the budget stops. Free noise lets the largest budget finish."""
+    """One rate and one noise; a record whose budget is spent takes no further steps."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)
@@ -206,7 +206,7 @@ def _own_steps(
 
 
 def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """The schedule up to so many steps: the round that reaches them has what is left or, if it must, none."""
+    """Cut a schedule after a number of steps; its last round gets the rest, or none."""
     kept, left = [], allowed
     for steps in schedule:
         kept.append(0 if whole_rounds and steps > left else min(steps, left))

@@ -25,7 +25,7 @@ KNEE_PATTERN = (1, 2, 5)
 def steps_epsilon(
     accountant: Accountant, *, batch_rate: float, noise_multiplier: float, num_steps: int, delta: float
 ) -> float:
-    """Return epsilon at delta of so many steps; 0 for none."""
+    """Return epsilon at delta of a number of steps; 0 without steps."""
     if num_steps == 0:
         return 0.0
     event = DPSGDSteps(batch_rate=batch_rate, noise_multiplier=noise_multiplier, num_steps=num_steps)

@@ -53,7 +53,7 @@ class _Common:
 
     @property
     def share_of_norm(self) -> float:
-        """1/S where S clients of one person are in one sum, which it then moves by C at most."""
+        """1/S if one person may have records at S clients, so that it moves the sum by C at most."""
         return 1 / self.training.parties if self.is_noised else 1.0
 
 
@@ -74,7 +74,7 @@ class RecordOptions(PlanOptions, total=False):
 
 
 def most_rounds(num_rounds: int, sampling_rate: float) -> int:
-    """Return in how many rounds a client takes part at most: 99 of 100 clients are drawn no more often.
+    """Return the number of rounds that 99 of 100 clients do not exceed.
 
     Who is drawn more often is left out. Sampling of clients amplifies nothing here: the server knows it.
     """
@@ -156,7 +156,7 @@ def _common(
 
 
 def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
-    """What every group's records are held to, by share."""
+    """The rate, noise, norm and schedule of every record group."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
     budgeted = within_budgets(common.accountant, parts, common.training, common.delta)
@@ -174,7 +174,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """The schedules without rounds in which too few clients have steps left, unless none has enough."""
+    """End schedules before rounds in which too few clients have steps left."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))
@@ -189,13 +189,13 @@ def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int])
 
 
 def largest_batch(batch_rate: float, most_records: int) -> float:
-    """Return a size that a batch of so many records hardly ever exceeds."""
+    """Return a batch size that is hardly ever exceeded."""
     batch = batch_rate * most_records
     return min(most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
 
 
 def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
-    """Return C times a batch that is hardly ever exceeded: to this a client's sum is held.
+    """Return the norm bound of a client's sum: C times a batch size that is hardly ever exceeded.
 
     It has no part in the accounting: a projection moves two sums no further apart, and one record moves a
     sum by C at most.
@@ -247,7 +247,7 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
 def _group_plan(
     common: _Common, group: Group, records: RecordPlan, schedule: Sequence[int], norm: float
 ) -> GroupPlan:
-    """The plan of clients whose records have this one, in rounds of so many steps."""
+    """The plan of a group of clients, made from the plan of their records."""
     rate = common.law.drawn_rate(common.sampling_rate, group.size)
     if rate != 1.0:
         schedule = (schedule[0],) * common.num_rounds

@@ -49,7 +49,7 @@ ROWS_OF_PERSONS = (
 
 
 class RecordReport(MechanismReport):
-    """Records are protected by drawing them into batches on the clients, and by noise in every step."""
+    """Describes plans that draw records into batches and add noise in every step."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -84,7 +84,7 @@ class RecordReport(MechanismReport):
         ]
 
     def against_others(self, plan: PrivacyPlan) -> str:
-        """Say against whom the figures hold, beside those who have the models: by who adds the noise."""
+        """Say against whom the figures hold; that depends on who adds the noise."""
         if all(KINDS[work].own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "

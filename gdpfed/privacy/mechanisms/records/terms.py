@@ -20,7 +20,7 @@ MOST_RECORD_GROUPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTerms:
-    """What terms that protect records say besides.
+    """The further entries of terms that protect records.
 
     Attributes:
         num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
@@ -82,7 +82,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares by which records are dealt out to groups, and the seed that deals them."""
+        """The shares and the seed by which records are assigned to groups."""
         return self.records.shares, self.records.seed
 
     @property
@@ -132,7 +132,7 @@ class TermsOfRecords(Terms, RecordBudgets):
         return ""
 
     def _broken_sum(self, told: Instructions, steps: RecordSteps) -> str:
-        """In a sum of gradients one record moves what this client contributes by its weight times C."""
+        """Check a sum of gradients, which one record moves by the client's weight times C."""
         if told.noise != "gaussian":
             return f"{told.noise} noise was ordered where the terms say gaussian"
         moved = told.weight * record_move(self.records.work, steps)
@@ -180,12 +180,12 @@ class StepTerms(TermsOfRecords):
 
     @property
     def events(self) -> tuple[RecordEvent, ...]:
-        """Those of the charges that steps on records are accounted by."""
+        """The charges for steps on records."""
         return tuple(each.event for each in self.charges if isinstance(each.event, self.event_class))  # type: ignore[misc]
 
     @property
     def num_steps(self) -> int:
-        """The most steps that this client's records may pay for: those of the rounds that are left for it."""
+        """The largest number of steps that this client's records may still pay for."""
         left = first_charges(self.charges, self.num_rounds - self.first_round)
         return sum(each.count * each.event.num_steps for each in left)  # type: ignore[attr-defined]
 
@@ -196,7 +196,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def parties(self) -> int:
-        """S, of how many clients a person may be a record at most; 1 of a row."""
+        """S, the largest number of clients that hold records of one person; 1 for single rows."""
         return self.events[0].parties
 
     def noise_of_step(self, round_index: int) -> float:
@@ -228,7 +228,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """A run that makes other groups may have the record in any: it counts at its largest batch rate."""
+        """Count each record at the run's largest batch rate, because other runs may group it differently."""
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
@@ -256,7 +256,7 @@ class StepTerms(TermsOfRecords):
 
 
 def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
-    """Whether there are as many batch rates as planned, none of them above its own."""
+    """Whether there are as many batch rates as planned, and none is above the planned one."""
     return len(rates) == len(planned) and all(
         rate <= most * (1 + ROUNDING) for rate, most in zip(rates, planned, strict=True)
     )

@@ -49,7 +49,7 @@ class _Common:
 
     @property
     def voted(self) -> list[Charge]:
-        """What everybody pays before the first round."""
+        """The cost of the vote before the first round."""
         return [] if self.vote is None else [self.vote.charge]
 
     @property
@@ -96,7 +96,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Epsilon of so many sums that hold a client for certain, and of the vote."""
+        """Epsilon of the vote and of K sums that surely contain the client."""
         if self.vote is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
@@ -213,7 +213,7 @@ def _calibrated(
     clipping_norms: Sequence[float],
     one_sum: bool,
 ) -> tuple[float, ...]:
-    """Return sigma_m of every group; where they share one noise, what it is in units of their C_m."""
+    """Return sigma_m of every group, in units of its C_m if groups share one noise."""
     sigmas = [
         _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)

@@ -61,7 +61,7 @@ HEADINGS = (
 
 
 class ClientReport(MechanismReport):
-    """Clients are protected by sampling them, and by noise in the sums of their updates."""
+    """Describes plans that sample clients and add noise to the sums of their updates."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -120,7 +120,7 @@ class ClientReport(MechanismReport):
         return rich_table(title, HEADINGS, rows, caption=_caption(method))
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """One line where in every sum the noise of one coordinate is above all that its clients can bring."""
+        """Warn if the noise in one coordinate is larger than all clients' updates together."""
         shares = [
             group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
             for group in plan.groups

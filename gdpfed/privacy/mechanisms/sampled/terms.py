@@ -42,7 +42,7 @@ class SumTerms(Terms, SampledTerms):
         return self.event(round_index).num_sums
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """A node sees how often it is asked, and compares that with the rates: nothing else shows them."""
+        """Return the rates, with which a node compares how often it is asked."""
         ends = [*accumulate(charge.count for charge in self.charges)]
         return tuple(
             (range(end - charge.count, end), charge.event.sampling_rate, charge.event.noise_multiplier)

@@ -84,7 +84,7 @@ class ScheduledSums(Mechanism, HasTurns):
         return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
-        """Updates, and in the rounds after a turn what takes its noise back, unless it is the next turn."""
+        """The mean number of messages in a round: updates, and the corrections after a turn."""
         num_rounds, limits = _num_rounds(group), self.limits[m]
         lags = [0, *(lag for lag, tap in enumerate(limits.taps, start=1) if masked and tap > 0)]
         period, width = self._pattern(m, group)
@@ -107,7 +107,7 @@ class ScheduledSums(Mechanism, HasTurns):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what turns cost, or the densest where they are not known, with so many rounds released."""
+        """Return the cost of these turns, or of the densest ones if turns are not known."""
         rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
         turns = history.turns
         if turns is None:

@@ -25,7 +25,7 @@ TURN_HEADINGS = ("group", "epsilon", "clients", "turns k", "apart b", "cohort r"
 
 
 class TurnsReport(ClientReport):
-    """Clients are protected by the number of their turns, and by noise that later rounds mostly take back."""
+    """Describes plans with few turns for each client and noise that later rounds mostly remove."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -94,7 +94,7 @@ def _who(plan: PrivacyPlan) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """What is new in a round, and what the next ones take back, of the one sum or of each."""
+    """Describe the new noise of a round and how much of it the next rounds remove."""
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
     new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
     taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
@@ -103,7 +103,7 @@ def _noise(plan: PrivacyPlan) -> str:
 
 
 def _kinds(plan: PrivacyPlan) -> str:
-    """What the messages for sums are."""
+    """Say what kinds of messages the sums need."""
     updates = sum(group.expected_cohort_size for group in plan.groups)
     corrections = plan.messages_a_round - updates
     return f"{corrections:.1f} of them corrections alone" if corrections else "updates"

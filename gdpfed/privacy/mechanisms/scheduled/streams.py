@@ -50,7 +50,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class TurnBudget:
-    """What turns are planned within: budgets, rounds and messages; and the kind of noise.
+    """The limits within which turns are planned: budgets, rounds, messages, kind of noise.
 
     Attributes:
         groups: with their budgets.
@@ -107,12 +107,12 @@ class TurnBudget:
 
     @property
     def most_updates(self) -> float:
-        """q n T."""
+        """The number of updates in all rounds, q n T."""
         return self.sampling_rate * float(self.sizes.sum()) * self.num_rounds + ROUNDING
 
     @property
     def share(self) -> float:
-        """Of the clients, those that have a turn in these rounds: all, unless q is below 1 / T.
+        """The share of clients with a turn in these rounds: all, unless q is below 1 / T.
 
         It is then T / P with a whole P, as if each had one turn in P rounds.
         """
@@ -120,7 +120,7 @@ class TurnBudget:
 
     @property
     def equal_turns(self) -> tuple[int, ...]:
-        """The most turns a client that all clients can have, at least one."""
+        """The largest number of turns that every client can have; at least one."""
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
@@ -135,7 +135,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return turns that are given, or one each where no more are left; else None.
+        """Return the turns if they are given or only one each is possible; else None.
 
         PrivacyError for what cannot be.
         """
@@ -150,7 +150,7 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """sens of the densest of so many turns that are as far apart as T rounds allow."""
+        """The sensitivity of k turns that lie as far apart as T rounds allow."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
@@ -161,7 +161,7 @@ class TurnBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """What holds for one group: k_m turns, at least b_m rounds apart, of norm C_m; its sums' taps and s."""
+    """One group's stream: k_m turns, at least b_m rounds apart, norm C_m, and the taps and noise s."""
 
     most_turns: int
     separation: int
@@ -172,7 +172,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """What holds for every group, whether they are one sum, and the noise for the step."""
+    """The turns of every group, whether all groups share one sum, and the noise for the step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -194,7 +194,7 @@ def plan_stream(
     """
 
     def norms(taps: Sequence[float], chosen: Sequence[int]) -> Floats:
-        """C_m / s."""
+        """The clipping norms in units of the noise, C_m / s, shape (M,)."""
         largest = asked.mu / np.array([asked.sens(taps, each) for each in chosen])
         return np.full(len(largest), largest.min()) if equal_norms else largest
 
@@ -246,12 +246,12 @@ def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...
 
 
 def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
-    """The noise of the last model of norm one and mu one."""
+    """Noise left in the final model for C = 1 and mu = 1."""
     return asked.noise(taps) * asked.sens(taps, turns)
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """The noise for the step of turns, shape (..., M), whose sums are left with so much noise."""
+    """Noise relative to the step, for turns of shape (..., M)."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
@@ -291,7 +291,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """The best k_m of one sum over the first tap: of every tap those with the largest sum of updates."""
+    """The best k_m of one sum, found by trying values of the first tap."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -305,7 +305,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """The k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within so many updates, group after group."""
+    """The k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))

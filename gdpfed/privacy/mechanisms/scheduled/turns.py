@@ -1,4 +1,4 @@
-"""The turns of all clients of a sum: dealt out before a run, by public numbers alone, and told to nodes.
+"""The turns of all clients of a sum, fixed before a run from public numbers.
 
 So a node knows of any round who may bring an update, and how many members its sum can have. It needs no word
 of the server for that when the round comes.
@@ -50,7 +50,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """How many clients fill all phases alike, and how many are left to be spread over them."""
+        """The number of clients that fill all phases evenly, and the rest."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -62,13 +62,13 @@ class TurnSchedule:
     groups: tuple[DealtTurns, ...]
 
     def due(self, round_index: int) -> frozenset[int]:
-        """The clients whose turn a round is; nobody before the first one."""
+        """The clients whose turn it is in a round; none before the first round."""
         if round_index < 0:
             return frozenset()
         return frozenset(client for group in self.groups for client in group.due(round_index).tolist())
 
     def members(self, round_index: int, taps: Sequence[float]) -> int:
-        """How many members the sum of a round can have: its turns, and those of whose noise it takes back."""
+        """The most members that a round's sum can have: clients with a turn, and those that remove noise."""
         lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
@@ -105,7 +105,7 @@ def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
 
 
 def _ranges(clients: Sequence[int]) -> list[list[int]]:
-    """Ids in their order, as few ranges [first, last, step] as a walk along them finds."""
+    """Write ascending ids as a few ranges [first, last, step]."""
     found: list[list[int]] = []
     for client in clients:
         if found and len(found[-1]) == 2 and client > found[-1][1]:

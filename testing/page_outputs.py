@@ -1,0 +1,69 @@
+"""Carries out tutorials of docs/, and writes into them what each command printed, and their pictures.
+
+    python -m testing.page_outputs own_table.md hospitals.md own_budgets.md
+
+Private runs draw their noise anew, so figures differ from one time to the next.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import textwrap
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from testing.page_examples import DOCS, FAILING, NEEDS_FILES, steps, with_outputs
+
+PICTURES = {"own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"}}
+"""Of a page: a picture of its own, and the file of a run that it is."""
+COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
+
+
+def shown(output: str, folder: str) -> str:
+    """What a reader is to see of an output: without this machine's folder, and of a long one both ends."""
+    text = output.replace(f"{folder}/", "").replace(folder, ".")
+    lines = [
+        part
+        for line in text.rstrip().splitlines()
+        for part in textwrap.wrap(line, 116, drop_whitespace=False) or [""]
+    ]
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:FIRST_LINES], "...", *lines[FIRST_LINES - MOST_LINES :]]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def write_outputs(page: str) -> None:
+    """Carry out a page in a new folder, and write what it printed into it."""
+    path = DOCS / page
+    text = path.read_text(encoding="utf-8")
+    printed = StringIO()
+
+    def newly() -> str:
+        said = printed.getvalue()
+        printed.seek(0)
+        printed.truncate()
+        return said
+
+    with (
+        tempfile.TemporaryDirectory() as made,
+        chdir(made),
+        redirect_stdout(printed),
+        redirect_stderr(printed),
+    ):
+        folder = str(Path.cwd())
+        done = [
+            (block, shown("".join(said.values()), folder))
+            for block, said in steps(text.partition(NEEDS_FILES)[0], newly, FAILING.get(page, ()))
+            if "".join(said.values()).strip()
+        ]
+        for picture, file in PICTURES.get(page, {}).items():
+            shutil.copy(file, DOCS / picture)
+    path.write_text(with_outputs(text, done), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ["COLUMNS"] = str(COLUMNS)
+    for name in sys.argv[1:]:
+        write_outputs(name)
