@@ -32,6 +32,7 @@ Once = Literal["held_out_counts", "vote"]
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
 
+
 def person_words(parties: int) -> str:
     """Say what a record is by how many clients one person may be at; "" of rows, which no person owns."""
     several = f" at up to {parties} parties" if parties > 1 else ""

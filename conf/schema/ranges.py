@@ -83,12 +83,13 @@ def one_of(*choices: str) -> OneOf:
     return OneOf(choices)
 
 
-def require_ranges(group: str, settings: Any) -> None:
+def require_ranges(group: str, settings: object) -> None:
     """Refuse a value outside the range that its field's type states; null has none.
 
     Raises ConfigError: names the setting, its value and its range.
     """
-    for key, ranges in _ranges_of(type(settings)):
+    kind: type = type(settings)
+    for key, ranges in _ranges_of(kind):
         value = getattr(settings, key)
         for each in ranges:
             if value is not None and (said := each.broken_by(value)):

@@ -124,8 +124,8 @@ class ServerState:
             member for member, count in accused.items() if 2 * count > self.num_neighbours(member, there)
         }
         while len(self.complaints) >= fewest and (helpless := self._helpless() & self.complaints.keys()):
-            about = {each: self._who_accuses(each) for each in helpless - self.blamed}
-            self.disputed |= {member: accusers for member, accusers in about.items() if accusers}
+            accusers_of = {member: self._who_accuses(member) for member in helpless - self.blamed}
+            self.disputed |= {member: accusers for member, accusers in accusers_of.items() if accusers}
             for member in helpless:
                 del self.complaints[member]
         self.survivors = tuple(sorted(self.complaints))

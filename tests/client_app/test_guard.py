@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -335,7 +336,7 @@ def test_of_two_messages_at_once_one_has_the_session():
     """A guard whose edge may wait answers several: what the first puts back is not the second's to take."""
     inside, both = threading.Event(), threading.Barrier(2, timeout=0.3)
 
-    class Slow(dict):
+    class Slow(dict[str, Any]):
         def get(self, slot, default=None):
             found = super().get(slot, default)
             inside.set()

@@ -40,7 +40,6 @@ from deploy.topology import (
     PUBLIC,
     RUNS,
     SERVER_SUPEREXEC,
-    SOCKET_FILE,
     STATE,
     SUPERLINK,
     SUPERLINK_CA_FILE,
@@ -315,7 +314,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
     assert set(of_server) == got(SERVER_SUPEREXEC, SUPERLINK, *own) | read
     expected = [
         got(n.superexec, n.supernode, root / n.guard / GUARD)
-        | {f"read {token_file(root / n.guard / GUARD / SOCKET_FILE)}"}
+        | {f"read {token_file(root / n.guard / GUARD / 'guard.sock')}"}
         for n in running.federation.nodes
     ]
     assert sorted(map(sorted, of_nodes)) == sorted(map(sorted, expected))

@@ -16,6 +16,7 @@ from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.mechanisms.records.planner import record_plan
+from gdpfed.privacy.mechanisms.records.terms import StepTerms
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.release import NoiseAt, Release
@@ -98,6 +99,7 @@ def test_an_event_says_for_how_many_parties_it_pays_and_says_nothing_of_one():
 def test_terms_owe_the_noise_of_all_parties_and_count_their_steps_once():
     plan = planned(4)
     terms = terms_of(plan, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+    assert isinstance(terms, StepTerms)
     assert terms.parties == 4
     assert terms.owed_noise(0) == pytest.approx(plan.groups[0].at(0).noise_stddev)
     assert terms.steps_left(0) == STEPS

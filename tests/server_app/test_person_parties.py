@@ -9,6 +9,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import RunError
 from gdpfed.learning.training import record_training
+from gdpfed.privacy.mechanisms.records.terms import StepTerms
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import ledger_of, run
 
@@ -77,6 +78,7 @@ def test_nodes_draw_and_clip_persons_and_charge_all_their_parties(hospitals, tmp
     audit = audit_run(tmp_path / "run")
     assert (audit.passed, audit.record_is) == (True, "person")
     (entry,) = ledger_of(tmp_path, 0).runs
+    assert isinstance(entry.terms, StepTerms)
     assert (entry.terms.record_is, entry.terms.parties) == ("person at up to 2 parties", 2)
     assert entry.steps == [1, 1]
     assert main(["audit", "--node-ledger", str(tmp_path / "0.json")]) == 0

@@ -10,6 +10,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import RunError
+from gdpfed.privacy.mechanisms.records.terms import StepTerms
 from testing.local_grid import FIRST_NODE_ID, Crash, LocalGrid, refusals
 from testing.small_runs import ledger_of, run, small_config
 
@@ -71,6 +72,7 @@ def test_budgets_ledgers_and_audits_agree_after_a_dropout_and_a_restart(tmp_path
     for client in range(PARTIES):
         (entry,) = ledger_of(tmp_path / "nodes", client).runs
         assert entry.steps == [1] * len(entry.rounds)
+        assert isinstance(entry.terms, StepTerms)
         assert entry.terms.steps_left(0) == 4
         node = audit_node_ledger(tmp_path / "nodes" / f"{client}.json")
         assert node.passed

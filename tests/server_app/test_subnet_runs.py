@@ -7,6 +7,7 @@ import pytest
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import RunError
+from gdpfed.privacy.mechanisms.records.terms import StepTerms
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import ledger_of, run
 
@@ -50,6 +51,7 @@ def test_nodes_charge_every_window_and_no_more(tmp_path, mechanism):
         (entry,) = ledger_of(tmp_path / "nodes", client).runs
         assert sum(entry.steps) == 8
         assert entry.rounds == sorted([0, 1] * windows)
+        assert isinstance(entry.terms, StepTerms)
         assert entry.terms.steps_left(sum(entry.steps)) == 0
     audit = audit_node_ledger(tmp_path / "nodes" / "0.json")
     assert audit.passed

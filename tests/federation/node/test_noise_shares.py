@@ -28,6 +28,7 @@ from gdpfed.federation.node.noise_shares import (
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from secagg import RemoteProtocolError
 from testing.secagg_sums import make_parameters
 
@@ -40,6 +41,7 @@ PLAN = make_method(
     )
 ).plan
 TERMS = terms_of(PLAN, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+assert isinstance(TERMS, ScheduledTerms)
 APART, TAPS = 3, TERMS.noise_taps
 NORM = PLAN.groups[0].clipping_norm
 SUM = make_parameters(
