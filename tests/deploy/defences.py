@@ -135,8 +135,8 @@ DEFENCES = (
         (
             (
                 "secagg/protocol/server_state.py",
-                "for member, accusers in about.items() if accusers}",
-                "for member, accusers in about.items() if False}",
+                "for member, accusers in accusers_of.items() if accusers}",
+                "for member, accusers in accusers_of.items() if False}",
             ),
         ),
     ),
