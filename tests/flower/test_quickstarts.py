@@ -1,10 +1,6 @@
 """Apps in the form of Flower's quickstarts, made private by the lines of docs/library.md."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,17 +12,42 @@ from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.launch.flower_run import Launch
 from gdpfed.learning.models.build import draws_by
 from gdpfed.runs.round_log import read_rounds
+from testing.flower_traces import FlowerTraces
 from testing.local_grid import LocalGrid, as_grid
 from testing.page_examples import examples_of
 from testing.small_runs import nothing_drawn
 
 QUICKSTARTS = Path(__file__).parent / "quickstarts"
 RUN_CONFIG: dict[str, Any] = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
+PYPROJECT = """
+[project]
+name = "quickstart"
+version = "1.0.0"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "nobody"
+
+[tool.flwr.app.components]
+serverapp = "numpy_app:server_app"
+clientapp = "numpy_app:client_app"
+
+[tool.flwr.app.config]
+num-server-rounds = 3
+learning-rate = 0.1
+local-epochs = 3
+"""
 EVERYBODY = "'privacy.accountant=rdp', 'privacy.sampling_rate=1', 'privacy.clipping_norm=4',"
 """Nothing is searched for in a plan of everybody, and what is learnt does not depend on who was drawn."""
 LINES = examples_of("library.md")["A Flower app of your own, under a plan"].splitlines()
+
+
+@pytest.fixture
+def traces(tmp_path):
+    return FlowerTraces(tmp_path)
 
 
 def private_source(name, directory, num_clients):
@@ -92,48 +113,19 @@ def test_a_quickstart_learns_under_a_plan(name, tmp_path):
         }
 
 
-SIMULATION = """
-import json
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
-import numpy_app
-
-RUN_CONFIG = json.loads({run_config!r})
-
-class Configured(ClientApp):
-    def __call__(self, message, context):
-        context.run_config = RUN_CONFIG
-        return numpy_app.client_app(message, context)
-
-server = ServerApp()
-
-@server.main()
-def main(grid, context):
-    context.run_config = RUN_CONFIG
-    numpy_app.server_app(grid, context)
-
-ray = {{"init_args": {{"num_cpus": 1, "include_dashboard": False}}}}
-run_simulation(server, Configured(), {num_nodes}, backend_config=ray)
-"""
-
-
-def test_a_quickstart_in_flowers_simulation(tmp_path):
-    """Flower's engine trains one that has numpy alone, in Ray's workers; its clients sum under masks."""
-    (tmp_path / "numpy_app.py").write_text(private_source("numpy_app", tmp_path / "run", 5), encoding="utf-8")
-    settings = json.dumps(RUN_CONFIG | {"num-server-rounds": 1})
-    (tmp_path / "simulation.py").write_text(SIMULATION.format(run_config=settings, num_nodes=5))
-    path = os.pathsep.join(map(str, (tmp_path, Path(__file__).parents[2])))
-    alone = {"PYTHONPATH": path, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(tmp_path / "flower")}
-    done = subprocess.run(
-        [sys.executable, "simulation.py"],
-        cwd=tmp_path,
-        env=os.environ | alone,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
+    """``flwr run`` trains one that has numpy alone, and its clients agree to terms and sum under masks."""
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    (app / "numpy_app.py").write_text(private_source("numpy_app", tmp_path / "run", 5), encoding="utf-8")
+    with Launch(app, RUN_CONFIG | {"num-server-rounds": 1}, num_supernodes=5, workers=1) as launch:
+        while launch.running():
+            pass
+        launch.check()
     assert audit_run(tmp_path / "run").findings == ()
-    (only,) = read_rounds(tmp_path / "run")
-    assert {"mask", "unmask"} <= only.seconds.keys()
-    assert sum(only.survivors) >= 3
+    rounds = read_rounds(tmp_path / "run")
+    assert len(rounds) == 1
+    assert all({"mask", "unmask"} <= each.seconds.keys() for each in rounds if sum(each.survivors))
+    assert sum(sum(each.survivors) for each in rounds) >= 3
+    assert traces.left() == []

@@ -344,6 +344,10 @@ WRONG = {
     "path": ({"settings": ["dataset.path=a"]}, "dataset.path=a has no meaning for data set 'python'"),
     "fraction": ({"settings": ["dataset.test_fraction=0.5"]}, "dataset.test_fraction goes with a data frame"),
     "no name": ({"settings": [DATA]}, "a tuple is given without a name: settings are texts"),
+    "few": (
+        {"data": DATA, "owners": np.arange(60) % 4, "budgets": [1, 2], "method": "gdpfed_plus"},
+        "minimum_cohort=3: raise dataset.num_clients, or have one sum of all groups, as method=gdpfed_star",
+    ),
     "unknown": ({"epochs": 3}, "there is no argument 'epochs'"),
     "ray": (
         {"model": net(), "settings": ["simulation.backend=ray"]},

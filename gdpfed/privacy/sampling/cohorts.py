@@ -90,11 +90,13 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     if skipped > MOST_SKIPPED:
         go = "be charged" if plan.mechanism.small_cohorts_are_charged else "go"
         expected = math.fsum(group.expected_cohort_size for group in plan.groups)
+        rate = [] if plan.sampling_rate >= 1 else [f"privacy.sampling_rate={plan.sampling_rate:g}"]
+        raised = " or ".join([*rate, "dataset.num_clients"])
+        one_sum = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
         raise PrivacyError(
             f"with {expected:.1f} of {plan.num_clients} clients expected a round, {100 * skipped:.0f} % of "
             f"the rounds would {go} without any sum, their cohorts being below "
-            f"secagg.minimum_cohort={minimum_cohort}: raise privacy.sampling_rate={plan.sampling_rate:g} or "
-            "dataset.num_clients"
+            f"secagg.minimum_cohort={minimum_cohort}: raise {raised}{one_sum}"
         )
 
 
