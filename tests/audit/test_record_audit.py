@@ -22,6 +22,7 @@ from gdpfed.privacy.mechanisms.records.planner import record_plan
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
 from gdpfed.runs.file_formats import CHECKPOINT_FILE
+from testing.forged import edit_json
 from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
@@ -100,12 +101,6 @@ def test_the_table_says_that_it_is_about_records(directory, capsys):
     first, second = json.loads(capsys.readouterr().out)["groups"]
     assert (first["records"]["steps"], first["records"]["steps_allowed"]) == (3, 3)
     assert second["records"]["steps"] < second["records"]["steps_allowed"]
-
-
-def edited(directory, name, change):
-    data = json.loads((directory / name).read_text())
-    change(data)
-    (directory / name).write_text(json.dumps(data))
 
 
 def in_rounds(directory, change):
@@ -232,7 +227,7 @@ def test_what_was_changed_is_named(directory, name, file, change, words):
     if file == "rounds.jsonl":
         in_rounds(path, change)
     else:
-        edited(path, file, change)
+        edit_json(path / file, change)
     findings = "\n".join(audit_run(path).findings)
     assert re.search(words, findings), findings
     assert not audit_run(path).passed

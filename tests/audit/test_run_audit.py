@@ -10,6 +10,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import CHECKPOINT_FILE
+from testing.forged import edit_json
 from testing.small_runs import run
 
 FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.jsonl")
@@ -30,12 +31,6 @@ def directory(tmp_path, honest):
     # It has not ended yet: there is neither a seal nor a card.
     (tmp_path / CHECKPOINT_FILE).write_bytes(b"")
     return tmp_path
-
-
-def edit_json(directory, name, change):
-    data = json.loads((directory / name).read_text())
-    change(data)
-    (directory / name).write_text(json.dumps(data))
 
 
 def edit_rounds(directory, change):
@@ -229,7 +224,7 @@ def test_every_change_is_found(directory, file, change, words, capsys):
     if file == "rounds.jsonl":
         edit_rounds(directory, change)
     else:
-        edit_json(directory, file, change)
+        edit_json(directory / file, change)
     assert main(["audit", str(directory)]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(words, shown)

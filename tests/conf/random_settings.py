@@ -2,6 +2,8 @@
 
 python -m tests.conf.random_settings 20000 > said.jsonl    to compare the checks of two versions
 python -m tests.conf.random_settings --write                the file that test_random_settings.py reads
+
+The file has three values of each setting, drawn by its name: a new setting adds lines and changes no other.
 """
 
 import json
@@ -14,6 +16,7 @@ from math import inf, nan
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+from zlib import crc32
 
 import numpy as np
 
@@ -22,7 +25,6 @@ from conf.errors import ConfigError
 from conf.load import load, options
 from conf.schema import Config
 
-KEPT = 260
 GOLDEN = Path(__file__).with_name("random_settings.jsonl")
 # Configurations from which settings are changed, beside one of each method.
 VALID = (
@@ -115,14 +117,27 @@ def _said(config: Config) -> str:
     return ""
 
 
-def lines(number: int, seed: int = 0) -> Iterator[str]:
-    """Each drawn setting with what is said of it, as JSON."""
-    for settings, said in drawn(number, seed):
+def of_each() -> Iterator[tuple[dict[str, Any], str]]:
+    """Three values of each setting, on the default configuration, and what is said of them."""
+    for group in (field.name for field in fields(Config) if field.name != "method"):
+        hints = get_type_hints(type(getattr(valid(()), group)))
+        for key in hints:
+            rng = np.random.default_rng(crc32(f"{group}.{key}".encode()))
+            for _ in range(3):
+                config = deepcopy(valid(()))
+                value = _value(hints[key], rng)
+                setattr(getattr(config, group), key, deepcopy(value))
+                yield {f"{group}.{key}": value}, _said(config)
+
+
+def lines(judged: Iterator[tuple[dict[str, Any], str]]) -> Iterator[str]:
+    """Settings with what is said of them, as JSON."""
+    for settings, said in judged:
         yield json.dumps({"settings": settings, "said": said}, default=str)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
-        GOLDEN.write_text("\n".join([*lines(KEPT), ""]), encoding="utf-8")
+        GOLDEN.write_text("\n".join([*lines(of_each()), ""]), encoding="utf-8")
     else:
-        print("\n".join(lines(int(sys.argv[1]))))
+        print("\n".join(lines(drawn(int(sys.argv[1])))))

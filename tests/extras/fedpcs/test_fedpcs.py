@@ -14,9 +14,8 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
-from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.learning.models import flatten
-from gdpfed.methods import ClientSum, make_method
+from gdpfed.methods import ClientSum
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped
 from gdpfed.report.plan_table import plan_lines
@@ -26,6 +25,7 @@ from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from testing.small_runs import run
+from tests.extras.fedpcs.planned_game import asked, fedpcs_of
 
 TWELVE = (
     "dataset=digits",
@@ -39,14 +39,7 @@ TWELVE = (
 
 
 def method_of(*overrides):
-    method = make_method(load([*TWELVE, *overrides]))
-    assert isinstance(method, FedPCS)
-    return method
-
-
-def asked(method, round_index=0):
-    cohorts = draw_cohorts(method.plan, round_index, bytes(32))
-    return cohorts, method.requests(np.zeros(650, np.float32), round_index, cohorts)
+    return fedpcs_of([*TWELVE, *overrides])
 
 
 def test_each_client_is_asked_with_the_noise_of_its_own_budget():

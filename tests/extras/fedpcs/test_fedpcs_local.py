@@ -18,12 +18,10 @@ from gdpfed.clients.order import OrderError
 from gdpfed.clients.update import with_own_noise
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
-from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.spending_plan import StepBudgets
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.state import new_ledger
@@ -31,6 +29,7 @@ from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from testing.small_runs import run
+from tests.extras.fedpcs.planned_game import asked, fedpcs_of
 
 TEN = (
     "dataset=digits",
@@ -57,20 +56,13 @@ STEPS = (
 
 
 def method_of(*overrides):
-    method = make_method(load([*overrides]))
-    assert isinstance(method, FedPCS)
-    return method
+    return fedpcs_of(overrides)
 
 
 def steps_of(method):
     spending = method.spending
     assert isinstance(spending, StepBudgets)
     return spending
-
-
-def asked(method, round_index=0):
-    cohorts = draw_cohorts(method.plan, round_index, bytes(32))
-    return cohorts, method.requests(np.zeros(650, np.float32), round_index, cohorts)
 
 
 @pytest.mark.parametrize(("adjacency", "distance"), [("zero_out", 1.0), ("replace_one", 2.0)])

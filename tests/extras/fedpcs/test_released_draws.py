@@ -15,9 +15,8 @@ from gdpfed.clients.update import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.client_choice import noised_distances, released_delta_chances
-from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.released_draws import ClassDraws
-from gdpfed.methods import ClientSum, make_method
+from gdpfed.methods import ClientSum
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.release import CountsRequest
@@ -28,6 +27,7 @@ from gdpfed.rounds.state import new_ledger
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation import simulate
 from testing.small_runs import run
+from tests.extras.fedpcs.planned_game import fedpcs_of
 
 TWELVE = (
     "dataset=digits",
@@ -47,9 +47,7 @@ RULES = {"fed_cbs": FED_CBS, "delta": DELTA}
 
 
 def method_of(*overrides):
-    method = make_method(load([*TWELVE, *overrides]))
-    assert isinstance(method, FedPCS)
-    return method
+    return fedpcs_of([*TWELVE, *overrides])
 
 
 def test_fed_cbs_draws_by_noised_counts_that_are_clipped_at_0():

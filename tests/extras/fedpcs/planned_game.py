@@ -1,0 +1,21 @@
+"""Runs of FedPCS as they are planned, and what a round of them asks for."""
+
+import numpy as np
+
+from conf.load import load
+from gdpfed.extras.fedpcs.fedpcs import FedPCS
+from gdpfed.methods import make_method
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
+
+
+def fedpcs_of(overrides):
+    """The method of a run with these settings."""
+    method = make_method(load([*overrides]))
+    assert isinstance(method, FedPCS)
+    return method
+
+
+def asked(method, round_index=0):
+    """The cohorts of a round, and its requests for a model of digits."""
+    cohorts = draw_cohorts(method.plan, round_index, bytes(32))
+    return cohorts, method.requests(np.zeros(650, np.float32), round_index, cohorts)
