@@ -72,7 +72,7 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.strip().endswith("gdpfed: interrupted")
-    assert "sigma²" in out
+    assert "promise  client-level DP" in out
     assert traces.left() == []
 
     copy = tmp_path / "a copy"
@@ -85,7 +85,7 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces):
     out = resumed.stdout
     assert resumed.returncode == 0, out + resumed.stderr
     assert f"The run's files are in {copy}" in out
-    told = ("sigma²", f"round {done + 1}/3  accuracy", "round 3/3  accuracy")
+    told = ("promise  client-level DP", f"round {done + 1}/3  accuracy", "round 3/3  accuracy")
     assert sorted(map(out.index, told)) == [out.index(words) for words in told]
     assert re.search(
         r"round 3/3  accuracy \d+\.\d %  epsilon against [a-z ]+ [\d.]+/1 [\d.]+/3 [\d.]+/6", out

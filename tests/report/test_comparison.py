@@ -14,7 +14,7 @@ from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import TRUSTED, lines_of, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
-from gdpfed.report.report_files import tables_of
+from gdpfed.report.report_tables import tables_of
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from testing.written_runs import DIMENSION, write_run
 
@@ -149,7 +149,7 @@ def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, caps
     text = (output / "report.md").read_text()
     assert "| gdpfed_plus | 3 | 3 | 66.0 ± 4.6 |" in text
     assert (output / "results.csv").read_text().splitlines()[3].startswith("gdpfed_plus,3,3,66.0 ± 4.6,")
-    for name in ("accuracy.png", "final_accuracy.png", "budgets.png", "cost.png"):
+    for name in ("epsilon.png", "accuracy.png", "final_accuracy.png", "budgets.png", "cost.png"):
         assert f"]({name})" in text
         picture = imread(output / name)
         assert min(picture.shape[:2]) > 200

@@ -83,3 +83,10 @@ def test_a_comparison_shows_no_figure_of_a_small_party():
         assert table.rows[-1][-1] == "too few"
         assert "[" in table.rows[-1][1]
         assert "fewer than 30 test rows" in table.note
+    *_, large, small = worth.shown()
+    assert large.title == "large: 53 test rows, 50.0 % of them class 1"
+    assert small.title == "small: 27 test rows"
+    assert [table.rows for table in (small, large)] == [
+        [["model", "too few", "too few"]],
+        [["model", own["large"]["accuracy"].text(), own["large"]["AUC"].text()]],
+    ]
