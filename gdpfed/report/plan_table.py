@@ -38,7 +38,7 @@ def heading(method: Method) -> FactLines:
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
     )
-    cost = report.cost_in_short(method) if plan.private else f"no noise, {plan.num_rounds} rounds"
+    cost = report.cost_in_short(method) if plan.private else f"no noise; {plan.num_rounds} rounds"
     return FactLines([Fact("who", _who(plan)), Fact("promise", promise), Fact("cost", cost)])
 
 
