@@ -1,7 +1,7 @@
 """List every setting with its type, default and comment, from the schema and the option files."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
@@ -70,7 +70,7 @@ def counted_groups() -> dict[str, tuple[int, int]]:
     schemas: dict[str, Any] = {each.name: each.type for each in fields(Config)}
     sizes = {}
     for name, schema in schemas.items():
-        parts = method_configs().values() if name == "method" else [schema]
+        parts: Iterable[Any] = method_configs().values() if name == "method" else [schema]
         keys = {field.name for part in parts for field in fields(part)} - {"name"}
         sizes[name] = len(options(name)), len(keys)
     return sizes

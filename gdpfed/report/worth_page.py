@@ -23,12 +23,11 @@ ABOUT = (
 
 def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path | None:
     """Draw accuracy against epsilon, with a line for each rival; None where no run promises anything."""
-    lines, found = zip(*compared, strict=True)
     results = [_spread(_of_run(line, worth)) for line, worth in compared]
-    points = cost_points(lines, results)
+    points = cost_points([line for line, _ in compared], results)
     if not points:
         return None
-    first = found[0].figures
+    first = compared[0][1].figures
     levels = {name: _spread(first[name][EVERYWHERE][DEFAULT]) for name in RIVALS if name in first}
     draw_cost(points, levels, DEFAULT, directory / EPSILON_PICTURE)
     return directory / EPSILON_PICTURE
