@@ -36,8 +36,10 @@ SMALL = [
 
 def start(directory, *overrides, traces):
     """``gdpfed run`` in a process of its own with an empty home directory."""
+    said = {override.partition("=")[0] for override in overrides}
+    small = [override for override in SMALL if override.partition("=")[0] not in said]
     return subprocess.Popen(
-        [GDPFED, "run", *SMALL, f"run.directory='{directory}'", *overrides],
+        [GDPFED, "run", *small, f"run.directory='{directory}'", *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

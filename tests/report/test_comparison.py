@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
@@ -104,6 +105,22 @@ def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
         "gdpfed_plus, budgets (1), and 4 settings more",
         "gdpfed_plus, budgets (8), and 4 settings more",
     ]
+
+
+def test_a_label_leaves_out_what_a_method_chose_by_itself(tmp_path):
+    runs = []
+    for budget, rate in ((1, 0.2), (4, 0.5)):
+        words = [
+            RDP,
+            f"privacy.budgets=[{budget}]",
+            f"privacy.batch_rate={rate}",
+            f"training.learning_rate={rate}",
+        ]
+        run = read_run(write_run(tmp_path / str(budget), words))
+        chosen = [f"privacy.batch_rate={rate}", f"training.learning_rate={rate}"]
+        method = {**run.settings["method"], "chosen": chosen}
+        runs.append(replace(run, settings={**run.settings, "method": method}))
+    assert [line.label for line in lines_of(runs)] == ["gdpfed_plus, budgets (1)", "gdpfed_plus, budgets (4)"]
 
 
 def test_the_same_training_is_one_line_by_whatever_group_it_was_chosen(tmp_path):
