@@ -47,9 +47,11 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
+    from gdpfed.learning.labels.intervals import FEWEST
     from gdpfed.report.finished_run import read_run, run_paths
     from gdpfed.report.worth_of_lines import side_by_side, worth_by_line
     from gdpfed.report.worth_page import draw_worth, write_worth_page
+    from gdpfed.report.worth_shown import shown_tables, small_parties
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
@@ -73,8 +75,10 @@ def _execute(options: argparse.Namespace) -> int:
         print(values if options.json else markdown)
         return 0
     console = make_console()
-    for table in worth.shown():
+    for table in shown_tables(worth):
         console.print(table.to_rich())
+    if few := small_parties(worth):
+        console.print(f"Of parties with fewer than {FEWEST} test rows nothing is shown: {', '.join(few)}")
     if page is not None:
         console.print(f"The page is {page}", soft_wrap=True)
     return 0

@@ -208,7 +208,7 @@ class Worth:
 
     @property
     def parties(self) -> list[str]:
-        """Their names, in order."""
+        """Their names."""
         return [name for name in self.rows if name != EVERYWHERE]
 
     def tables(self) -> list[Table]:
@@ -228,20 +228,6 @@ class Worth:
             if set(names) <= set(has)
         ]
         return [*overall, *map(self._by_party, BY_PARTY)]
-
-    def shown(self) -> list[Table]:
-        """The same for a terminal, which parties side by side do not fit: all test rows, then each party."""
-        return [*self.tables()[: -len(BY_PARTY)], *map(self._of, self.parties)]
-
-    def _of(self, party: str) -> Table:
-        """All figures of one party."""
-        few = self.rows[party] < FEWEST
-        rows = [
-            [model, *(TOO_FEW if few else each[party][name].text() for name in BY_PARTY)]
-            for model, each in self.figures.items()
-        ]
-        share = "" if few else f", {100 * self.prevalence[party]:.1f} % of them {self.positive}"
-        return Table(f"{party}: {self.rows[party]} test rows{share}", ("model", *BY_PARTY), rows)
 
     def _by_party(self, name: str) -> Table:
         rows = [

@@ -66,6 +66,10 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
     first = next(iter(lines.values()))
     if len(lines) == 1:
         return first
+    methods = {label.partition(", ")[0] for label in lines}
+    if len(methods) == 1 and all(", " in label for label in lines):
+        # What all of them are called by tells none of them apart.
+        lines = {label.partition(", ")[2]: each for label, each in lines.items()}
     figures, privacy = dict[str, OfModel](), dict[str, str]()
     models = list(dict.fromkeys(model for each in lines.values() for model in each.figures))
     for model in models:
