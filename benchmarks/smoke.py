@@ -29,6 +29,7 @@ from benchmarks.simulation.random_data import draw_plays
 
 ALONE = "simulation.workers=1"
 ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=6", "privacy.sampling_rate=1", ALONE)
+FEW = ("dataset.num_clients=24", "run.num_rounds=2", "privacy.delta=1e-3", ALONE)
 SHORT_TEXT = (
     *("dataset=shakespeare", "dataset.num_clients=24", "dataset.path={folder}/plays.txt"),
     *("run.num_rounds=1", "privacy.sampling_rate=1", "dataset.local_steps=1", ALONE),
@@ -125,6 +126,17 @@ BENCHMARKS: dict[str, Tiny] = {
             ALONE,
         ),
         {"FEATURES": {"hog": 372}},
+    ),
+    # Its steps are commands, in processes of their own; what it does with them has a test of its own.
+    "first_minutes": Tiny(
+        (),
+        {
+            "STEPS": (
+                ("a model", ("gdpfed", "demo", "--private-only", *FEW)),
+                ("both", ("gdpfed", "report", "runs", "--output", "comparison")),
+            )
+        },
+        alone=False,
     ),
     "first_step": Tiny(("--clients=2", "--only", "half", "--", *SHORT_TEXT, FIXED_NORM)),
     "labels": Tiny(

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -35,6 +35,8 @@ PATHS = (
     "run.mailbox",
 )
 
+BRACKETS = {"[": "]", "{": "}", "(": ")"}
+_IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets=[1, 3, 6]'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
 _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
 
@@ -141,10 +143,36 @@ def _check_form(overrides: Sequence[str]) -> None:
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
-            several = "; 'gdpfed simulate --multirun' takes several" if "," in value else ""
+            near = difflib.get_close_matches(value, list(options(key)), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
+        if key not in PATHS:
+            _check_closed(override)
         if key == "dataset.name":
             raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
+
+
+def _check_closed(override: str) -> None:
+    """Refuse a value with a quote or a bracket that is left open, or closed where none is open.
+
+    Raises ConfigError: names the sign, and what a shell may have done to it.
+    """
+    quote, opened = "", list[str]()
+    signs = iter(override.partition("=")[2])
+    for sign in signs:
+        if sign == "\\":
+            next(signs, None)
+        elif quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in BRACKETS:
+            opened.append(sign)
+        elif sign in BRACKETS.values() and (not opened or BRACKETS[opened.pop()] != sign):
+            raise ConfigError(f"{override} closes a '{sign}' that nothing opens: {_IN_QUOTES}")
+    if quote or opened:
+        raise ConfigError(f"{override} opens a {quote or opened[-1]} and does not close it: {_IN_QUOTES}")
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:
@@ -153,6 +181,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
             return f"there is no setting '{key}'{_suggestion(key, known)}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} cannot be read: a text with signs needs quotes of its own, and {_IN_QUOTES}"
     cause = error.__cause__
     unread = _UNREAD.search(f"{error} {cause}")
     if unread is not None:

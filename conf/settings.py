@@ -1,7 +1,7 @@
 """List every setting with its type, default and comment, from the schema and the option files."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -55,13 +55,26 @@ class SettingGroup:
     settings: tuple[Setting, ...]
 
 
-def setting_groups(choices: Sequence[str] = ()) -> list[SettingGroup]:
+def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
     """All settings, under choices of options such as ``["dataset=fmnist"]``; those of every method are there.
 
-    Raises ConfigError: a choice that there is not.
+    `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
+    not.
     """
     composed = compose_options(choices)
-    return [_group(each.name, composed, choices) for each in fields(Config)]
+    wanted = [each.name for each in fields(Config) if not names or each.name in names]
+    return [_group(name, composed, choices) for name in wanted]
+
+
+def counted_groups() -> dict[str, tuple[int, int]]:
+    """How many options and how many settings each group has, those of all methods together; none is read."""
+    schemas: dict[str, Any] = {each.name: each.type for each in fields(Config)}
+    sizes = {}
+    for name, schema in schemas.items():
+        parts: Iterable[Any] = method_configs().values() if name == "method" else [schema]
+        keys = {field.name for part in parts for field in fields(part)} - {"name"}
+        sizes[name] = len(options(name)), len(keys)
+    return sizes
 
 
 def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:

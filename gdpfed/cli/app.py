@@ -11,6 +11,8 @@ from importlib import import_module
 import gdpfed
 from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
 from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
+from gdpfed.cli.parser import Parser, nearest_word
+from gdpfed.cli.settings_file import written_out
 from gdpfed.errors import FailedError, InputError, line_of
 from gdpfed.extras_table import EXTRAS
 from gdpfed.late_import import packages_needed
@@ -20,13 +22,26 @@ EXTRA_COMMANDS: Registry[Command] = Registry("command", "gdpfed.commands", error
 """Commands of extras and of other packages: each is a `Command`."""
 
 OWN = (
-    *("settings", "columns", "check", "partition", "plan", "run", "simulate", "predict"),
-    *("audit", "report", "compare", "adapt", "identity", "status", "node", "metrics"),
+    *("demo", "new", "plan", "simulate", "run", "report", "compare", "audit", "predict", "adapt"),
+    *("settings", "columns", "check", "partition", "status", "metrics", "node", "identity"),
 )
 """The commands, each in a module ``<name>_command``; only the one that is asked for is imported."""
 
 COMMANDS = (*OWN, *EXTRAS["gdpfed.commands"])
 """Those that the help lists; commands of other packages are found when they are asked for."""
+
+FIRST_THEN = """\
+First:  gdpfed demo       train on bundled digits, and see what privacy costs
+Then:   gdpfed new        five questions, and a file with settings of your own
+        gdpfed plan       what these settings promise; nothing is trained
+        gdpfed simulate   train here; gdpfed run does the same over Flower"""
+EXAMPLES = """\
+gdpfed demo
+gdpfed new mine.yaml
+gdpfed plan mine.yaml
+gdpfed simulate mine.yaml
+gdpfed report runs/* --output comparison
+gdpfed plan --help            examples of this command, as of all others"""
 
 NOBODY_READS = 141
 """The exit status of a program that SIGPIPE ends, as a shell tells it."""
@@ -35,8 +50,9 @@ NOBODY_READS = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    It is 0 for done, 1 for a run that failed, 2 for bad input, 130 for interrupted, and 141 where whatever
-    reads the output, such as ``head``, has closed it: the command then ends without a word.
+    It is 0 for done, 1 for work that failed, 2 for bad input, the command line included, 130 for interrupted,
+    and 141 where whatever reads the output, such as ``head``, has closed it: the command then ends without a
+    word.
     """
     if arguments is None:
         # A command draws into files, and what a notebook's environment names may not be installed here.
@@ -46,9 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
     try:
         try:
-            with quiet_interrupt():
-                options = _parse(sys.argv[1:] if arguments is None else arguments)
-            return _run(options)
+            return _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -57,13 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOBODY_READS
 
 
-def _run(options: argparse.Namespace) -> int:
-    command: Command = options.command
+def _run(arguments: Sequence[str]) -> int:
     try:
-        if overrides := getattr(options, "overrides", ()):
-            from conf.load import refuse_twice
-
-            refuse_twice(overrides)
+        with quiet_interrupt():
+            options = _parse(arguments)
+        command: Command = options.command
         with ended_as_interrupted(), packages_needed():
             return command.execute(options)
     except InputError as error:
@@ -79,14 +91,23 @@ def _run(options: argparse.Namespace) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line in which overrides may also stand between and after the options."""
-    first = arguments[0] if arguments else ""
-    alone = first in COMMANDS or (not first.startswith("-") and first in EXTRA_COMMANDS.names())
-    parser = _parser([first] if alone else COMMANDS)
-    options, further = parser.parse_known_args(arguments)
-    if not hasattr(options, "overrides") or any(word.startswith("-") for word in further):
-        parser.parse_args(arguments)
-    else:
-        options.overrides += further
+    first = arguments[0] if arguments else "--help"
+    named = not first.startswith("-")
+    if named and first not in (*COMMANDS, *EXTRA_COMMANDS.names()):
+        near = nearest_word(first, COMMANDS)
+        meant = f"did you mean {near}?" if near else "'gdpfed --help' lists those that there are"
+        raise InputError(f"there is no command {first}; {meant}")
+    parser = _parser([first] if named else COMMANDS)
+    options, further = parser.parse_known_args(arguments or [first])
+    if further and not hasattr(options, "overrides"):
+        raise InputError(f"gdpfed {first} takes no {further[0]}; 'gdpfed {first} --help' shows what it takes")
+    if hasattr(options, "overrides"):
+        words = [*options.overrides, *further]
+        if words:
+            from conf.load import refuse_twice
+
+            refuse_twice([word for word in words if "=" in word])
+        options.overrides = written_out(words)
     options.command_line = shlex.join(["gdpfed", *arguments])
     return options
 
@@ -101,10 +122,11 @@ def load_command(name: str) -> Command:
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     loaded = [load_command(name) for name in names]
-    parser = argparse.ArgumentParser(
+    alone = len(loaded) == 1
+    parser = Parser(
         prog="gdpfed",
-        description="Federated learning with a privacy budget of each client's own.",
-        epilog=epilog_of("\n".join(command.examples for command in loaded)) + f"\n\n{OVERRIDES_NOTE}",
+        description=f"Federated learning with a privacy budget of each client's own.\n\n{FIRST_THEN}",
+        epilog=f"{epilog_of(loaded[0].examples if alone else EXAMPLES)}\n\n{OVERRIDES_NOTE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")

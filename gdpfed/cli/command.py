@@ -5,7 +5,7 @@ A module of a command imports what carries it out inside its functions, so that 
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from gdpfed.decimal_numbers import whole_number
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, ReportError
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ HELP_WIDTH = 78
 """Columns of a help page, so that it stays whole on a terminal of 80."""
 OVERRIDES_NOTE = (
     "Overrides are Hydra's: group=option chooses a file under conf/, group.key=value\n"
-    "sets one value. 'gdpfed settings' lists them all."
+    "sets one value, and mine.yaml has several of both, as 'gdpfed new' writes them.\n"
+    "'gdpfed settings' lists them all."
 )
 
 
@@ -57,6 +58,17 @@ def user_path(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def require_folders(paths: Sequence[Path]) -> None:
+    """Refuse a run that is no directory, before what reads runs is imported, which takes seconds.
+
+    Raises ReportError: names the first of them.
+    """
+    for path in paths:
+        if not path.is_dir():
+            what = "it is a file, and a run is a directory" if path.exists() else "there is no such directory"
+            raise ReportError(f"{path} is no run: {what}")
 
 
 def check_picture(path: Path) -> None:
@@ -149,9 +161,9 @@ def planning() -> Iterator[None]:
 
     It goes to standard error, so a plan as JSON can go through a pipe.
     """
-    from rich.console import Console
+    from gdpfed.report.console import OutputConsole
 
-    with Console(stderr=True, force_jupyter=False).status("planning ..."):
+    with OutputConsole(stderr=True).status("planning ..."):
         yield
 
 

@@ -2,15 +2,17 @@
 
 import argparse
 import json
+from pathlib import Path
 
-from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.cli.command import Command, make_console, require_folders, user_path
 from gdpfed.decimal_numbers import decimal_number
 
 DEFAULT_PULL = 3.0
+PAGE_FOLDER = Path("worth")
 EXAMPLES = """\
 gdpfed compare runs/mine                        beside each party alone
 gdpfed compare runs/seed* --output worth        mean of several seeds
-gdpfed compare runs/sweep                       a row for each setting
+gdpfed compare runs/sweep --html                accuracy against epsilon
 gdpfed compare runs/mine --path /data/tables    where the data are now"""
 
 
@@ -28,38 +30,57 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="L",
         help="lambda of what each party fits near the run's model (default: %(default)s)",
     )
-    parser.add_argument("--output", type=user_path, metavar="DIR", help="write worth.md and worth.json")
+    parser.add_argument(
+        "--output", type=user_path, metavar="DIR", help="write worth.md, worth.json and epsilon.png"
+    )
+    parser.add_argument(
+        "--html",
+        action="store_true",
+        help=f"write a page with picture and tables, into DIR of --output (default: {PAGE_FOLDER})",
+    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
 
 
 def _execute(options: argparse.Namespace) -> int:
+    require_folders(options.runs)
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
+    from gdpfed.learning.labels.intervals import FEWEST
     from gdpfed.report.finished_run import read_run, run_paths
-    from gdpfed.report.worth_of_lines import worth_of_runs
+    from gdpfed.report.worth_of_lines import side_by_side, worth_by_line
+    from gdpfed.report.worth_page import draw_worth, write_worth_page
+    from gdpfed.report.worth_shown import shown_tables, small_parties
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
     runs = [read_run(path) for path in run_paths(options.runs)]
     for run in runs:
         require_sealed(run.path)
-    overrides = [] if options.path is None else [f"dataset.path={options.path}"]
-    worth = worth_of_runs(runs, overrides, options.pull)
+    overrides = [] if options.path is None else [f"dataset.path={options.path.absolute()}"]
+    compared = worth_by_line(runs, overrides, options.pull)
+    worth = side_by_side({line.label: each for line, each in compared})
     values = json.dumps(worth.to_values(), indent=1, allow_nan=False)
-    tables = worth.tables()
-    markdown = "\n".join(table.to_markdown() for table in tables)
-    if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
-        save_whole(options.output / "worth.json", f"{values}\n".encode())
-        save_whole(options.output / "worth.md", markdown.encode())
+    markdown = "\n".join(table.to_markdown() for table in worth.tables())
+    folder: Path | None = options.output or (PAGE_FOLDER if options.html else None)
+    page = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_whole(folder / "worth.json", f"{values}\n".encode())
+        save_whole(folder / "worth.md", markdown.encode())
+        picture = draw_worth(compared, folder)
+        page = write_worth_page(worth, picture, folder) if options.html else None
     if options.json or options.markdown:
         print(values if options.json else markdown)
         return 0
     console = make_console()
-    for table in tables:
+    for table in shown_tables(worth):
         console.print(table.to_rich())
+    if few := small_parties(worth):
+        console.print(f"Of parties with fewer than {FEWEST} test rows nothing is shown: {', '.join(few)}")
+    if page is not None:
+        console.print(f"The page is {page}", soft_wrap=True)
     return 0
 
 

@@ -30,10 +30,12 @@ gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset=fmnist")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--details", action="store_true", help="show every figure and how it was accounted")
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="all methods side by side, for both meanings of epsilon; of records: by what differs by budget",
+        help="all methods side by side, for both meanings of epsilon, by one accountant, with --json by all "
+        "of them; of records: by what differs by budget",
     )
     parser.add_argument(
         "--choose",
@@ -102,7 +104,7 @@ def _execute(options: argparse.Namespace) -> int:
         bounds = {"inference_bounds": inference_dict(plan), "replacement_bounds": replacement_dict(plan)}
         _print_json({**method.describe(), **bounds, **party_dict(config, plan)})
     else:
-        show_plan(make_console(), config, method)
+        show_plan(make_console(), config, method, details=options.details)
     return 0
 
 
@@ -119,8 +121,12 @@ def _compare(options: argparse.Namespace) -> int:
         entries = [show_plan.record_comparison_dict(*row) for row in of_records]
         shown = record_comparison(of_records)
     else:
+        asked = [
+            each.partition("=")[2] for each in options.overrides if each.startswith("privacy.accountant=")
+        ]
+        every = show_plan.ACCOUNTANTS if options.json else (*asked, show_plan.ACCOUNTANTS[0])[:1]
         with planning():
-            rows = show_plan.comparison(options.overrides)
+            rows = show_plan.comparison(options.overrides, every)
         entries, shown = [show_plan.comparison_dict(row) for row in rows], plan_comparison(rows)
     _print_json(entries) if options.json else make_console().print(shown)
     return 0
@@ -145,7 +151,7 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
     else:
         console = make_console()
         console.print(choice_report(choice))
-        show_plan(console, config, method)
+        show_plan(console, config, method, details=options.details)
     return 0
 
 

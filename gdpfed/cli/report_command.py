@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.cli.command import Command, make_console, require_folders, user_path
 from gdpfed.errors import AuditError, ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    require_folders(options.runs)
     if options.html:
         return _write_page(options)
     from gdpfed.cli.sealed_runs import require_sealed
@@ -60,9 +61,14 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
     """Write and print the comparison, and last what results are not above chance."""
-    from gdpfed.report.report_files import chance_lines, tables_of, write_report
+    from gdpfed.report.report_tables import chance_lines, tables_of
 
-    written = None if options.output is None else write_report(lines, options.output)
+    written = None
+    if options.output is not None:
+        # What draws takes a second to import.
+        from gdpfed.report.report_files import write_report
+
+        written = write_report(lines, options.output)
     console, pasted = make_console(), options.markdown or options.latex
     for table in tables_of(lines).values():
         if pasted:

@@ -17,20 +17,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from conf.per_client import spelled_out
-    from gdpfed.cli.show_plan import show_plan
-    from gdpfed.launch.flower_run import Launch
-    from gdpfed.methods import make_method, resolve
-    from gdpfed.privacy.sampling.cohorts import refuse_skipped
-    from gdpfed.report.chance import AtChance
-    from gdpfed.report.progress import RunProgress
-    from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA
-    from gdpfed.runs.paths import require_unused, reserved, run_path
+    from gdpfed.cli.simulated_run import require_path
     from gdpfed.runs.resume import load_run
-    from gdpfed.runs.round_log import read_rounds
 
     config = load_run(options.overrides)
     config.secagg.refuse_roster()
+    require_path(config)
+    from conf.per_client import spelled_out
+    from gdpfed.cli.show_plan import show_heading
+    from gdpfed.launch.flower_run import Launch
+    from gdpfed.methods import make_method, resolve
+    from gdpfed.privacy.sampling.cohorts import refuse_skipped
+    from gdpfed.report.ending import show_ending
+    from gdpfed.report.progress import RunProgress
+    from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA
+    from gdpfed.runs.paths import require_unused, reserved, run_path
+    from gdpfed.runs.round_log import read_rounds
+
     resuming = config.run.resume is not None
     chosen = config.run.resume or config.run.directory
     directory = run_path(chosen, config.dataset.name, config.method.name)
@@ -40,7 +43,7 @@ def _execute(options: argparse.Namespace) -> int:
         resolved = resolve(config)
         method = make_method(resolved)
     console = make_console()
-    show_plan(console, resolved, method)
+    show_heading(console, resolved, method)
     refuse_skipped(method.plan, method.least_members(config))
     if chosen is None:
         directory = reserved(directory)
@@ -67,9 +70,7 @@ def _execute(options: argparse.Namespace) -> int:
         )
     for line in re.findall(WEAK_DATA.format(r"(.+)"), log):
         console.print(line)
-    console.print(f"The run's files are in {directory}", soft_wrap=True)
-    if (found := AtChance.read(directory)) is not None:
-        console.print(found.line, soft_wrap=True)
+    show_ending(console, directory)
     return 0
 
 

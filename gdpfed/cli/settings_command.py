@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from conf.settings import Setting, SettingGroup
 
 EXAMPLES = """\
-gdpfed settings                       all of them
+gdpfed settings                       the groups, and how much is in each
+gdpfed settings --all                 every setting
 gdpfed settings privacy               a group: its options and its settings
 gdpfed settings noise                 by a word of its name or description
 gdpfed settings dataset=svhn dataset  with what another option recommends"""
@@ -23,17 +24,46 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="WORD", help="a group, a part of a name or description, or group=option"
     )
+    parser.add_argument("--all", action="store_true", help="list every setting of every group")
 
 
 def _execute(options: argparse.Namespace) -> int:
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
+    from conf.option_files import groups
     from conf.settings import search, setting_groups
 
+    if not options.words and not options.all:
+        print("\n".join(_overview()))
+        return 0
     choices = [word for word in options.words if "=" in word]
     words = [word for word in options.words if "=" not in word]
-    pages = ["\n".join(_page(group)) for group in search(setting_groups(choices), words)]
+    # A group that is named is all there is to look through; the methods take a second to be read.
+    named = [word for word in words if word in groups()]
+    pages = ["\n".join(_page(group)) for group in search(setting_groups(choices, named), words)]
     print("\n\n".join(pages))
     return 0
+
+
+ABOUT = {
+    "dataset": "data, model, clients, and what is recommended for them",
+    "training": "how clients train",
+    "method": "who trains when, and what is made of the sums",
+    "privacy": "budgets, and how they are kept",
+    "secagg": "masks, so that the server sees sums alone",
+    "run": "rounds, seed, folder, evaluation",
+    "simulation": "how a simulation uses the machine",
+}
+"""What each group is for."""
+
+
+def _overview() -> Iterator[str]:
+    from conf.settings import counted_groups
+
+    for name, (options, settings) in counted_groups().items():
+        choice = f"{options} options, " if options > 1 else ""
+        yield f"{name:12}{f'{choice}{settings} settings':26}{ABOUT.get(name, '')}"
+    yield ""
+    yield "gdpfed settings GROUP lists one, gdpfed settings WORD searches, --all lists every one."
 
 
 def _page(group: "SettingGroup") -> Iterator[str]:

@@ -10,9 +10,10 @@ from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
+from gdpfed.report.facts import Notes
 from gdpfed.report.party_lines import party_lines
-from gdpfed.report.plan_lines import plan_warnings
-from gdpfed.report.plan_table import EVERYBODY, ComparedPlan, plan_table
+from gdpfed.report.plan_lines import plan_details, plan_warnings
+from gdpfed.report.plan_table import EVERYBODY, ComparedPlan, heading, plan_table
 
 ACCOUNTANTS = ("pld", "rdp", "theorem1")
 EVERYBODYS_SETTINGS = ("method=idp_fedavg_scale", "privacy.sampling_rate=1", "privacy.noise_taps=0")
@@ -21,14 +22,26 @@ TABLES = ("csv", "parquet")
 """Data sets whose labels a declaration names."""
 
 
-def show_plan(console: Console, config: Config, method: Method) -> None:
-    """Print the table, and below it a line for everything that is weak in the plan."""
-    console.print(plan_table(method))
-    for line in chosen_lines(config):
-        console.print(line)
-    weak = plan_warnings(method.plan, config, method.least_members(config))
-    for line in (*party_lines(config, method.plan), *weak):
-        console.print(line)
+def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
+    """Print heading, table and facts, and below them a sentence for everything that is weak in the plan."""
+    console.print(heading(method))
+    console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
+    _show_notes(console, config, method)
+
+
+def show_heading(console: Console, config: Config, method: Method) -> None:
+    """Print the three lines that a run begins with, and what is weak in its plan."""
+    console.print(heading(method))
+    _show_notes(console, config, method)
+
+
+def _show_notes(console: Console, config: Config, method: Method) -> None:
+    lines = (
+        *chosen_lines(config),
+        *party_lines(config, method.plan),
+        *plan_warnings(method.plan, config, method.least_members(config)),
+    )
+    console.print(Notes(lines))
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:
@@ -61,8 +74,8 @@ def load_unit(overrides: Sequence[str]) -> str:
     return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
 
 
-def comparison(overrides: Sequence[str]) -> list[ComparedPlan]:
-    """All methods against outsiders, under all accountants, and against everyone, which is exact.
+def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
+    """All methods against outsiders, under each of the accountants, and against everyone, which is exact.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -75,7 +88,7 @@ def comparison(overrides: Sequence[str]) -> list[ComparedPlan]:
     asked = [
         ("outsiders", name, accountant, [f"method={name}", f"privacy.accountant={accountant}"])
         for name in names
-        for accountant in (ACCOUNTANTS if name != "fedavg" else ("pld",))
+        for accountant in (accountants if name != "fedavg" else accountants[:1])
     ]
     asked += [
         ("everyone", name, "exact", [f"method={name}"]) for name in names if METHODS.get(name).has_turns

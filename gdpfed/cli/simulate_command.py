@@ -1,10 +1,9 @@
 """``gdpfed simulate``: train in this process and follow the rounds."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from gdpfed.cli.command import MODES, Command, add_overrides, add_sweep, make_console, planning
+from gdpfed.cli.command import MODES, Command, add_overrides, add_sweep, make_console
 from gdpfed.errors import ConfigError
 
 OUTPUT = Path("runs/sweep")
@@ -35,41 +34,11 @@ def _execute(options: argparse.Namespace) -> int:
         return _sweep(options)
     if options.jobs or options.output:
         raise ConfigError("--jobs and --output are for several runs: say --multirun, or leave them out")
-    from gdpfed.cli.show_plan import show_plan
-    from gdpfed.learning.task import data_warnings
-    from gdpfed.report.chance import AtChance
-    from gdpfed.report.progress import RunProgress
-    from gdpfed.rounds.run import PreparedRun
-    from gdpfed.runs.file_formats import CHECKPOINT_FILE
-    from gdpfed.runs.resume import load_run
-    from gdpfed.runs.round_log import RoundLogEntry, read_rounds
-    from gdpfed.simulation.in_process_fleet import simulate_prepared
+    from gdpfed.cli.simulated_run import train
+    from gdpfed.report.ending import show_ending
 
-    config = load_run(options.overrides)
-    with planning():
-        prepared = PreparedRun.of(config)
-    console, method = make_console(), prepared.method
-    show_plan(console, prepared.config, method)
-    for line in data_warnings(prepared.task):
-        console.print(line)
-    plan, waiting = method.plan, "training the first round ..."
-    try:
-        with RunProgress(
-            console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against
-        ) as progress:
-
-            def show(record: RoundLogEntry) -> None:
-                progress.update(read_rounds(prepared.path))
-
-            simulate_prepared(prepared, observe=show, announce=console.print)
-    except KeyboardInterrupt:
-        if not (prepared.path / CHECKPOINT_FILE).exists():
-            raise
-        print(f"gdpfed: interrupted; continue with run.resume={prepared.path}", file=sys.stderr)
-        return 130
-    console.print(f"The run's files are in {prepared.path}", soft_wrap=True)
-    if (found := AtChance.read(prepared.path)) is not None:
-        console.print(found.line, soft_wrap=True)
+    console = make_console()
+    show_ending(console, train(console, options.overrides))
     return 0
 
 

@@ -127,7 +127,8 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
     """
-    keys = list(dict.fromkeys(key for each in alike for key in each))
+    followed = {key for each in alike for key in _chosen(each)}
+    keys = list(dict.fromkeys(key for each in alike for key in each if key not in followed))
     differing = _causes([key for key in keys if any(each.get(key) != own.get(key) for each in alike)])
     if len(differing) <= MOST_NAMED:
         return [key for key in differing if key in own], 0
@@ -138,6 +139,13 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
             kinds.setdefault(apart, key)
     named = [key for key in differing if key in kinds.values()][:MOST_NAMED]
     return named, len(differing) - len(named)
+
+
+def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
+    """What a method has chosen by itself: it follows from what somebody varied, and names no line."""
+    for entry in settings.get("method.chosen") or ():
+        key = entry.partition("=")[0]
+        yield from ("method.chosen", key, key.replace("training.", "dataset."))
 
 
 def _order(key: str) -> int:

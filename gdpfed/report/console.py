@@ -1,6 +1,7 @@
 """Standard output: how wide it is, and tables for the terminal, in Markdown and as comma-separated values."""
 
 import csv
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -17,14 +18,29 @@ FIGURE_WIDTH = 16
 """Cells up to this wide are figures and names, which stay on one line; wider ones are text."""
 
 
+NOTEBOOK = "JPY_PARENT_PID"
+"""The environment variable of programs that a notebook's kernel starts, whose terminal is a cell."""
+
+
+def in_notebook() -> bool:
+    """Whether what is printed ends in a cell of a notebook, which takes no codes back."""
+    return NOTEBOOK in os.environ
+
+
 class OutputConsole(Console):
     """Standard output: as wide as the terminal or as $COLUMNS says, else :data:`WIDTH` columns.
 
-    In a notebook it is text, as everywhere.
+    In a notebook it is text, as everywhere, without codes for a terminal: the cell keeps each of them.
     """
 
-    def __init__(self) -> None:
-        super().__init__(force_jupyter=False)
+    def __init__(self, *, stderr: bool = False) -> None:
+        plain = in_notebook()
+        super().__init__(
+            force_jupyter=False,
+            stderr=stderr,
+            force_terminal=False if plain else None,
+            no_color=plain or None,
+        )
         if not self.is_terminal and "COLUMNS" not in self._environ:
             self.width = WIDTH
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gdpfed.methods.base import Method
     from gdpfed.privacy.plan import PrivacyPlan
     from gdpfed.report.chance import AtChance
+    from gdpfed.report.facts import Fact
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.extensions.held_out import HeldOutResult
     from gdpfed.rounds.extensions.vote_result import VoteResult
@@ -72,8 +73,22 @@ class MechanismReport(ABC):
         """Lines of the model card: what is not promised."""
 
     @abstractmethod
-    def table(self, method: "Method") -> "Table":
+    def table(self, method: "Method", *, details: bool = False) -> "Table":
         """The table that `gdpfed plan` and logs show, unless the method has its own."""
+
+    def facts(self, method: "Method") -> "Sequence[Fact]":
+        """What stands below the table: one fact a line, details among them."""
+        del method
+        return ()
+
+    def promise_in_short(self, plan: "PrivacyPlan") -> str:
+        """Say on one line what is promised, and against whom."""
+        against = f" against {plan.against}" if plan.against else ""
+        return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
+
+    def cost_in_short(self, method: "Method") -> str:
+        """Say on one line what the promise costs."""
+        return f"{method.plan.messages_a_round:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
         """Warnings about the plan, one line each."""

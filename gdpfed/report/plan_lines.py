@@ -9,11 +9,12 @@ from gdpfed.privacy.accountants.inference_bound import InferenceBound
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
-from gdpfed.privacy.replacement import replacement_bound
+from gdpfed.privacy.replacement import ReplacementBound, replacement_bound
 from gdpfed.privacy.sampling.cohorts import skipped_fractions
 from gdpfed.registry import OF_PYTHON
+from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
-from gdpfed.report.trust_lines import trust_lines
+from gdpfed.report.trust_lines import lying_server_lines, own_share_lines
 from gdpfed.rounds.extensions.vote_result import VoteResult
 
 PROOFS = {
@@ -32,17 +33,38 @@ REPLACEMENT_PROOFS = {
 }
 
 
-def replacement_line(plan: PrivacyPlan) -> str:
-    """One line on epsilon between two data sets that one client might have, group by group."""
-    found = [replacement_bound(plan, index, number) for index, number, _ in _protected(plan)]
+def replacement_fact(plan: PrivacyPlan) -> Fact:
+    """Epsilon between two data sets that one client might have, or two values of a record, group by group."""
+    found = _replacements(plan)
     shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
     figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
-    proofs = " and ".join(sorted({REPLACEMENT_PROOFS[each.proof] for each in found}))
-    two = f"two values of one {plan.protected}" if plan.about_records else "two data sets of one client"
-    against = (
-        "" if found[0].proof == "planned" else f"The epsilons above are of a {plan.protected} against none. "
-    )
-    return f"{against}Between {two} epsilon is {figures} (replace-one, {proofs})."
+    planned = found[0].proof == "planned"
+    above = "" if planned else f"; those above are of a {plan.protected} against none"
+    two = "two values" if plan.about_records else "two data sets"
+    return Fact(f"between {two}", f"epsilon {figures} of one {plan.protected}{above}")
+
+
+def common_facts(plan: PrivacyPlan) -> list[Fact]:
+    """Delta, epsilon between two data sets, and the bounds of membership inference, of any mechanism."""
+    if not plan.private:
+        return []
+    bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
+    tpr = ", ".join(f"{100 * each.tpr_at_1_percent_fpr:.1f}" for each in bounds)
+    accuracy = ", ".join(f"{100 * each.accuracy_at_even_odds:.1f}" for each in bounds)
+    seen = "models, all sums and turns" if plan.mechanism.against_everyone else "the models"
+    proofs = " and ".join(sorted({REPLACEMENT_PROOFS[each.proof] for each in _replacements(plan)}))
+    return [
+        Fact("delta", f"{plan.delta:.3g}"),
+        replacement_fact(plan),
+        Fact("membership inference", f"at most {tpr} % true positives at 1 % false positives"),
+        Fact("at even odds", f"an accuracy of at most {accuracy} %, of a {plan.unit} from {seen}", True),
+        Fact("replace-one epsilon", proofs, True),
+        *(Fact("vote", line) for line in vote_lines(plan)),
+    ]
+
+
+def _replacements(plan: PrivacyPlan) -> list[ReplacementBound]:
+    return [replacement_bound(plan, index, number) for index, number, _ in _protected(plan)]
 
 
 def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
@@ -52,18 +74,6 @@ def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
         for index, number, name in _protected(plan)
         for found in [replacement_bound(plan, index, number)]
     ]
-
-
-def inference_line(plan: PrivacyPlan) -> str:
-    """One line on the bounds for attackers who see the models of a whole run, group by group."""
-    bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
-    tpr = ", ".join(f"{100 * each.tpr_at_1_percent_fpr:.1f}" for each in bounds)
-    accuracy = ", ".join(f"{100 * each.accuracy_at_even_odds:.1f}" for each in bounds)
-    seen = "models, all sums and turns" if plan.mechanism.against_everyone else "the models"
-    return (
-        f"Membership inference of a {plan.unit} from {seen}: at most {tpr} % true positives at 1 % false "
-        f"positives; at even odds an accuracy of at most {accuracy} %."
-    )
 
 
 def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
@@ -166,6 +176,13 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
 TOLERATED_FRACTION = 0.05
 
 
+def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
+    """What a plan costs because members of a sum know their own noise; a detail, which is in its figures."""
+    if not (plan.private and plan.sums_hidden):
+        return []
+    return [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
+
+
 def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
     """Lines for a large delta, clients chosen by their data, who is trusted, budgets, rounds without sums.
 
@@ -176,7 +193,8 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
     if plan.private:
         yield from chosen_by_data_lines(config)
         yield from report_of(plan).warnings(plan)
-        yield from trust_lines(plan, config)
+        if plan.sums_hidden:
+            yield from lying_server_lines(plan, config)
         yield from _unspent_by(plan)
     skipped = skipped_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged

@@ -13,30 +13,62 @@ from gdpfed.methods.choose import Choice
 from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted, rich_table
+from gdpfed.report.facts import Fact, FactLines, Notes
 from gdpfed.report.mechanism_reports import report_of
-from gdpfed.report.plan_lines import against_whom, number_or_none, replacement_line
+from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
-def plan_table(method: Method) -> Fitted | Group:
-    """Return the method's own tables, or the one of its mechanism."""
+def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact] = ()) -> Group:
+    """Return the method's own tables, or the one of its mechanism, with facts and `further` ones below."""
     if own := method.plan_tables():
-        parts: list[Fitted | str] = []
+        parts: list[Fitted | FactLines | Notes] = []
         for each in own:
-            table = rich_table(each.title, each.headings, each.rows, left=each.text_columns)
-            parts += [Fitted(table), *each.notes]
-        if method.plan.private:
-            parts.append(replacement_line(method.plan))
-        return Group(*parts)
-    return Fitted(report_of(method.plan).table(method))
+            parts.append(Fitted(rich_table(each.title, each.headings, each.rows, left=each.text_columns)))
+            parts.append(Notes(each.notes))
+        facts = [*([replacement_fact(method.plan)] if method.plan.private else []), *further]
+        return Group(*parts, FactLines(facts, details=details))
+    report = report_of(method.plan)
+    table, facts = report.table(method, details=details), [*report.facts(method), *further]
+    return Group(Fitted(table), FactLines(facts, details=details))
+
+
+def heading(method: Method) -> FactLines:
+    """Three lines: whose budgets they are, what is promised against whom, and what it costs."""
+    report, plan = report_of(method.plan), method.plan
+    promise = (
+        report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
+    )
+    cost = report.cost_in_short(method) if plan.private else f"no noise; {plan.num_rounds} rounds"
+    return FactLines([Fact("who", _who(plan)), Fact("promise", promise), Fact("cost", cost)])
+
+
+def _who(plan: PrivacyPlan) -> str:
+    """The clients, and how many have which budget."""
+    clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
+    for group in plan.groups:
+        sizes[group.epsilon] = sizes.get(group.epsilon, 0) + len(group.clients)
+    if not plan.private:
+        return clients
+    budgets = sorted(sizes)
+    each = f", for each {plan.protected}" if plan.about_records else ""
+    if len(budgets) == 1:
+        return f"{clients}, a budget of epsilon {budgets[0]:g}{each}"
+    if len(budgets) > MOST_BUDGETS:
+        return f"{clients}, budgets of epsilon {budgets[0]:g} to {budgets[-1]:g}{each}"
+    shares = ", ".join(f"{sizes[budget]} with {budget:g}" for budget in budgets)
+    return f"{clients}, epsilon by budget: {shares}{each}"
 
 
 def plan_lines(method: Method) -> list[str]:
-    """The table as plain text lines, for a log."""
+    """Heading, table and all facts as plain text lines, for a log."""
     console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True, force_jupyter=False)
-    console.print(plan_table(method))
+    console.print(heading(method))
+    console.print(plan_table(method, details=True))
     return console.export_text().splitlines()
 
 
+MOST_BUDGETS = 4
+"""That are told one by one in a heading."""
 CHOICE_WIDTH = 80
 WHAT_IT_IS = (
     "Estimates in closed form, from the number of clients, their budgets and rate: no data was looked at, so "
@@ -77,18 +109,27 @@ def choice_report(choice: Choice) -> Group:
 
 
 EVERYBODY = "everybody in every round"
-OUTSIDERS = "Epsilon against outsiders (privacy.against=outsiders): the sample is a secret"
-OUTSIDERS_HEADINGS = ("epsilon, outsiders", "epsilon, server", "turns, 99 %")
-EVERYONE = "Epsilon against everyone (privacy.against=everyone): nothing is a secret"
-ALL_BUT_THE_SERVER = (
-    "Epsilon against all but the server (privacy.against=everyone with secagg=off): it sees every update"
+SIDE_BY_SIDE = (
+    "method",
+    "noise, outsiders",
+    "epsilon, server",
+    "noise, everyone",
+    "turns",
+    "messages a round",
 )
 ROUNDING = 1e-9
-COST = ("messages a round", "noise per step")
 NOISE_IN_WORDS = (
-    "Noise per step: what a round adds to a parameter, for a step of one clipping norm; of noise that is "
-    "taken back, what stays in the last model. Messages: updates, and corrections, by which members take "
-    "back noise that they have added."
+    "Noise: what a round adds to a parameter, for a step of one clipping norm; of noise that is taken back, "
+    "what stays in the last model. Less is better."
+)
+COLUMNS_IN_WORDS = (
+    "Outsiders get the models and are told nothing of who took part when (privacy.against=outsiders). The "
+    "budgets do not hold against the server, which draws the sample, nor against members of the same sums: {}"
+)
+EVERYONE_IN_WORDS = (
+    "{}: the budgets hold against them as they are (privacy.against=everyone), by at most these turns. "
+    "Messages are those of everyone: updates, and corrections, by which members take back noise that they "
+    "have added."
 )
 
 
@@ -103,65 +144,64 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return a table for each meaning of epsilon, one line a group; below it why any plan was refused."""
-    hidden = all(row.planned.plan.sums_hidden for row in rows if not isinstance(row.planned, str))
-    title, whom = (EVERYONE, "everyone") if hidden else (ALL_BUT_THE_SERVER, "all but server")
-    headings = f"epsilon, {whom}", "turns at most", "rounds apart"
-    return Group(
-        *_block([row for row in rows if row.against == "outsiders"], OUTSIDERS, OUTSIDERS_HEADINGS),
-        "",
-        *_block([row for row in rows if row.against == "everyone"], title, headings),
-        "",
-        NOISE_IN_WORDS,
-    )
-
-
-def _block(rows: Sequence[ComparedPlan], title: str, figures: Sequence[str]) -> Iterator[Fitted | str]:
+    """Return one table, a method a line, with the noise for each meaning of epsilon; notes below it."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
-    left = ("method", "accountant")
-    table = rich_table(title, (*left, *figures, *COST), (), left=left, show_lines=True)
+    cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
-        if isinstance(row.planned, str):
-            table.add_row(row.name, row.accountant, f"refused ({reasons.index(row.planned) + 1})")
-            continue
-        plan = row.planned.plan
-        columns = ("\n".join(column) for column in zip(*_groups(row.against, plan), strict=True))
-        noise = row.planned.weighting.noise_per_step(plan)
-        table.add_row(row.name, row.accountant, *columns, f"{plan.messages_a_round:.1f}", f"{noise:.5f}")
-    yield Fitted(table)
-    yield from _words(rows)
-    yield from (f"({number}) {reason}" for number, reason in enumerate(reasons, start=1))
+        cells.setdefault(row.name, {})[row.against] = _compared(row, reasons)
+    nothing = ("", "", "")
+    shown = [
+        (
+            name,
+            *by_whom.get("outsiders", nothing)[:2],
+            *by_whom.get("everyone", nothing)[:2],
+            by_whom.get("everyone", by_whom.get("outsiders", nothing))[2],
+        )
+        for name, by_whom in cells.items()
+    ]
+    accountant = next((row.accountant for row in rows if row.against == "outsiders"), "")
+    table = rich_table(
+        f"methods side by side, accountant {accountant}", SIDE_BY_SIDE, shown, left=("method",)
+    )
+    refused = [f"({number}) refused: {reason}" for number, reason in enumerate(reasons, start=1)]
+    return Group(Fitted(table), Notes([*_words(rows), *refused]))
 
 
-def _groups(against: str, plan: PrivacyPlan) -> Iterator[tuple[str, ...]]:
-    """The columns between accountant and cost, for each group."""
-    if against == "everyone":
-        for group, own in zip(plan.groups, limits_of(plan), strict=True):
-            yield f"{group.epsilon:g}", str(own.most_turns), str(own.separation)
-        return
-    for group in plan.groups:
-        most = str(group.participations_p99)
-        yield number_or_none(group.epsilon, "g"), number_or_none(group.epsilon_against_server, ".2f"), most
+def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
+    """Noise, what holds against the server or the turns of every group, and messages, of one plan."""
+    if isinstance(row.planned, str):
+        return f"refused ({reasons.index(row.planned) + 1})", "", ""
+    plan = row.planned.plan
+    noise, messages = row.planned.weighting.noise_per_step(plan), f"{plan.messages_a_round:.1f}"
+    if not plan.private:
+        return "none", "none", messages
+    if row.against == "everyone":
+        by_group = [str(own.most_turns) for own in limits_of(plan)]
+    else:
+        by_group = [number_or_none(group.epsilon_against_server, ".2f") for group in plan.groups]
+    return f"{noise:.5f}", ", ".join(dict.fromkeys(by_group)), messages
 
 
 def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
-    """Say what the epsilons of a block mean, and whether asking everybody every round has least noise."""
-    planned = {row.name: row.planned for row in rows if not isinstance(row.planned, str)}
-    private = [each.plan for each in planned.values() if each.plan.private]
-    if not private:
-        return
-    if rows[0].against == "everyone":
-        yield f"{against_whom(private[0])} No party of these has a larger figure."
-        if EVERYBODY in planned:
-            yield _everybody(planned)
-        return
-    larger = "against them epsilon, server holds, of a client with as many turns as 99 of 100 have at most."
-    seen = "secure aggregation is off, the server sees every update, and nothing holds against it."
-    yield (
-        "Epsilon, outsiders: against whoever gets the models and is told nothing of who took part when. It "
-        "does not hold against the server, which draws the sample, nor against members of the same sums: "
-        f"{larger if private[0].sums_hidden else seen}"
-    )
+    """What the columns mean, and of everybody in every round whether it has the least noise."""
+    planned = [(row, row.planned) for row in rows if not isinstance(row.planned, str)]
+    private = [(row, method) for row, method in planned if method.plan.private]
+    yield NOISE_IN_WORDS
+    outsiders = [method.plan for row, method in private if row.against == "outsiders"]
+    if outsiders:
+        larger = (
+            "against them epsilon, server holds, of a client with as many turns as 99 of 100 have at most."
+        )
+        seen = "secure aggregation is off, the server sees every update, and nothing holds against it."
+        yield COLUMNS_IN_WORDS.format(larger if outsiders[0].sums_hidden else seen)
+    everyone = {row.name: method for row, method in private if row.against == "everyone"}
+    if everyone:
+        hidden = all(method.plan.sums_hidden for method in everyone.values())
+        yield EVERYONE_IN_WORDS.format(
+            "Everyone" if hidden else "All but the server, which sees every update"
+        )
+    if EVERYBODY in everyone:
+        yield _everybody(everyone)
 
 
 def _everybody(planned: Mapping[str, Method]) -> str:

@@ -11,15 +11,9 @@ from time import monotonic
 from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.report.metric_display import shown_in
@@ -102,8 +96,27 @@ QUIET_SECONDS = 30.0
 """On something else than a terminal, a line says after this long without a round that the run goes on."""
 
 
+TOLD_ALONE = 10
+"""Of a run of more rounds than these, something else than a terminal is told every tenth."""
+MOST_BUDGETS = 4
+"""Spent budgets that a line names; of more it has the ends."""
+
+
+class _OneLine(TextColumn):
+    """Text that is cut where the terminal ends, and never goes on below."""
+
+    def __init__(self) -> None:
+        super().__init__("{task.description}", table_column=Column(ratio=1))
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
 class RunProgress:
-    """Shows the rounds of a run as they are recorded; on something else than a terminal, one line each.
+    """Shows the rounds of a run as they are recorded, on a terminal as one live line.
+
+    On something else than a terminal, a pipe or a notebook say, it is a line for the first round, for every
+    tenth and for the last; of a run of ten rounds or fewer for each.
 
     `waiting`: what is said until the first round is there. `against`: whom epsilon holds against.
     """
@@ -125,16 +138,13 @@ class RunProgress:
         self._began = self._said = monotonic()
         self._waiting = waiting
         self._progress = Progress(
-            TextColumn("round"),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             BarColumn(bar_width=10, table_column=Column(no_wrap=True)),
-            # It goes on several lines where the terminal is narrow; nothing else gives way.
-            TextColumn("{task.description}", table_column=Column(overflow="fold")),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _OneLine(),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             console=console,
             disable=not console.is_terminal,
+            expand=True,
         )
         self._task = self._progress.add_task(waiting, total=num_rounds)
 
@@ -153,15 +163,21 @@ class RunProgress:
             self._began = self._said = monotonic()
         self._say_that_it_goes_on(len(records) + 1)
         for record in records[self.shown :]:
-            if not self.console.is_terminal:
-                self.console.print(f"round {record.round}/{self.num_rounds}  {self.describe(record)}")
+            if not self.console.is_terminal and self._is_told(record.round):
+                said = f"round {record.round}/{self.num_rounds}  {self.describe(record)}"
+                self.console.print(said, soft_wrap=True)
             for name in record.failures:
                 self.console.print(f"round {record.round}, {name}: {WITHOUT_A_SUM}")
         self.shown = len(records)
         if records:
+            newest = records[-1]
             self._progress.update(
-                self._task, completed=records[-1].round, description=self.describe(records[-1])
+                self._task, completed=newest.round, description=self.describe(newest, against="")
             )
+
+    def _is_told(self, number: int) -> bool:
+        tenth = self.num_rounds <= TOLD_ALONE or number % TOLD_ALONE == 0
+        return tenth or number in (1, self.num_rounds)
 
     def _say_that_it_goes_on(self, under_way: int) -> None:
         now = monotonic()
@@ -171,14 +187,17 @@ class RunProgress:
         spent = f"{now - self._began:.0f} s"
         self.console.print(f"round {under_way}/{self.num_rounds} is under way for {spent}")
 
-    def describe(self, record: RoundLogEntry) -> str:
-        """The metric that is shown and spent budgets in a few words."""
+    def describe(self, record: RoundLogEntry, *, against: str | None = None) -> str:
+        """The metric that is shown and spent budgets in a few words; whom they hold against, unless told."""
         spent = [
             f"{epsilon:.2f}/{budget:g}"
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
             if epsilon is not None and budget is not None
         ]
-        whom = f" against {self.against}" if self.against else ""
+        if len(spent) > MOST_BUDGETS:
+            spent = [spent[0], "to", spent[-1]]
+        against = self.against if against is None else against
+        whom = f" against {against}" if against else ""
         budgets = f"  epsilon{whom} {' '.join(spent)}" if spent else ""
         return f"{shown_in(record)}{budgets}"
 

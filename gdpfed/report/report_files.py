@@ -1,7 +1,7 @@
 """A report as files: Markdown with CSV and pictures of lines side by side, or one run on one page."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,22 +12,20 @@ from markdown_it import MarkdownIt
 from gdpfed.errors import ReportError
 from gdpfed.files import save_whole
 from gdpfed.methods import METHODS
-from gdpfed.report.chance import AtChance
 from gdpfed.report.comparison import (
     TRUSTED,
     Line,
-    budgets_table,
-    differences_table,
     figure_of,
     kilobytes_down,
     kilobytes_up,
     noise_magnitude,
     one_metric,
-    results_table,
     seeds_table,
     whom_it_holds_against,
 )
 from gdpfed.report.console import Table
+from gdpfed.report.ending import run_without_privacy
+from gdpfed.report.epsilon_picture import EPSILON_PICTURE, cost_points, draw_cost, without_privacy
 from gdpfed.report.finished_run import FinishedRun, cohorts_shown
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
 from gdpfed.report.pages import page_of
@@ -46,6 +44,7 @@ from gdpfed.report.plots import (
     shared_legend,
     styled,
 )
+from gdpfed.report.report_tables import chance_lines, tables_of
 from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
     BUDGET_PICTURE,
@@ -56,7 +55,7 @@ from gdpfed.runs.file_formats import (
     SEAL_FILE,
     save_result,
 )
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 FINAL_PICTURE = "final_accuracy.png"
 BUDGETS_PICTURE = "budgets.png"
@@ -73,7 +72,10 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
     }
     for name, draw in pictures.items():
         draw(lines, directory / name)
-    return list(pictures)
+    points = cost_points(lines)
+    if points:
+        draw_cost(points, without_privacy(lines), one_metric(lines), directory / EPSILON_PICTURE)
+    return [*([EPSILON_PICTURE] if points else []), *pictures]
 
 
 @styled
@@ -153,35 +155,6 @@ def _labels(lines: Sequence[Line]) -> list[str]:
 REPORT_FILE, SEEDS_FILE = "report.md", "seeds.csv"
 
 
-def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
-    """The tables of a comparison, by the name of their file.
-
-    Raises ReportError: lines that show different metrics, or a damaged run.
-    """
-    differences = differences_table(lines)
-    tables = {"results": results_table(lines)} | ({"differences": differences} if differences else {})
-    tables |= {"budgets": budgets_table(lines)}
-    found = [(_named(line, run), Parts.read(run.path)) for line in lines for run in line.runs]
-    with_parts = [(label, parts) for label, parts in found if parts is not None]
-    return tables | ({"parts": parts_table(with_parts, lines[0].metric)} if with_parts else {})
-
-
-def chance_lines(lines: Sequence[Line]) -> Iterator[str]:
-    """One line for every run whose result is not above chance.
-
-    Raises RunError: a run's file about it is damaged.
-    """
-    for line in lines:
-        for run in line.runs:
-            found = AtChance.read(run.path)
-            if found is not None:
-                yield f"{_named(line, run)}: {found.line}"
-
-
-def _named(line: Line, run: FinishedRun) -> str:
-    return line.label if len(line.runs) == 1 else f"{line.label}, seed {run.seed}"
-
-
 def write_report(lines: Sequence[Line], directory: Path) -> Path:
     """Write everything into a directory, made if need be; returns the Markdown file.
 
@@ -240,7 +213,7 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
 
     Raises ReportError: a file of the run that is shown is missing. RunError: the page cannot be written.
     """
-    settings = run.settings["dataset"]
+    settings, parts = run.settings["dataset"], Parts.read(run.path)
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     page = page_of(
         TEMPLATE,
@@ -248,7 +221,9 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
         path=run.path.name,
         tiles=_tiles(run, checked),
         checked=checked,
+        parts=None if parts is None else parts_table([("", parts)], run.metric),
         pictures=_pictures(run),
+        of_cohorts=_pictures_of_cohorts(run),
         hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
         card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
         settings=_read(run, CONFIG_FILE).decode(),
@@ -280,6 +255,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     unit = run.plan.get("record_is", run.plan["unit"])
     return [
         (shown.heading, f"{run.final_result:{shown.form}}", f"after {len(run.records)} rounds"),
+        *_tile_without_privacy(run),
         (
             "epsilon",
             (budgets or "none") if checked.passed else "unproved",
@@ -290,15 +266,29 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     ]
 
 
+def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
+    """The result of a run beside this one that trained the same without privacy, where there is one."""
+    beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
+    if beside is None:
+        return []
+    name, value = read_rounds(beside)[-1].shown
+    return [("without privacy", MetricDisplay.of(name).text(value), f"as in {beside.name}, beside this run")]
+
+
 def _pictures(run: FinishedRun) -> list[_Picture]:
-    drawn = [
+    return [
         _Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
         _Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
     ]
-    if cohorts_shown(run.plan, run.settings):
-        drawn.append(_Picture("Clients asked, and those in the sums", _drawn(cohort_curve, run.records)))
-        if any(len(record.seconds) > 1 for record in run.records):
-            drawn.append(_Picture("Seconds of a round by phase", _drawn(phase_areas, run.records)))
+
+
+def _pictures_of_cohorts(run: FinishedRun) -> list[_Picture]:
+    """What depends on who was drawn, for the end of the page; nothing where it may not be shown."""
+    if not cohorts_shown(run.plan, run.settings):
+        return []
+    drawn = [_Picture("Clients asked, and those in the sums", _drawn(cohort_curve, run.records))]
+    if any(len(record.seconds) > 1 for record in run.records):
+        drawn.append(_Picture("Seconds of a round by phase", _drawn(phase_areas, run.records)))
     return drawn
 
 

@@ -30,10 +30,13 @@ from gdpfed.report.console import Table
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import TOO_FEW
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
+from gdpfed.runs.paths import as_of_run
 
 RIDGE = 1.0
 """The penalty on parameters of models that are trained alone or on all rows, as scikit-learn's default."""
 NOT_ACCOUNTED = "not accounted"
+RIVALS = ("most frequent class", "each party alone", "all rows in one place", "fedavg without privacy")
+"""What a run is compared with, by name, in the order of :func:`rivals`."""
 Models = Sequence[nn.Module]
 
 
@@ -118,17 +121,16 @@ class Parties:
 def rivals(parties: Parties, config: Config) -> Iterator[Rival]:
     """Train what to compare with: constant guess, each party alone, all rows pooled, fedavg."""
     task = parties.task
-    yield Rival("most frequent class", NOT_ACCOUNTED, parties.scores(_most_frequent(parties)))
+    constant, alone, in_one_place, averaging = RIVALS
+    yield Rival(constant, NOT_ACCOUNTED, parties.scores(_most_frequent(parties)))
     every = [name for name, _ in task.build_model().named_parameters()]
-    yield Rival(
-        "each party alone", NOT_ACCOUNTED, parties.scores(parties.own(task.build_model(), every, RIDGE))
-    )
+    yield Rival(alone, NOT_ACCOUNTED, parties.scores(parties.own(task.build_model(), every, RIDGE)))
     pooled = task.build_model()
     whole = parties.data.train.take(np.arange(len(parties.data.train)))
     fit_near(pooled, whole, task.make_loss(), names=every, pull=RIDGE)
-    yield Rival("all rows in one place", "none", parties.scores([pooled] * parties.count))
+    yield Rival(in_one_place, "none", parties.scores([pooled] * parties.count))
     averaged = _federated_average(parties, config)
-    yield Rival("fedavg without privacy", "none", parties.scores([averaged] * parties.count))
+    yield Rival(averaging, "none", parties.scores([averaged] * parties.count))
 
 
 class _Constant(nn.Module):
@@ -171,6 +173,8 @@ def _federated_average(parties: Parties, config: Config) -> nn.Module:
 
 EVERYWHERE = "all"
 HEADINGS = ("accuracy", "AUC", "balanced accuracy"), ("sensitivity", "specificity", "calibration")
+BY_PARTY = ("accuracy", "AUC")
+"""What is shown by party."""
 NOTE = (
     "In percent, with 95 % intervals that follow from the number of test rows alone. The figures come from "
     "these rows without noise: no budget covers them, and by party they tell of that party. Not accounted: "
@@ -223,7 +227,7 @@ class Worth:
             for names, note in zip(HEADINGS, (NOTE, OF_TWO.format(positive=self.positive)), strict=True)
             if set(names) <= set(has)
         ]
-        return [*overall, self._by_party("accuracy"), self._by_party("AUC")]
+        return [*overall, *map(self._by_party, BY_PARTY)]
 
     def _by_party(self, name: str) -> Table:
         rows = [
@@ -275,7 +279,7 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
         LearningError: the model or the data cannot be read.
         ReportError: data whose test rows have no owners, or labels that are numbers.
     """
-    config = load(overrides, begun=read_run(path).settings)
+    config = as_of_run(load(overrides, begun=read_run(path).settings), path)
     parties = Parties.of(task_of(config))
     found = [*rivals(parties, config), *ours(parties, config, path, pull)]
     labels, owners, names = parties.labels(), parties.test_owners, parties.names

@@ -7,9 +7,10 @@ from gdpfed.report.chance_causes import ChanceFile
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.model_card import base_rate, labels_beyond, model_card
-from gdpfed.report.parts import Parts, PartsFile
+from gdpfed.report.parts import Parts
+from gdpfed.report.parts_file import PartsFile
 from gdpfed.report.party_lines import party_lines
-from gdpfed.report.plan_lines import plan_warnings
+from gdpfed.report.plan_lines import plan_details, plan_warnings
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import status_line
@@ -61,8 +62,9 @@ class StatusLines(Observer):
     def opened(self, run: RunOpened) -> None:
         method = self._run.method
         config = self._run.config
+        known = [detail.value for detail in plan_details(method.plan, config)]
         weak = plan_warnings(method.plan, config, method.least_members(config))
-        said = (*party_lines(config, method.plan), *weak)
+        said = (*party_lines(config, method.plan), *weak, *known)
         for line in (*plan_lines(method), *said, *map(WEAK_DATA.format, data_warnings(self._run.task))):
             self._announce(line)
         plan = method.plan

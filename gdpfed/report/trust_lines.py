@@ -12,13 +12,6 @@ FEW_MEMBERS = 20
 OF_WHAT_MEMBERS_ADD = frozenset({"update", "gradient_sum", "convex_steps", "window_steps"})
 
 
-def trust_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Lines about members that know their own noise, and about a server that lies."""
-    if plan.private and plan.sums_hidden:
-        yield from own_share_lines(plan, config)
-        yield from lying_server_lines(plan, config)
-
-
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """Warn if sums have few members, because each member knows its own share of the noise."""
     if plan.mechanism.adds_own_noise or not set(plan.works) & OF_WHAT_MEMBERS_ADD:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gdpfed.errors import ReportError
 from gdpfed.report.class_figures import Figure
-from gdpfed.report.comparison import lines_of
+from gdpfed.report.comparison import Line, lines_of
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.rivals import Worth, worth_of
 
@@ -24,9 +24,17 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
         LearningError, ReportError: as :func:`gdpfed.report.rivals.worth_of`.
         ReportError: runs of other parties or test rows, or the same run twice.
     """
-    lines = lines_of(runs)
-    found = [mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]) for line in lines]
-    return side_by_side({line.label: each for line, each in zip(lines, found, strict=True)})
+    return side_by_side({line.label: each for line, each in worth_by_line(runs, overrides, pull)})
+
+
+def worth_by_line(
+    runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float
+) -> list[tuple[Line, Worth]]:
+    """The same for each line by itself; raises as :func:`worth_of_runs`."""
+    return [
+        (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
+        for line in lines_of(runs)
+    ]
 
 
 def mean_worth(found: Sequence[Worth]) -> Worth:
@@ -58,6 +66,10 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
     first = next(iter(lines.values()))
     if len(lines) == 1:
         return first
+    methods = {label.partition(", ")[0] for label in lines}
+    if len(methods) == 1 and all(", " in label for label in lines):
+        # What all of them are called by tells none of them apart.
+        lines = {label.partition(", ")[2]: each for label, each in lines.items()}
     figures, privacy = dict[str, OfModel](), dict[str, str]()
     models = list(dict.fromkeys(model for each in lines.values() for model in each.figures))
     for model in models:

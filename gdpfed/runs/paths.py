@@ -5,12 +5,15 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from conf.load import PATHS, given_value, hydra_string
 from conf.per_client import file_of, taken
+from conf.schema import Config
 from gdpfed.errors import ConfigError, RunError
 
 RUNS = "runs"
@@ -20,6 +23,20 @@ OWNERS_ALONE = 0o700
 def user_path(text: str) -> Path:
     """The absolute path that a setting names; a leading ``~`` is a home directory."""
     return Path(text).expanduser().absolute()
+
+
+def as_of_run(config: Config, directory: Path) -> Config:
+    """Return settings whose relative paths of data begin where the run began, wherever this process is.
+
+    That folder is not written down: it is the nearest one above the run's directory that holds the path.
+    """
+    found: dict[str, Any] = {}
+    for key in ("path", "test_path", "columns", "weights"):
+        value = getattr(config.dataset, key)
+        if value is not None and not Path(value).expanduser().is_absolute():
+            places = (folder / value for folder in directory.absolute().parents)
+            found[key] = next((str(place) for place in places if place.exists()), value)
+    return replace(config, dataset=replace(config.dataset, **found))
 
 
 def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path()) -> Path:

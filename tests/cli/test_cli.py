@@ -50,14 +50,31 @@ def test_plan_as_json(capsys):
 def test_plan_as_table_is_whole_at_any_width(capsys, monkeypatch, columns):
     """Into a pipe, where $COLUMNS says how wide it is, or nothing does."""
     monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(["plan", "privacy.accountant=rdp"]) == 0
+    assert main(["plan", "privacy.accountant=rdp", "--details"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= int(columns or WIDTH)
-    assert len(re.findall(r"\d+\.\d\d \(K=\d+\)", out)) == len(re.findall(r"0\.\d{5}(?!\d)", out)) == 3
-    for words in ("gdpfed_plus", "vs server", "delta 1e-05", "against the server"):
-        assert words in out
-    assert "true positives at 1 % false positives" in " ".join(out.split())
-    assert "and members of the same sums: a client that takes part K times" in " ".join(out.split())
+    assert len(re.findall(r"0\.\d{5}(?!\d)", out)) == 3
+    words = " ".join(out.split())
+    assert re.search(r"who 360 clients, epsilon by budget: 120 with 1, 120 with 3, 120 with 6 promise", words)
+    assert re.search(
+        r"against outsiders; against the server epsilon \d+\.\d\d, \d+\.\d\d, \d+\.\d\d cost", words
+    )
+    assert re.search(r"members of the same sums: a client that takes part K = \d+, \d+, \d+ times", words)
+    for each in ("gdpfed_plus", "delta 1e-05", "true positives at 1 % false positives"):
+        assert each in words
+
+
+def test_details_of_a_plan_are_shown_when_they_are_asked_for(capsys):
+    told = {}
+    for words in ([], ["--details"]):
+        assert main(["plan", "method=dp_fedavg", *words]) == 0
+        told[bool(words)] = capsys.readouterr().out
+    detail = ("at even odds", "corrections", "adjacency", "replace-one epsilon")
+    assert [each for each in detail if each in told[False]] == []
+    assert [each for each in detail if each not in told[True]] == []
+    names = ("against", "delta", "between two data sets", "membership inference")
+    assert all(re.search(rf"^{name}  ", told[False], re.MULTILINE) for name in names)
+    assert all(line == line.lstrip() or line.startswith("  ") for line in told[False].splitlines())
 
 
 def test_plan_without_secure_aggregation_says_what_is_lost(capsys):
@@ -86,23 +103,23 @@ def test_compare_shows_every_method_and_why_one_is_refused(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
-    for words in (
-        "fedavg",
-        "dp_fedavg",
-        "gdpfed_op",
-        "gdpfed_plus",
-        "rdp",
-        "pld",
-        "refused (1)",
-        "(1) theorem1",
-        "Epsilon against outsiders",
-        "not hold against the server",
-        "Epsilon against everyone",
-        "everybody in every",
+    assert len(out.splitlines()) <= 40
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    assert {"fedavg", "dp_fedavg", "gdpfed_op", "gdpfed_plus", "everybody in every"} <= rows.keys()
+    assert len(re.findall(r"0\.\d{5}", rows["gdpfed_plus"])) == 2
+    words = " ".join(out.split())
+    for each in (
+        "accountant pld",
+        "do not hold against the server",
+        "Everyone: the budgets hold against them as they are",
         "360 messages a round",
         "the least noise here",
     ):
-        assert words in " ".join(out.split())
+        assert each in words
+    assert main([*COMPARE, "privacy.accountant=theorem1"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("refused (1)") == 8
+    assert len(re.findall(r"^\* \(1\) refused: theorem1", out, re.MULTILINE)) == 1
 
 
 def test_compare_as_json(capsys):
@@ -167,9 +184,11 @@ print(sorted({"torch", "flwr", "omegaconf", "scipy"} & sys.modules.keys()))
 with contextlib.redirect_stdout(io.StringIO()):
     main(["plan", "method=dp_fedavg"])
 print(sorted({"torch", "flwr"} & sys.modules.keys()))
+import gdpfed.report.report_tables
+print(sorted({"torch", "flwr", "matplotlib", "pandas"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n[]\n[]\n"
+    assert done.stdout == "[]\n[]\n[]\n[]\n"
 
 
 def test_the_version_is_printed(capsys):

@@ -39,7 +39,7 @@ def test_every_option_file_says_what_it_is():
 
 
 def test_the_list_is_80_columns_wide_and_can_be_searched(capsys):
-    whole = said(capsys)
+    whole = said(capsys, "--all")
     assert max(map(len, whole.splitlines())) <= 80
     assert "privacy.accountant=pld\n    pld | rdp | theorem1\n" in whole
     assert "privacy.clipping_norm=2  (number; as dataset.clipping_norm says)\n" in whole
@@ -51,6 +51,18 @@ def test_the_list_is_80_columns_wide_and_can_be_searched(capsys):
     assert said(capsys, "dataset=svhn", "num_clients").startswith(
         "dataset.num_clients=6000  (whole number)\n"
     )
+
+
+def test_without_a_word_the_groups_are_listed_with_counts(capsys):
+    lines = said(capsys).splitlines()
+    assert max(map(len, lines)) <= 80
+    counted = {line.split()[0]: line for line in lines[:-2]}
+    found = {group.name: group for group in setting_groups(names=["secagg", "run"])}
+    assert set(found) == {"secagg", "run"}
+    assert set(counted) == {"dataset", "training", "method", "privacy", "secagg", "run", "simulation"}
+    for name, group in found.items():
+        assert f" {len(group.settings)} settings" in counted[name]
+        assert f" {len(group.options)} options" in counted[name] or len(group.options) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from gdpfed.cli import main
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
-from gdpfed.runs.file_formats import MODEL_FILE
+from gdpfed.runs.file_formats import ACCURACY_PICTURE, MODEL_CARD_FILE, MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from testing.small_runs import files_in
@@ -32,7 +33,20 @@ SMALL = (
 def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys):
     assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 0
     out = capsys.readouterr().out
-    assert "dp_fedavg: client-level DP against" in out
+    assert re.match(r"who +24 clients, .*\npromise  client-level DP \(delta 0\.001\) against ", out)
+    for line in (
+        r"cost +noise of .*",
+        r"result +accuracy \d+\.\d % after 3 of 3 rounds",
+        r"without a model +answering '\d' always would be right for \d+\.\d % of it",
+        r"without privacy +not known: the same command with method=fedavg says it",
+        r"spent, group 0 +[█░]{20} \d\.\d\d of 1, 24 clients",
+    ):
+        assert re.search(f"^{line}$", out, re.MULTILINE), line
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == [
+        MODEL_CARD_FILE,
+        ACCURACY_PICTURE,
+        "model/",
+    ]
     assert [line.split()[1] for line in out.splitlines() if line.startswith("round")] == ["1/3", "2/3", "3/3"]
     assert f"The run's files are in {tmp_path}/run" in out
     assert (tmp_path / "run" / MODEL_FILE).exists()

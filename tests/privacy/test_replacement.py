@@ -15,7 +15,8 @@ from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.replacement import of_two, replaced, replacement_bound
-from gdpfed.report.plan_lines import replacement_dict, replacement_line
+from gdpfed.report.facts import Fact
+from gdpfed.report.plan_lines import common_facts, replacement_dict, replacement_fact
 
 OUTSIDERS = ("method=gdpfed", "privacy.against=outsiders")
 SUBNETS = (
@@ -107,18 +108,19 @@ def test_a_plan_that_is_of_replace_one_has_its_own_figure_and_one_without_privac
     assert [replacement_bound(plan, index).epsilon for index in range(3)] == [
         plan.epsilon_after(index, plan.num_rounds) for index in range(3)
     ]
-    assert replacement_line(plan).startswith(
-        "Between two data sets of one client epsilon is 1, 3, 6 (replace-one"
-    )
+    assert replacement_fact(plan) == Fact("between two data sets", "epsilon 1, 3, 6 of one client")
     assert replacement_bound(plan_of("method=fedavg"), 0).epsilon == math.inf
 
 
 def test_the_plan_prints_both():
-    line = replacement_line(plan_of("method=gdpfed_star"))
-    assert line == (
-        "The epsilons above are of a client against none. Between two data sets of one client epsilon is "
-        "2.15, 6.71, 14 (replace-one, exactly, as twice the mu of Gaussians)."
+    assert replacement_fact(plan_of("method=gdpfed_star")) == Fact(
+        "between two data sets",
+        "epsilon 2.15, 6.71, 14 of one client; those above are of a client against none",
     )
-    of_subnets = replacement_line(plan_of(*SUBNETS))
-    assert "Between two values of one record epsilon is 4.63 (replace-one, by group privacy" in of_subnets
+    proofs = {fact.name: fact.value for fact in common_facts(plan_of("method=gdpfed_star"))}
+    assert proofs["replace-one epsilon"] == "exactly, as twice the mu of Gaussians"
+    of_subnets = plan_of(*SUBNETS)
+    assert replacement_fact(of_subnets).name == "between two values"
+    assert replacement_fact(of_subnets).value.startswith("epsilon 4.63 of one record; ")
+    assert common_facts(of_subnets)[-1].value.startswith("by group privacy")
     assert [each["group"] for each in replacement_dict(plan_of(*OUTSIDERS))] == ["0", "1", "2"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
@@ -14,7 +15,7 @@ from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import TRUSTED, lines_of, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
-from gdpfed.report.report_files import tables_of
+from gdpfed.report.report_tables import tables_of
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from testing.written_runs import DIMENSION, write_run
 
@@ -106,6 +107,22 @@ def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
     ]
 
 
+def test_a_label_leaves_out_what_a_method_chose_by_itself(tmp_path):
+    runs = []
+    for budget, rate in ((1, 0.2), (4, 0.5)):
+        words = [
+            RDP,
+            f"privacy.budgets=[{budget}]",
+            f"privacy.batch_rate={rate}",
+            f"training.learning_rate={rate}",
+        ]
+        run = read_run(write_run(tmp_path / str(budget), words))
+        chosen = [f"privacy.batch_rate={rate}", f"training.learning_rate={rate}"]
+        method = {**run.settings["method"], "chosen": chosen}
+        runs.append(replace(run, settings={**run.settings, "method": method}))
+    assert [line.label for line in lines_of(runs)] == ["gdpfed_plus, budgets (1)", "gdpfed_plus, budgets (4)"]
+
+
 def test_the_same_training_is_one_line_by_whatever_group_it_was_chosen(tmp_path):
     for seed, steps in enumerate(
         ("dataset.local_steps=9", "training.local_steps=9", "training.local_steps=5")
@@ -149,7 +166,7 @@ def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, caps
     text = (output / "report.md").read_text()
     assert "| gdpfed_plus | 3 | 3 | 66.0 ± 4.6 |" in text
     assert (output / "results.csv").read_text().splitlines()[3].startswith("gdpfed_plus,3,3,66.0 ± 4.6,")
-    for name in ("accuracy.png", "final_accuracy.png", "budgets.png", "cost.png"):
+    for name in ("epsilon.png", "accuracy.png", "final_accuracy.png", "budgets.png", "cost.png"):
         assert f"]({name})" in text
         picture = imread(output / name)
         assert min(picture.shape[:2]) > 200

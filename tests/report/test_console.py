@@ -1,4 +1,4 @@
-"""Tables show each figure whole at any width, and progress wraps where a terminal is narrow."""
+"""Tables show each figure whole at any width, facts are lines, and progress is one of them."""
 
 from io import StringIO
 
@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from gdpfed.report.console import Fitted
+from gdpfed.report.console import Fitted, OutputConsole
+from gdpfed.report.facts import Fact, FactLines
 from gdpfed.report.progress import RunProgress
 from gdpfed.runs.round_log import RoundLogEntry
 
@@ -36,16 +37,41 @@ def test_no_figure_and_no_name_is_lost(width):
     assert (bands == 1) == (width >= 130)
 
 
-def test_the_progress_of_six_groups_fits_on_80_columns():
+@pytest.mark.parametrize("groups", [3, 6])
+def test_the_progress_is_one_line_of_80_columns(groups):
     console = Console(file=StringIO(), width=80, record=True)
-    budgets = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    record = RoundLogEntry(1, 0.5, 1.0, [], [], {}, [each / 8 for each in budgets], [])
+    budgets = [float(each) for each in range(1, groups + 1)]
+    record = RoundLogEntry(30, 0.5, 1.0, [], [], {}, [each / 8 for each in budgets], [])
     progress = RunProgress(
         Console(file=StringIO(), force_terminal=True), 30, budgets, waiting="...", against="everyone"
     )
     progress.update([record])
     console.print(progress._progress.get_renderable())
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= 80
-    words = ("1/30", "accuracy 50.0 %", *(f"{each / 8:.2f}/{each:g}" for each in budgets), "left")
-    assert [word for word in words if word not in shown] == []
+    (line,) = console.export_text().splitlines()
+    assert len(line.rstrip()) <= 80
+    spent = [f"{each / 8:.2f}/{each:g}" for each in budgets]
+    shown = spent if groups == 3 else [spent[0], "to", spent[-1]]
+    assert f"accuracy 50.0 %  epsilon {' '.join(shown)}" in line
+    assert "30/30" in line
+
+
+def test_a_notebook_gets_no_codes_for_a_terminal(monkeypatch):
+    """Its kernel gives programs a terminal and asks for colours, and the cell keeps each code."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert OutputConsole().is_terminal
+    monkeypatch.setenv("JPY_PARENT_PID", "7")
+    console = OutputConsole()
+    with console.capture() as captured:
+        console.print("[bold]epsilon 3[/bold]")
+    assert captured.get() == "epsilon 3\n"
+    assert not console.is_terminal
+
+
+def test_facts_are_lines_of_a_name_and_a_value_within_the_width():
+    facts = [Fact("who", "360 clients"), Fact("inference", "at most 15.5 % " * 5), Fact("sigma", "4", True)]
+    lines = list(FactLines(facts).lines(40))
+    assert lines[0] == "who        360 clients"
+    assert all(line.startswith("           at") for line in lines[2:])
+    assert max(map(len, lines)) <= 40
+    assert not any(line.endswith("15.5") for line in lines)
+    assert list(FactLines(facts, details=True).lines(40))[-1] == "sigma      4"

@@ -12,6 +12,7 @@ from gdpfed.report.class_figures import figures_of
 from gdpfed.report.model_card import held_out_by_client
 from gdpfed.report.parts import Part, Parts, parts_table
 from gdpfed.report.rivals import EVERYWHERE, Worth
+from gdpfed.report.worth_shown import shown_tables, small_parties
 from gdpfed.rounds.extensions.held_out import HeldOutResult, PartyCounts
 
 
@@ -83,3 +84,8 @@ def test_a_comparison_shows_no_figure_of_a_small_party():
         assert table.rows[-1][-1] == "too few"
         assert "[" in table.rows[-1][1]
         assert "fewer than 30 test rows" in table.note
+    overall, large = shown_tables(worth)
+    assert overall.title == "a run: all: 80 test rows, 50.0 % of them class 1"
+    assert large.title == "large: 53 test rows, 50.0 % of them class 1"
+    assert large.rows == [["model", own["large"]["accuracy"].text(), own["large"]["AUC"].text()]]
+    assert small_parties(worth) == ["small"]

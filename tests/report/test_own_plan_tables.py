@@ -18,6 +18,6 @@ def test_tables_of_a_method_take_the_place_of_the_usual_one(monkeypatch):
     )
     monkeypatch.setattr(type(method), "plan_tables", lambda self: [own, own])
     lines = [line.strip() for line in plan_lines(method)]
-    assert lines.count("two edges") == lines.count("Noise is a guess.") == 2
+    assert lines.count("two edges") == lines.count("* Noise is a guess.") == 2
     assert "│ north │  0.25 │" in lines
     assert "no privacy" not in " ".join(lines)

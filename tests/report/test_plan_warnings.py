@@ -8,7 +8,7 @@ from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohorts import refuse_skipped, skipped_fractions
-from gdpfed.report.plan_lines import plan_warnings
+from gdpfed.report.plan_lines import plan_details, plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
 SIX = ("dataset.num_clients=6", "privacy.accountant=rdp")
@@ -113,7 +113,9 @@ def test_a_budget_under_which_nothing_is_learnt_is_named():
 def test_what_it_costs_that_a_member_knows_its_own_noise_is_said_where_few_share_it():
     def said(*overrides):
         config = load(["dataset=digits", "method=dp_fedavg", *overrides])
-        warned = plan_warnings(make_method(config).plan, config)
+        plan = make_method(config).plan
+        details = [each.value for each in plan_details(plan, config)]
+        warned = (*details, *plan_warnings(plan, config))
         return [each for each in warned if each.startswith(("every member", "epsilon assumes a server"))]
 
     few = ("dataset.num_clients=6", "privacy.sampling_rate=1.0", "privacy.against=outsiders")

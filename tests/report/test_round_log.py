@@ -1,5 +1,7 @@
 """The record of rounds: what is written reads back, a half-written line waits, a damaged one is named."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -64,3 +66,10 @@ def test_progress_off_a_terminal_is_one_line_a_round_and_no_long_silence(capsys,
         "round 1/2  accuracy 50.0 %  epsilon against everyone 0.25/1\n"
         "round 1, group 1: no sum, rounds.jsonl says why\n"
     )
+
+
+def test_off_a_terminal_every_tenth_round_of_a_long_run_is_told(capsys):
+    with RunProgress(Console(width=100), 25, [1.0, None], waiting="training ...", against="") as progress:
+        progress.update([replace(RECORD, round=number, failures={}) for number in range(1, 26)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["1/25", "10/25", "20/25", "25/25"]

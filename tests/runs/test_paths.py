@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+import gdpfed.methods  # noqa: F401 - hands the methods to conf
+from conf.load import load
 from gdpfed.errors import RunError
 from gdpfed.runs import paths
-from gdpfed.runs.paths import reserved, run_path
+from gdpfed.runs.paths import as_of_run, reserved, run_path
 
 
 class Noon(datetime):
@@ -42,3 +44,17 @@ def test_a_place_where_none_can_be_made_is_named(tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match=r"run.directory=.*/runs/a cannot be made: "):
         reserved(tmp_path / "runs" / "a")
+
+
+def test_relative_paths_of_a_run_begin_where_it_began(tmp_path, monkeypatch):
+    """Wherever a later command is called: the run's directory says where that was."""
+    run, tables = tmp_path / "work" / "runs" / "heart", tmp_path / "work" / "tables"
+    run.mkdir(parents=True)
+    tables.mkdir()
+    (tmp_path / "elsewhere" / "tables").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = load(["dataset=csv", "dataset.path=tables", "dataset.columns=/columns.yaml"])
+    found = as_of_run(config, run).dataset
+    assert (found.path, found.columns, found.test_path) == (str(tables), "/columns.yaml", None)
+    tables.rmdir()
+    assert as_of_run(config, run).dataset.path == "tables"

@@ -14,7 +14,7 @@ from gdpfed.extras.experiments.runs import Run, lock_output, run_name
 from gdpfed.methods import resolve
 from gdpfed.report.comparison import lines_of
 from gdpfed.report.finished_run import read_run
-from gdpfed.report.report_files import tables_of
+from gdpfed.report.report_tables import tables_of
 
 
 def sweep(

@@ -9,13 +9,18 @@ from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sums_once import HeldOutCounts
 from gdpfed.record_steps import KINDS
 from gdpfed.report.console import rich_table
+from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.plan_lines import inference_line, inference_lines, replacement_line, vote_lines
-from gdpfed.report.record_comparison import steps_in
+from gdpfed.report.plan_lines import common_facts, inference_lines
+from gdpfed.report.record_comparison import noise_of_learning, steps_in
 
-HEADINGS = ("group", "epsilon", "clients", "records", "batch rate q", "norm C", "sigma", "steps", "allowed X")
+HEADINGS = (
+    *("group", "epsilon", "clients", "records", "records a batch", "clipping norm", "noise", "steps"),
+    "steps allowed",
+)
 
 SERVER_MAY_SEE = (
     "* **the server: secure aggregation was off, so it saw every client's sum of gradients without noise, "
@@ -108,16 +113,16 @@ class RecordReport(MechanismReport):
             covered = covered.replace(rows, of_persons.format(elsewhere=elsewhere))
         return [SERVER_MAY_SEE, covered] if seen else [covered]
 
-    def table(self, method: Method) -> Table:
-        """One row a budget, and the schedule below it."""
+    def table(self, method: Method, *, details: bool = False) -> Table:
+        """One row a budget."""
         plan = method.plan
         title = f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds"
         headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
-        table = rich_table(title, headings, (), caption=_caption(plan), caption_justify="left")
+        table = rich_table(title, headings if details else headings[:-1], ())
         for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):
             steps = steps_in(plan.charges(index))
             for number, each in enumerate(records.groups):
-                table.add_row(
+                cells = (
                     str(index) if len(records.groups) == 1 else f"{index}.{number}",
                     f"{each.epsilon:g}",
                     str(len(group.clients)),
@@ -128,7 +133,43 @@ class RecordReport(MechanismReport):
                     str(steps),
                     str(records.steps_allowed),
                 )
+                table.add_row(*cells[: len(table.columns)])
         return table
+
+    def facts(self, method: Method) -> list[Fact]:
+        """Whom batches are hidden from, what is noised, and the schedule of steps."""
+        plan, parties = method.plan, _parties(method.plan)
+        seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
+        whom, server = "everybody", ""
+        if seen:
+            whom = "everybody but the server"
+            server = " Secure aggregation is off: nothing is promised against the server."
+        schedules = [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
+        return [
+            Fact(
+                "against",
+                f"{whom}: batches are drawn on the client. One {plan.record_is} is protected.{server}",
+            ),
+            *common_facts(plan),
+            *([Fact("at several clients", _at_several(parties))] if parties > 1 else []),
+            *([Fact("clients drawn", _drawn(plan))] if plan.sampling_rate < 1 else []),
+            *([] if plan.held_out is None else [Fact("last round", _counts(plan.held_out))]),
+            *(Fact(f"steps of group {index}", steps, True) for index, steps in enumerate(schedules)),
+            Fact("noise", _noise(plan), True),
+            Fact("accountant", f"{plan.accountant}, {plan.adjacency} adjacency", True),
+        ]
+
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        words = super().promise_in_short(plan)
+        if plan.mechanism.kind != "record_sums":
+            return words
+        seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
+        whom = "all but the server" if seen else "everyone"
+        return f"{words} against {whom}"
+
+    def cost_in_short(self, method: Method) -> str:
+        noise = noise_of_learning(method.plan, by_batch=method.weighs_by_batch)
+        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method)}"
 
 
 def _parties(plan: PrivacyPlan) -> int:
@@ -146,39 +187,29 @@ def _at_several(parties: int) -> str:
     )
 
 
-def _caption(plan: PrivacyPlan) -> str:
-    summed = plan.works == ("gradient_sum",)
+def _noise(plan: PrivacyPlan) -> str:
+    """Who adds how much of it, to what."""
+    if plan.works != ("gradient_sum",):
+        return "sigma C on every client's own batch, in every step"
     parties = _parties(plan)
-    noise = (
-        f"one noise of {'' if parties == 1 else f'sqrt({parties}) '}sigma C on the sum of all clients, which "
-        "they share"
-        if summed
-        else "noise of sigma C on every client's own batch, in every step"
+    root = "" if parties == 1 else f"sqrt({parties}) "
+    return f"{root}sigma C once on the sum of all clients, which they share"
+
+
+def _drawn(plan: PrivacyPlan) -> str:
+    most = max(group.participations_p99 for group in plan.groups)
+    return (
+        f"at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; one takes part in at "
+        f"most {most} rounds"
     )
-    hidden = ""
-    if summed and not plan.sums_hidden:
-        hidden = " Secure aggregation is off: nothing is promised against the server."
-    lines = [
-        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.adjacency} adjacency of one "
-        f"{plan.record_is}; {noise}. Batches are drawn on the client: epsilon holds against "
-        f"everybody.{hidden}"
-    ]
-    if parties > 1:
-        lines.append(_at_several(parties))
-    if plan.sampling_rate < 1:
-        lines.append(
-            f"Clients are drawn at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; "
-            f"one takes part in at most {max(group.participations_p99 for group in plan.groups)} rounds."
-        )
-    if plan.held_out is not None:
-        lines.append(
-            "After the last round clients count on records that they hold out, in one sum with noise of "
-            f"{plan.held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
-            f"{plan.held_out.epsilon:.3g}."
-        )
-    lines += vote_lines(plan)
-    lines += [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
-    return "\n".join([*lines, replacement_line(plan), inference_line(plan)])
+
+
+def _counts(held_out: HeldOutCounts) -> str:
+    return (
+        "after it clients count on records that they hold out, in one sum with noise of "
+        f"{held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
+        f"{held_out.epsilon:.3g}"
+    )
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
@@ -186,7 +217,7 @@ def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
     parts = [f"{each.record_steps or 'none'} in {_rounds(each.num_rounds)}" for each in group.ranges]
     ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
     grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
-    return f"group {index}: steps a round: {', then '.join(parts)}; epsilon {grows} rounds"
+    return f"{', then '.join(parts)}; epsilon {grows} rounds"
 
 
 def _rounds(count: int) -> str:

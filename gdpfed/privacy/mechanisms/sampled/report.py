@@ -9,15 +9,9 @@ from conf.schema import FIRST_SEEN
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
+from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
-from gdpfed.report.plan_lines import (
-    inference_line,
-    inference_lines,
-    large_delta_lines,
-    number_or_none,
-    replacement_line,
-    vote_lines,
-)
+from gdpfed.report.plan_lines import common_facts, inference_lines, large_delta_lines, number_or_none
 from gdpfed.report.trust_lines import lying_server_lines
 
 ADJACENCY_IN_WORDS = {
@@ -46,18 +40,8 @@ SERVER_SEEN_FIRST = (
     "* a server that lied from the start about who the clients are: they believed the roster that it sent "
     "first (`secagg.identities=first_seen`)"
 )
-HEADINGS = (
-    "group",
-    "epsilon",
-    "vs server*",
-    "clients",
-    "rate q",
-    "cohort r",
-    "sigma",
-    "sigma²",
-    "keep",
-    "weight ω",
-)
+HEADINGS = ("group", "epsilon", "epsilon, server", "clients", "sampling rate", "clients a round", "noise")
+DETAILS = ("turns, 99 %", "noise variance", "share kept", "weight")
 
 
 class ClientReport(MechanismReport):
@@ -110,14 +94,49 @@ class ClientReport(MechanismReport):
             ]
         return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
 
-    def table(self, method: Method) -> Table:
+    def table(self, method: Method, *, details: bool = False) -> Table:
         """One row a group: its budget, its noise and its rates."""
         plan = method.plan
         against = f" against {plan.against}" if plan.against else ""
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
-        rows = [_row(method, index) for index in range(len(plan.groups))]
-        title = f"{method.name}: {promise}, {plan.num_rounds} rounds"
-        return rich_table(title, HEADINGS, rows, caption=_caption(method))
+        headings = (*HEADINGS, *(DETAILS if details else ()))
+        rows = [_row(method, index)[: len(headings)] for index in range(len(plan.groups))]
+        return rich_table(f"{method.name}: {promise}, {plan.num_rounds} rounds", headings, rows)
+
+    def facts(self, method: Method) -> list[Fact]:
+        """What the sample hides, from whom, and how the noise was accounted."""
+        plan = method.plan
+        if not plan.private:
+            return []
+        most = ", ".join(str(group.participations_p99) for group in plan.groups)
+        orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
+        hidden = (
+            f"the larger epsilons hold, and against members of the same sums: a client that takes part K = "
+            f"{most} times, the 99th percentile"
+            if plan.sums_hidden
+            else "Secure aggregation is off: nothing is promised against the server."
+        )
+        return [
+            Fact("against", "outsiders, who get the models and are told nothing of who takes part when"),
+            Fact("against the server", hidden),
+            *common_facts(plan),
+            Fact("accountant", f"{plan.accountant}{orders}", True),
+            Fact("sampling", f"{plan.sampling}, {plan.adjacency} adjacency", True),
+            *noise_facts(method, f"{plan.noise} noise"),
+            Fact("Lambda", f"{method.weighting.noise_magnitude(plan):.3f}", True),
+        ]
+
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        words = super().promise_in_short(plan)
+        if not plan.sample_is_secret:
+            return words
+        epsilons = [number_or_none(group.epsilon_against_server, ".2f") for group in plan.groups]
+        server = "nothing" if {*epsilons} == {"none"} else f"epsilon {_at_most(epsilons)}"
+        return f"{words}; against the server {server}"
+
+    def cost_in_short(self, method: Method) -> str:
+        noise = method.weighting.noise_per_step(method.plan)
+        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method)}"
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """Warn if the noise in one coordinate is larger than all clients' updates together."""
@@ -134,47 +153,41 @@ class ClientReport(MechanismReport):
             )
 
 
+MOST_SHOWN = 6
+"""Figures by group, that stand on one line; of more the ends are told."""
+
+
+def _at_most(figures: Sequence[str]) -> str:
+    return ", ".join(figures) if len(figures) <= MOST_SHOWN else f"{figures[0]} to {figures[-1]}"
+
+
 def _row(method: Method, index: int) -> Sequence[str]:
     group, weighting = method.plan.groups[index], method.weighting
     return (
         str(index),
         number_or_none(group.epsilon, "g"),
-        f"{number_or_none(group.epsilon_against_server, '.2f')} (K={group.participations_p99})",
+        number_or_none(group.epsilon_against_server, ".2f"),
         str(len(group.clients)),
         f"{100 * group.sampling_rate:.2f} %",
         f"{group.expected_cohort_size:.1f}",
         f"{group.noise_multiplier:.3f}",
+        str(group.participations_p99),
         f"{group.noise_variance_multiplier:.3f}",
         f"{weighting.keep_fractions[index]:g}",
         f"{weighting.group_weights[index]:.5f}",
     )
 
 
-def _caption(method: Method) -> str:
-    plan = method.plan
-    if not plan.private:
-        return "No clipping and no noise: nothing is promised."
-    hidden = "" if plan.sums_hidden else " Secure aggregation is off: nothing is promised against the server."
-    orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
-    return (
-        f"delta {plan.delta:.3g}, accountant {plan.accountant}{orders}, {plan.sampling} sampling, "
-        f"{plan.adjacency} adjacency, {_clipping(plan)}, "
-        f"{plan.noise} noise, Lambda {method.weighting.noise_magnitude(plan):.3f}{_step(method)}\n"
-        "* against the server, which draws the cohorts, and members of the same sums: a client that takes "
-        f"part K times, the 99th percentile.{hidden}{_counting(plan)}\n"
-        f"{chr(10).join([*vote_lines(plan), replacement_line(plan), inference_line(plan)])}"
-    )
-
-
-def _counting(plan: PrivacyPlan) -> str:
-    if not plan.last_round_counts:
-        return ""
-    return "\nThe last round does not train: its clients count right answers on records that they hold out."
-
-
-def _step(method: Method) -> str:
-    rate = method.server_learning_rate
-    return "" if rate == 1.0 else f", the server's step times {rate:.3g}"
+def noise_facts(method: Method, noise: str) -> list[Fact]:
+    """How updates are clipped and noised, and how far the server goes; details."""
+    plan, rate = method.plan, method.server_learning_rate
+    counting = "does not train: its clients count right answers on records that they hold out"
+    return [
+        Fact("clipping norm", _clipping(plan), True),
+        Fact("noise", f"{noise}; in the table in units of the clipping norm (sigma)", True),
+        *([] if rate == 1.0 else [Fact("server's step", f"times {rate:.3g}", True)]),
+        *([Fact("last round", counting)] if plan.last_round_counts else []),
+    ]
 
 
 def _clipping(plan: PrivacyPlan) -> str:
@@ -183,7 +196,7 @@ def _clipping(plan: PrivacyPlan) -> str:
     shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
     apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
     return (
-        f"clipping norm {plan.clipping_norm:g}{_adapted(plan)}"
+        f"{plan.clipping_norm:g}{_adapted(plan)}"
         f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
     )
 

@@ -7,21 +7,19 @@ from gdpfed.privacy.mechanisms.sampled.report import (
     ADJACENCY_IN_WORDS,
     ClientReport,
     in_plain_words,
+    noise_facts,
 )
 from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
+from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import CardSubject
-from gdpfed.report.plan_lines import (
-    against_whom,
-    inference_line,
-    large_delta_lines,
-    number_or_none,
-    replacement_line,
-    vote_lines,
-)
+from gdpfed.report.plan_lines import against_whom, common_facts, large_delta_lines, number_or_none
 
-TURN_HEADINGS = ("group", "epsilon", "clients", "turns k", "apart b", "cohort r", "norm C", "sigma")
+TURN_HEADINGS = (
+    *("group", "epsilon", "clients", "turns", "rounds between turns", "clients a round"),
+    *("clipping norm", "noise"),
+)
 
 
 class TurnsReport(ClientReport):
@@ -56,7 +54,7 @@ class TurnsReport(ClientReport):
             "",
         ]
 
-    def table(self, method: Method) -> Table:
+    def table(self, method: Method, *, details: bool = False) -> Table:
         plan = method.plan
         title = f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds"
         rows = [
@@ -72,25 +70,28 @@ class TurnsReport(ClientReport):
             )
             for index, (group, own) in enumerate(zip(plan.groups, limits_of(plan), strict=True))
         ]
-        return rich_table(title, TURN_HEADINGS, rows, caption=_caption_of_turns(method))
+        return rich_table(title, TURN_HEADINGS, rows)
 
+    def facts(self, method: Method) -> list[Fact]:
+        plan = method.plan
+        return [
+            Fact("against", against_whom(plan)),
+            *common_facts(plan),
+            Fact("turns", _who(plan), True),
+            Fact("adjacency", plan.adjacency, True),
+            Fact("corrections", _kinds(plan), True),
+            *noise_facts(method, _noise(plan)),
+        ]
 
-def _caption_of_turns(method: Method) -> str:
-    plan = method.plan
-    return (
-        f"{against_whom(plan)}\n"
-        f"{_who(plan)}, at least b rounds apart; {plan.messages_a_round:.1f} messages "
-        f"a round, {_kinds(plan)}. Delta {plan.delta:.3g}, {plan.adjacency} adjacency, clipping norm "
-        f"{plan.clipping_norm:g} on average; {_noise(plan)}; noise for the step "
-        f"{method.weighting.noise_per_step(plan):.5f}\n"
-        f"{chr(10).join([*vote_lines(plan), replacement_line(plan), inference_line(plan)])}"
-    )
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        honest = ", an honest server too" if plan.sums_hidden else ""
+        return f"client-level DP (delta {plan.delta:.3g}) against {plan.against}{honest}"
 
 
 def _who(plan: PrivacyPlan) -> str:
     rate = plan.groups[0].sampling_rate * plan.num_rounds
     some = f", and {100 * rate:.3g} % of the clients do" if round(rate, 6) < 1 else ""
-    return f"A client takes part at most k times{some}"
+    return f"at most this many a client, with at least these rounds between them{some}"
 
 
 def _noise(plan: PrivacyPlan) -> str:
@@ -98,12 +99,14 @@ def _noise(plan: PrivacyPlan) -> str:
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
     new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
     taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
-    sums = "one sum with" if plan.one_sum else "one sum a group, each with"
-    return f"{sums} new noise of standard deviation {new} a round, of which the next rounds take back {taken}"
+    sums = "one sum" if plan.one_sum else "one sum a group"
+    return (
+        f"{sums}, new noise of standard deviation {new} a round, of which the next rounds take back {taken}"
+    )
 
 
 def _kinds(plan: PrivacyPlan) -> str:
     """Say what kinds of messages the sums need."""
     updates = sum(group.expected_cohort_size for group in plan.groups)
     corrections = plan.messages_a_round - updates
-    return f"{corrections:.1f} of them corrections alone" if corrections else "updates"
+    return f"{corrections:.1f} of {plan.messages_a_round:.1f} messages a round" if corrections else "none"

@@ -1,0 +1,42 @@
+"""Command lines: what cannot be read is one line of ours, with the word that was perhaps meant."""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from gdpfed.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusals are errors of input, as those of settings are, and name what is nearest."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError with the reason, and where the help is."""
+        raise InputError(f"{self.prog}: {message}; '{self.prog} --help' shows how it is called")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse an option that there is not, where its command is known; other words are handed on.
+
+        Raises InputError: names the option and the nearest one.
+        """
+        found, further = super().parse_known_args(args, namespace)
+        for word in further:
+            if word.startswith("-") and len(word) > 1:
+                raise InputError(f"{self.prog} has no option {word.partition('=')[0]}{self._meant(word)}")
+        return found, further
+
+    def _meant(self, word: str) -> str:
+        name, equals, value = word.partition("=")
+        near = nearest_word(name, list(self._option_string_actions))
+        if near:
+            return f"; did you mean {near}?"
+        if equals and "." in name:
+            return f": a setting has no dashes, write {name.lstrip('-')}={value}"
+        return f"; '{self.prog} --help' lists those that there are"
+
+
+def nearest_word(word: str, known: Sequence[str]) -> str | None:
+    """The known word that is most like one that there is not; None where none is."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return near[0] if near else None

@@ -1,0 +1,83 @@
+"""Files with settings on the command line: ``gdpfed simulate mine.yaml`` is what is in it, written out.
+
+Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gdpfed.errors import ConfigError
+
+ENDINGS = (".yaml", ".yml")
+
+
+def written_out(words: Sequence[str]) -> list[str]:
+    """Return overrides in which every file stands as the overrides it has; those said beside it go before.
+
+    Raises ConfigError: a file that there is not, that is no YAML, or that holds something else than settings.
+    """
+    if not any(_is_file(word) for word in words):
+        return list(words)
+    said = {word.partition("=")[0] for word in words if not _is_file(word)}
+    found: list[str] = []
+    for word in words:
+        more = settings_in(Path(word).expanduser()) if _is_file(word) else [word]
+        found += [each for each in more if each == word or each.partition("=")[0] not in said]
+    return found
+
+
+def _is_file(word: str) -> bool:
+    return "=" not in word and word.endswith(ENDINGS)
+
+
+def settings_in(path: Path) -> list[str]:
+    """The overrides that a file has: ``dataset=csv`` of its defaults, ``dataset.path='...'`` of its values.
+
+    Raises ConfigError: as :func:`written_out`.
+    """
+    from gdpfed.yaml_files import read_yaml
+
+    try:
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ConfigError(f"{path} cannot be read ({reason}): name a file as gdpfed new writes it") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path} holds no settings: write group: and below it key: value")
+    return [*_choices(path, content.get("defaults", [])), *_values(path, content)]
+
+
+def _choices(path: Path, defaults: Any) -> Iterator[str]:
+    for entry in defaults if isinstance(defaults, list) else [defaults]:
+        if entry == "_self_":
+            continue
+        if not isinstance(entry, Mapping) or not all(isinstance(each, str) for each in entry.values()):
+            raise ConfigError(f"{path}: defaults has {entry!r}: write a group: option, as in - dataset: csv")
+        yield from (f"{group}={option}" for group, option in entry.items())
+
+
+def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
+    for group, values in content.items():
+        if group == "defaults":
+            continue
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{path}: {group}: {values!r} is no group: write key: value below it")
+        yield from (f"{group}.{key}={_in_hydras_words(value)}" for key, value in values.items())
+
+
+def _in_hydras_words(value: Any) -> str:
+    """A value of YAML in Hydra's grammar of overrides."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(_in_hydras_words, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_in_hydras_words(each)}' for key, each in value.items())}}}"
+    if isinstance(value, str):
+        from conf.load import hydra_string
+
+        return hydra_string(value)
+    return repr(value)

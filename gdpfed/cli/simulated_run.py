@@ -1,0 +1,76 @@
+"""One simulated run on the terminal: its heading, its rounds, its end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdpfed.cli.command import planning
+from gdpfed.errors import LearningError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from conf.schema import Config
+
+OWN_DATA = {
+    "csv": "a table, or a folder with one a party",
+    "parquet": "a table, or a folder with one a party",
+    "npz": "the .npz file that holds the data",
+    "image_folder": "the directory with the class folders",
+    "shakespeare": "a text file of 'ROLE:' speeches, or LEAF's data directory",
+}
+"""Data sets that are nowhere unless somebody says where, and what is to be named."""
+
+
+def require_path(config: "Config") -> None:
+    """Refuse data of one's own that are nowhere, before what reads them is imported, which takes seconds.
+
+    Raises LearningError: names the setting and what it is to be.
+    """
+    data = config.dataset
+    if data.name not in OWN_DATA:
+        return
+    what = OWN_DATA[data.name]
+    if data.path is None:
+        raise LearningError(f"dataset.path is not set: name {what}, as in dataset.path=/data/mine")
+    if not Path(data.path).expanduser().exists():
+        raise LearningError(f"dataset.path={data.path} is not there: name {what}")
+
+
+def train(console: "Console", overrides: Sequence[str]) -> Path:
+    """Train the run of these overrides in this process, show it, and return its directory.
+
+    Raises KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
+    """
+    from gdpfed.runs.resume import load_run
+
+    config = load_run(overrides)
+    require_path(config)
+    from gdpfed.cli.show_plan import show_heading
+    from gdpfed.learning.task import data_warnings
+    from gdpfed.report.progress import RunProgress
+    from gdpfed.rounds.run import PreparedRun
+    from gdpfed.runs.file_formats import CHECKPOINT_FILE
+    from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+    from gdpfed.simulation.in_process_fleet import simulate_prepared
+
+    with planning():
+        prepared = PreparedRun.of(config)
+    plan, waiting = prepared.method.plan, "training the first round ..."
+    show_heading(console, prepared.config, prepared.method)
+    for line in data_warnings(prepared.task):
+        console.print(line)
+    try:
+        with RunProgress(
+            console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against
+        ) as progress:
+
+            def show(record: RoundLogEntry) -> None:
+                progress.update(read_rounds(prepared.path))
+
+            simulate_prepared(prepared, observe=show, announce=console.print)
+    except KeyboardInterrupt:
+        if not (prepared.path / CHECKPOINT_FILE).exists():
+            raise
+        raise KeyboardInterrupt(f"interrupted; continue with run.resume={prepared.path}") from None
+    return prepared.path

@@ -1,0 +1,119 @@
+"""What a run has come to, for the end of its command: result, spent budgets as bars, files to open."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gdpfed.report.chance import WITHOUT_A_MODEL, AtChance
+from gdpfed.report.comparison import computed_settings
+from gdpfed.report.facts import Fact, FactLines
+from gdpfed.report.finished_run import Settings, read_plan, read_settings
+from gdpfed.report.metric_display import shown_in
+from gdpfed.runs.file_formats import (
+    ACCURACY_PICTURE,
+    CONFIG_FILE,
+    MODEL_CARD_FILE,
+    MODEL_FILE,
+)
+from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+
+BAR = 20
+"""Characters of a bar that is full."""
+MOST_BARS = 8
+MOST_BESIDE = 500
+"""Runs beside this one, among which the one without privacy is looked for."""
+TO_OPEN = (
+    (MODEL_CARD_FILE, "what was trained and what it promises whom, in plain words"),
+    (ACCURACY_PICTURE, "the result over the rounds; budget.png has the budgets"),
+    ("model/", "the model, for gdpfed predict"),
+)
+WITHOUT_PRIVACY = "fedavg"
+PRIVATE_SECTIONS = ("method.", "privacy.", "secagg.")
+"""Settings in which a run without privacy may differ and still be the same training."""
+
+
+def show_ending(console: Console, directory: Path) -> None:
+    """Print what a run has come to, which its files say; nothing is computed on data.
+
+    Raises RunError: a file of another format.
+    """
+    records = read_rounds(directory)
+    settings = read_settings(directory)
+    if records and settings is not None:
+        spent = _spent(read_plan(directory), records[-1])
+        console.print(FactLines([*_results(directory, records, settings), *spent]), highlight=False)
+    console.print(f"The run's files are in {directory}", soft_wrap=True)
+    there = [Fact(f"  {name}", words) for name, words in TO_OPEN if (directory / name).exists()]
+    if there:
+        console.print(FactLines(there), highlight=False)
+    if (found := AtChance.read(directory)) is not None:
+        console.print(found.line, soft_wrap=True)
+
+
+def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) -> Iterator[Fact]:
+    done, planned = len(records), settings["run"]["num_rounds"]
+    yield Fact("result", f"{shown_in(records[-1])} after {done} of {planned} rounds")
+    if (rate := _without_a_model(directory)) is not None:
+        yield Fact("without a model", rate)
+    if settings["method"]["name"] == WITHOUT_PRIVACY:
+        return
+    beside = run_without_privacy(directory, settings)
+    if beside is None:
+        yield Fact("without privacy", f"not known: the same command with method={WITHOUT_PRIVACY} says it")
+    else:
+        yield Fact("without privacy", f"{shown_in(read_rounds(beside)[-1])}, as in {beside.name}")
+
+
+def _without_a_model(directory: Path) -> str | None:
+    """What the model card says is reached without a model; None where there is no such figure."""
+    try:
+        card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    lines = (line for line in card.splitlines() if line.startswith(WITHOUT_A_MODEL))
+    return next((line.removeprefix(WITHOUT_A_MODEL) for line in lines), None)
+
+
+def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
+    """Return a finished run beside this one that trained the same without privacy; None where there is none.
+
+    It has the same data, model, training, rounds and seed; only what privacy is about may differ.
+    """
+    configs = sorted(directory.parent.glob(f"*/{CONFIG_FILE}"))[-MOST_BESIDE:]
+    for path in (config.parent for config in configs if _is_without_privacy(config)):
+        other = read_settings(path)
+        if other is not None and (path / MODEL_FILE).is_file() and _trained(other) == _trained(settings):
+            return path
+    return None
+
+
+def _is_without_privacy(config: Path) -> bool:
+    """Whether a configuration names that method: most are told apart without being parsed."""
+    try:
+        return f"name: {WITHOUT_PRIVACY}\n" in config.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+
+
+def _trained(settings: Settings) -> Mapping[str, Any]:
+    """The settings that a training without privacy follows from, the seed among them."""
+    followed = computed_settings(settings).items()
+    kept = {key: value for key, value in followed if not key.startswith(PRIVATE_SECTIONS)}
+    return {**kept, "seed": settings["run"]["seed"]}
+
+
+def _spent(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
+    """A bar for each group: how much of its budget is spent."""
+    groups = list(zip(plan["groups"], record.spent_epsilon, strict=True))
+    bounded = [(index, group, spent) for index, (group, spent) in enumerate(groups) if group["epsilon"]]
+    for index, group, spent in bounded[:MOST_BARS]:
+        if spent is not None:
+            share = min(1.0, spent / group["epsilon"])
+            full = round(BAR * share)
+            bar = f"{'█' * full}{'░' * (BAR - full)}"
+            clients = f"{group['clients']} clients" if group["clients"] != 1 else "1 client"
+            yield Fact(f"spent, group {index}", f"{bar} {spent:.2f} of {group['epsilon']:g}, {clients}")
+    if len(bounded) > MOST_BARS:
+        yield Fact("spent, others", f"{len(bounded) - MOST_BARS} groups more are in the model card")

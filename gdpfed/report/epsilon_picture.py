@@ -1,0 +1,110 @@
+"""What a result costs: the metric of runs against their epsilon, beside what is reached without privacy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from gdpfed.report.comparison import Line
+from gdpfed.report.metric_display import MetricDisplay, Spread
+from gdpfed.report.plots import (
+    COLOURS,
+    STYLES,
+    error_bars,
+    method_styles,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
+
+EPSILON_PICTURE = "epsilon.png"
+MOST_TICKS = 8
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """One private setting.
+
+    `method`: its name, which has a colour. `budgets`: epsilon, the least, the mean over clients and the
+    largest. `result`: the metric over the seeds, as it is shown.
+    """
+
+    method: str
+    budgets: tuple[float, float, float]
+    result: Spread
+
+
+def cost_points(lines: Sequence[Line], results: Sequence[Spread] | None = None) -> list[CostPoint]:
+    """The private lines of a comparison; `results`: in place of the lines' own, as they are shown."""
+    found = []
+    for line, result in zip(lines, results or [each.final_result for each in lines], strict=True):
+        method = str(line.runs[0].settings["method"]["name"])
+        groups = [group for group in line.runs[0].plan["groups"] if group["epsilon"]]
+        clients = sum(group["clients"] for group in groups)
+        if clients:
+            epsilons = [group["epsilon"] for group in groups]
+            mean = sum(group["epsilon"] * group["clients"] for group in groups) / clients
+            found.append(CostPoint(method, (min(epsilons), mean, max(epsilons)), result))
+    return found
+
+
+def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
+    """The lines of a comparison that promise nothing, by their label."""
+    bare = [line for line in lines if not line.runs[0].plan["private"]]
+    return {f"{line.label}, without privacy": line.final_result for line in bare}
+
+
+@styled
+def draw_cost(points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str, path: Path) -> None:
+    """Draw the metric against epsilon as PNG: a curve a method, and a horizontal line for each level.
+
+    A point is at the mean budget of the clients, with one standard deviation over the seeds; the thin line
+    through it goes from the least to the largest budget. `levels`: results that have no epsilon.
+    """
+    figure = new_figure(6.4, 4.0)
+    (axes,) = new_panels(figure, 1, columns=1)
+    methods = list(dict.fromkeys(point.method for point in points))
+    for style, method in zip(method_styles(methods), methods, strict=True):
+        own = sorted((each for each in points if each.method == method), key=lambda each: each.budgets[1])
+        means = [each.result.mean for each in own]
+        axes.errorbar(
+            [each.budgets[1] for each in own],
+            means,
+            yerr=error_bars([each.result for each in own]),
+            capsize=2,
+            label=method,
+            **style,
+        )
+        ends = [each.budgets[0] for each in own], [each.budgets[2] for each in own]
+        axes.hlines(means, *ends, color=style["color"], linewidth=0.8, alpha=0.5)
+    for index, (name, level) in enumerate(levels.items()):
+        axes.axhline(
+            level.mean,
+            color=COLOURS[(index + 3) % len(COLOURS)],
+            linestyle=STYLES[(index + 1) % len(STYLES)],
+            linewidth=1.0,
+            label=name,
+        )
+    _name_axes(axes, points, levels, metric)
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+def _name_axes(axes: Axes, points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str) -> None:
+    shown = MetricDisplay.of(metric)
+    results = [*(each.result for each in points), *levels.values()]
+    low, high = shown.axis([each.mean + sign * (each.stddev or 0.0) for each in results for sign in (-1, 1)])
+    axes.set_ylim(low, high)
+    axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")
+    axes.set_xscale("log")
+    budgets = sorted({float(f"{each.budgets[end]:.3g}") for each in points for end in (0, 2)})
+    ticks = budgets[:: -(-len(budgets) // MOST_TICKS)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel("epsilon: mean over the clients; thin lines from the least to the largest budget")
+    axes.grid(alpha=0.3)

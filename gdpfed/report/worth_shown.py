@@ -1,0 +1,27 @@
+"""A comparison on a terminal, which parties side by side do not fit: all test rows, then a table a party."""
+
+from gdpfed.learning.labels.intervals import FEWEST
+from gdpfed.report.console import Table
+from gdpfed.report.rivals import BY_PARTY, EVERYWHERE, NOTE, Worth
+
+
+def shown_tables(worth: Worth) -> list[Table]:
+    """Return accuracy and AUC on all test rows, then of each party that has enough of them."""
+    overall = _of(worth, EVERYWHERE)
+    rows = [[model, worth.privacy[model], *figures] for model, *figures in overall.rows]
+    title = f"{worth.title}: {overall.title}"
+    first = Table(title, ("model", "privacy", *BY_PARTY), rows, NOTE)
+    return [first, *(_of(worth, party) for party in worth.parties if worth.rows[party] >= FEWEST)]
+
+
+def small_parties(worth: Worth) -> list[str]:
+    """The parties that have too few test rows to be shown."""
+    return [party for party in worth.parties if worth.rows[party] < FEWEST]
+
+
+def _of(worth: Worth, party: str) -> Table:
+    """All figures of one party, or of all of them."""
+    figures = worth.figures.items()
+    rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
+    share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"
+    return Table(f"{party}: {worth.rows[party]} test rows, {share}", ("model", *BY_PARTY), rows)

@@ -1,0 +1,69 @@
+"""What a run says at its end, and what it costs in accuracy: of files alone, as pictures and as a page."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gdpfed.report.chance import WITHOUT_A_MODEL
+from gdpfed.report.comparison import lines_of
+from gdpfed.report.ending import run_without_privacy, show_ending
+from gdpfed.report.epsilon_picture import cost_points, draw_cost, without_privacy
+from gdpfed.report.finished_run import read_run, read_settings
+from gdpfed.report.metric_display import Spread
+from testing.written_runs import write_run
+
+PRIVATE = ("method=dp_fedavg", "privacy.sampling_rate=1")
+
+
+def ending_of(directory: Path) -> list[str]:
+    console = Console(width=80, record=True, quiet=False)
+    with console.capture() as captured:
+        show_ending(console, directory)
+    return captured.get().splitlines()
+
+
+def test_the_end_has_the_result_beside_what_is_known_and_budgets_as_bars(tmp_path):
+    run = write_run(tmp_path / "private", PRIVATE, accuracies=(0.5, 0.875))
+    (run / "model_card.md").write_text(f"# A card\n{WITHOUT_A_MODEL}answering '3' is right for 10.3 %\n")
+    write_run(tmp_path / "bare", ["method=fedavg"], accuracies=(0.5, 0.918))
+    lines = ending_of(run)
+    assert [line.strip() for line in lines[:4]] == [
+        "result           accuracy 87.5 % after 2 of 2 rounds",
+        "without a model  answering '3' is right for 10.3 %",
+        "without privacy  accuracy 91.8 %, as in bare",
+        f"spent, group 0   {'█' * 10}{'░' * 10} 0.50 of 1, 360 clients",
+    ]
+    assert f"The run's files are in {run}" in lines
+    assert lines[-1].startswith("  model_card.md  what was trained")
+
+
+@pytest.mark.parametrize("other", ["run.seed=1", "dataset.model=softmax", "training.local_steps=3"])
+def test_a_run_of_another_training_is_not_what_it_would_be_without_privacy(tmp_path, other):
+    run = write_run(tmp_path / "private", PRIVATE)
+    write_run(tmp_path / "bare", ["method=fedavg", other])
+    settings = read_settings(run)
+    assert settings is not None
+    assert run_without_privacy(run, settings) is None
+    assert any(line.startswith("without privacy  not known") for line in ending_of(run))
+    bare = write_run(tmp_path / "other", ["method=fedavg"])
+    assert run_without_privacy(run, settings) == bare
+    assert not any(line.startswith("without privacy") for line in ending_of(bare))
+
+
+def test_accuracy_against_epsilon_has_a_point_a_private_line_and_a_level_for_others(tmp_path):
+    words = [(f"privacy.budgets=[{budget}]", f"run.seed={seed}") for budget in (1, 4) for seed in (0, 1)]
+    paths = [write_run(tmp_path / str(number), [*PRIVATE, *said]) for number, said in enumerate(words)]
+    bare = write_run(tmp_path / "bare", ["method=fedavg"], accuracies=(0.25, 0.75))
+    lines = lines_of([read_run(path) for path in (*paths, bare)])
+    points = cost_points(lines)
+    assert [(point.method, point.budgets) for point in points] == [
+        ("dp_fedavg", (1, 1, 1)),
+        ("dp_fedavg", (4, 4, 4)),
+    ]
+    assert [point.result for point in points] == [Spread(50.0, 0.0, 2)] * 2
+    assert without_privacy(lines) == {"fedavg, without privacy": Spread(75.0, None, 1)}
+    draw_cost(points, without_privacy(lines), "accuracy", tmp_path / "epsilon.png")
+    assert (tmp_path / "epsilon.png").read_bytes().startswith(b"\x89PNG")
+    (mixed,) = cost_points(lines[:1], [Spread(10.0, None, 1)])
+    assert mixed.result.mean == 10.0
