@@ -15,9 +15,10 @@ from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import Fitted, Table
+from gdpfed.report.facts import FactLines, Notes
 from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_lines import plan_warnings
-from gdpfed.report.plan_table import plan_lines, plan_table
+from gdpfed.report.plan_table import heading, plan_lines, plan_table
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -46,7 +47,7 @@ class ShownPlan(PrivacyPlan):
         return "\n".join([*plan_lines(self.method), *self.notes])
 
     def _repr_html_(self) -> str:
-        return html_of(plan_table(self.method), *self.notes)
+        return html_of(heading(self.method), plan_table(self.method), *self.notes)
 
 
 def html_of(*shown: Any) -> str:
@@ -63,6 +64,10 @@ def _piece(shown: Any) -> str:
         rows = zip(*(column.cells for column in shown.columns), strict=True)
         headings = [str(column.header) for column in shown.columns]
         return _table(str(shown.title or ""), headings, list(rows), str(shown.caption or ""))
+    if isinstance(shown, FactLines):
+        return _table("", (), [(fact.name, fact.value) for fact in shown.facts], "")
+    if isinstance(shown, Notes):
+        return html_of(*shown.sentences)
     if isinstance(shown, Table):
         return _table(shown.title, shown.headings, shown.rows, shown.note)
     return f"<p>{escape(str(shown))}</p>"
@@ -73,7 +78,8 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], n
         marked = (escape(str(cell)).replace("\n", "<br>") for cell in cells)
         return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in marked)}</tr>"
 
-    head = f"<caption>{escape(title)}</caption><thead>{row(headings, 'th')}</thead>"
+    head = f"<caption>{escape(title)}</caption>" if title else ""
+    head += f"<thead>{row(headings, 'th')}</thead>" if headings else ""
     body = "".join(row(cells, "td") for cells in rows)
     below = f"<p>{escape(note)}</p>" if note else ""
     return f"<table>{head}<tbody>{body}</tbody></table>{below}"

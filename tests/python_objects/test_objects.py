@@ -255,7 +255,11 @@ def test_a_plan_without_an_option_file_is_shown_as_tables():
     assert ([group.epsilon for group in plan.groups], plan.num_rounds) == ([1.0, 3.0], 20)
     assert plan.sampling_rate == pytest.approx(0.3, rel=0.1)
     assert "gdpfed_star: client-level DP against everyone, 20 rounds" in repr(plan)
-    assert plan._repr_html_().startswith("<table><caption>gdpfed_star: client-level DP")
+    shown = plan._repr_html_()
+    assert shown.startswith("<table><tbody><tr><td>who</td>")
+    assert "<table><caption>gdpfed_star: client-level DP" in shown
+    assert "<td>between two data sets</td>" in shown
+    assert "object at" not in shown
     assert gdpfed.plan(budgets=2.0, clients=12, method="gdpfed_star").groups[0].epsilon == 2.0
     assert "sampling_rate" not in gdpfed.command("dataset=fmnist", clients=600, verb="plan")
 
