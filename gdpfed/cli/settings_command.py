@@ -45,7 +45,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 ABOUT = {
-    "dataset": "data, model, clients, and what is recommended for them",
+    "dataset": "data, model, clients; recommendations",
     "training": "how clients train",
     "method": "who trains when, and what is made of the sums",
     "privacy": "budgets, and how they are kept",

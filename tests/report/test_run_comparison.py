@@ -214,6 +214,6 @@ def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
     assert main(["compare", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert asked == ["a", "b", "c"]
-    labels = ["dp_fedavg, budgets (1)", "dp_fedavg, budgets (8)"]
+    labels = ["budgets (1)", "budgets (8)"]
     assert [*found["privacy"]] == ["most frequent class", *(f"DP-Sum ({label})" for label in labels)]
     assert found["figures"][f"DP-Sum ({labels[0]})"]["all"]["accuracy"][0] == pytest.approx(0.7)
