@@ -45,7 +45,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 ABOUT = {
-    "dataset": "data, model, clients; recommendations",
+    "dataset": "data, model, clients",
     "training": "how clients train",
     "method": "who trains when, and what is made of the sums",
     "privacy": "budgets, and how they are kept",
