@@ -36,6 +36,7 @@ def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
         "accuracy.png",
         "budget.png",
         "assignment.json",
+        "data_cut.json",
         "model_card.md",
         "seal.json",
         "tensorboard",
