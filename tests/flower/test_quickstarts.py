@@ -21,7 +21,7 @@ from testing.page_examples import examples_of
 from testing.small_runs import nothing_drawn
 
 QUICKSTARTS = Path(__file__).parent / "quickstarts"
-RUN_CONFIG: dict[str, Any] = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 3}
+RUN_CONFIG: dict[str, Any] = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 10}
 PYPROJECT = """
 [project]
 name = "quickstart"
@@ -38,7 +38,7 @@ clientapp = "numpy_app:client_app"
 [tool.flwr.app.config]
 num-server-rounds = 3
 learning-rate = 0.1
-local-epochs = 3
+local-epochs = 10
 """
 EVERYBODY = "'privacy.accountant=rdp', 'privacy.sampling_rate=1', 'privacy.clipping_norm=4',"
 """Nothing is searched for in a plan of everybody, and what is learnt does not depend on who was drawn."""
