@@ -16,7 +16,7 @@ from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.methods.base import ClientSum
+from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.correlated_noise import sensitivity
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -24,6 +24,7 @@ from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
 from gdpfed.privacy.planning.groups import paper_delta
+from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.extensions.base import Extensions
@@ -395,3 +396,20 @@ def test_a_node_ledger_of_turns_is_audited():
     broken = ledger.to_dict()["runs"][0]
     broken["rounds"] = [1, apart]
     assert any("had the turns" in each for each in node_entry(broken).check())
+
+
+def test_a_sum_whose_cohort_is_left_out_is_asked_for_without_an_error():
+    """With one sum a group, a group that is too small in a round asks nobody, and the others go on."""
+    config = load(["method=gdpfed", "privacy.against=everyone"])
+    plan = make_method(config).plan
+    assert not plan.one_sum
+    nobody = SumRequest(
+        name="group 0",
+        clients=np.zeros(0, np.int64),
+        clipping_norm=1.0,
+        noise_multiplier=1.0,
+        noise_at=NoiseAt.CLIENT,
+        start=np.zeros(3, np.float32),
+    )
+    (asked,) = CorrelatedNoise(plan).asked(order_of(config, task_of(config)), [nobody])
+    assert len(asked.clients) == 0

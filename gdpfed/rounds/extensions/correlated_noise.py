@@ -60,9 +60,9 @@ class CorrelatedNoise(SumExtension):
 
     def _members(self, request: SumRequest, round_index: int) -> int:
         """How many members a sum of a round can have by the schedule."""
-        plan, first = self._plan, request.clients[:1].tolist()
-        groups = () if plan.one_sum else enumerate(plan.groups)
-        m = next((m for m, group in groups if first[0] in group.clients), 0)
+        plan, asked = self._plan, request.clients.tolist()
+        groups = enumerate(plan.groups) if asked and not plan.one_sum else ()
+        m = next((m for m, group in groups if asked[0] in group.clients), 0)
         if not isinstance(plan.mechanism, HasTurns):
             return 0
         return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
