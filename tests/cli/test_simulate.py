@@ -30,9 +30,9 @@ SMALL = (
 )
 
 
-def without(key):
-    """The settings of SMALL but that of `key`: a setting is said once."""
-    return [setting for setting in SMALL if not setting.startswith(f"{key}=")]
+def but(key):
+    """The small settings without one, which may be said once only."""
+    return [each for each in SMALL if each.partition("=")[0] != key]
 
 
 def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys):
@@ -120,14 +120,19 @@ def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkey
 
 
 def test_the_model_card_names_a_delta_that_is_weak(tmp_path):
-    weak = [*without("privacy.delta"), "privacy.delta=0.0303", "run.num_rounds=1", f"run.directory={tmp_path}/run"]
+    weak = [
+        *but("privacy.delta"),
+        "privacy.delta=0.0303",
+        "run.num_rounds=1",
+        f"run.directory={tmp_path}/run",
+    ]
     assert main(["simulate", *weak]) == 0
     card = (tmp_path / "run" / "model_card.md").read_text()
     assert "**Weak: delta 0.0303 is large for 24 clients" in card
 
 
 def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_path, capsys, monkeypatch):
-    overrides = without("privacy.delta")
+    overrides = but("privacy.delta")
     with monkeypatch.context() as before:
         before.setattr(gdpfed.methods.rates, "default_delta", lambda num_clients: num_clients**-1.1)
         begun = [*overrides, f"run.directory={tmp_path}/run", "run.stop_after_round=1"]
@@ -154,8 +159,8 @@ def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_pa
 )
 def test_what_cannot_run_is_one_line(tmp_path, capsys, override, status, words):
     (tmp_path / "file").touch()
-    settings = without(override.partition("=")[0])
-    assert main(["simulate", *settings, override.format(occupied=tmp_path)]) == status
+    words_of_run = [*but(override.partition("=")[0]), override.format(occupied=tmp_path)]
+    assert main(["simulate", *words_of_run]) == status
     err = capsys.readouterr().err
     assert words in err
     assert err.count("\n") == 1

@@ -16,6 +16,7 @@ from deploy.placements import Loopback
 from deploy.services import services
 from deploy.topology import LEDGER, LEDGER_FILE
 from gdpfed.errors import LaunchError
+from gdpfed.runs.file_formats import FORMAT_VERSION
 from tests.deploy.drills import changed, kept, without_containers
 from tests.deploy.drills.page import blocks, commands_of
 from tests.deploy.drills.processes import FILE, INTRODUCTION, VARIABLES, described, running_from, shell
@@ -155,7 +156,7 @@ def test_a_copy_says_that_it_is_the_next_version(tmp_path):
         "from gdpfed.runs.file_formats import FORMAT_VERSION; print(version(), FORMAT_VERSION)"
     )
     with running_from(checkout):
-        assert shell(f"python -c '{asked}'", tmp_path).split() == ["0.999.2", "3"]
+        assert shell(f"python -c '{asked}'", tmp_path).split() == ["0.999.2", str(FORMAT_VERSION + 1)]
     with pytest.raises(ValueError, match="has no 'gone': mend the drill"):
         changed.next_version(tmp_path / "other", "1", ("README.md", "'gone'", ""))
 

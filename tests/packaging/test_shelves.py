@@ -16,6 +16,7 @@ EXAMPLE = re.compile(r"```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_AUDIT = (
     *("gdpfed/audit", "gdpfed/__init__.py", "gdpfed/errors.py", "gdpfed/registry.py", "gdpfed/files.py"),
     *("gdpfed/yaml_files.py", "gdpfed/extras_table.py", "gdpfed/decimal_numbers.py"),
+    "gdpfed/mechanism_table.py",
     *("gdpfed/runs/__init__.py", "gdpfed/runs/file_formats.py", "conf/__init__.py", "conf/errors.py"),
 )
 # Says that these packages are not installed, and that the project is where it was copied to.
