@@ -83,7 +83,7 @@ class LoadedModel:
         cells = _by_column(data, self.columns)
         _check_columns([*cells], self.columns, "the data")
         cells = {name: cells[name] for name in self.columns.inputs}
-        return self.of_table(table_of(cells, self.columns, "the data", written=False), "the data")
+        return self.of_table(table_of(cells, self.columns, "the data"), "the data")
 
     def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[dict[str, Texts], Predictions]:
         """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
@@ -111,7 +111,7 @@ class LoadedModel:
             for name in keep:
                 kept[name].append(texts_of(batch.cells[name], name, str(path), exact=False).texts)
             cells = {name: batch.cells[name] for name in columns.inputs}
-            table = table_of(cells, columns, str(path), written=file.written)
+            table = table_of(cells, columns, str(path), own=file.own, found=file.found)
             inputs.append(self._inputs(table, Where(str(path), batch.rows)))
         nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
         found = self.of_inputs(np.concatenate([nothing, *inputs]))
