@@ -237,9 +237,17 @@ class Fault:
     text: str
     words: str
 
+    @property
+    def of_value(self) -> str:
+        """What is wrong, without the row."""
+        return f"column '{self.column}' {self._held}, {self.words}"
+
+    @property
+    def _held(self) -> str:
+        return f"holds '{self.text}'" if self.text else "is empty"
+
     def __str__(self) -> str:
-        held = f"holds '{self.text}'" if self.text else "is empty"
-        return f"column '{self.column}' {held} in row {self.row}, {self.words}"
+        return f"column '{self.column}' {self._held} in row {self.row}, {self.words}"
 
 
 @dataclass(frozen=True, eq=False)
