@@ -13,7 +13,7 @@ from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.declaration import columns_of, read_columns
 from gdpfed.learning.data.table_check import check_table
 from gdpfed.learning.data.table_rows import open_declared
-from gdpfed.learning.task import data_warnings
+from gdpfed.learning.data_warnings import data_warnings
 
 COLUMNS = """\
 label: {column: stays, classes: [no, yes]}
@@ -132,6 +132,11 @@ def test_files_beside_the_tables_are_said(tmp_path, capsys):
     task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=3"]))
     assert task.client_names == ("bonn", "fulda", "kiel")
     assert [line for line in data_warnings(task) if "holds ._bonn.csv, notes.txt" in line]
+    task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=2"]))
+    assert [line for line in data_warnings(task) if "leaves out 1 of 3 parties: kiel; set" in line]
+    for number in range(9):
+        (tmp_path / f"{number}.dcm").touch()
+    assert [line for line in data_warnings(task) if "holds 11 files, .csv 1, .dcm 9, .txt 1: these" in line]
     (tmp_path / "fulda.csv").write_text("stays,age\nno,one\n")
     assert main(["check", str(tmp_path)]) == 1
 

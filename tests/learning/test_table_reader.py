@@ -20,7 +20,7 @@ from gdpfed.learning.data.columns import DAYS_SINCE, DatedAs, bare_name
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_file import TableForm, open_table
 from gdpfed.learning.data.written_dates import written_date
-from gdpfed.learning.task import data_warnings
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.training.evaluate import central_evaluation
 
 COLUMNS = "label: {column: y, classes: ['0', '1']}\nnumeric: {age: [0, 110]}\ncategorical: {sex: [M, F]}\n"
