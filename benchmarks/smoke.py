@@ -215,6 +215,7 @@ BENCHMARKS: dict[str, Tiny] = {
         ("--rounds=4", "--clients=16"),
         {"REPEATS": 1, "TAPS": (0, 1), "MODELS": {"linear": ("dataset.model=linear",)}},
     ),
+    "tables": Tiny(("--rows", "50", "--columns", "5"), alone=False),
     "trust": Tiny((), {"PROJECT": _folder}),
     "voted": Tiny(
         ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3", ALONE),

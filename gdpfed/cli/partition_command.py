@@ -23,7 +23,7 @@ def _execute(options: argparse.Namespace) -> int:
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.load import load
     from gdpfed.clients.configured import task_of
-    from gdpfed.learning.task import data_warnings
+    from gdpfed.learning.data_warnings import data_warnings
     from gdpfed.report.partition import draw_partition, holdings, parties_table, partition_table
 
     picture: Path | None = options.output

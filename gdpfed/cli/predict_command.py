@@ -28,6 +28,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a column of the table to write, too, such as a number of the patient; may be given again",
     )
     parser.add_argument("--output", type=user_path, metavar="FILE.csv", help="write there, not to the screen")
+    parser.add_argument(
+        "--skip",
+        action="store_true",
+        help="leave out rows with values that are not as declared, and name their lines",
+    )
     parser.add_argument("--onnx", type=user_path, metavar="FILE.onnx", help="write the model as ONNX")
 
 
@@ -44,7 +49,12 @@ def _execute(options: argparse.Namespace) -> int:
         save_onnx(model, options.onnx)
     if options.table is None:
         return 0
-    kept, found = model.predict_file(options.table, options.keep)
+    kept, found = model.predict_file(
+        options.table,
+        options.keep,
+        say=lambda line: print(f"gdpfed: {line}", file=sys.stderr),
+        skip=options.skip,
+    )
     table: dict[str, Iterable[object]] = {**kept, **found.to_table()}
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -54,6 +64,7 @@ def _execute(options: argparse.Namespace) -> int:
         sys.stdout.write(text.getvalue())
     else:
         save_output(options.output, text.getvalue().encode())
+        print(f"The predictions of {len(found.labels)} rows are in {options.output}")
     return 0
 
 
@@ -62,9 +73,9 @@ COMMAND = Command(
     help="use the model of a finished run on new records",
     description=(
         "Read the folder 'model' of a finished run and predict for every row of a table, whose columns are "
-        "those that the model was trained with; a column that is missing, or that nobody declared, is "
-        "refused by its name. It writes CSV: the predicted class and the probability of each class, or the "
-        "predicted number."
+        "those that the model was trained with, so the table that it was trained with will do. A column that "
+        "is missing is refused by its name, others are not read. It writes CSV: the predicted class and the "
+        "probability of each class, or the predicted number."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,

@@ -47,7 +47,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
     config = load_run(overrides)
     require_path(config)
     from gdpfed.cli.show_plan import show_heading
-    from gdpfed.learning.task import data_warnings
+    from gdpfed.learning.data_warnings import data_warnings
     from gdpfed.report.progress import RunProgress
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.file_formats import CHECKPOINT_FILE

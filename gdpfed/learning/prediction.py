@@ -1,6 +1,6 @@
 """Using a finished model: read its folder, and predict for tables, data frames and arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,13 +17,16 @@ from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
 from gdpfed.learning.data.features import transform_of
-from gdpfed.learning.data.table_rows import Where, inputs_of, num_rows, open_declared
+from gdpfed.learning.data.table_rows import Fault, Where, inputs_of, num_rows, open_declared
 from gdpfed.learning.data.text_cells import Texts, texts_of
 from gdpfed.learning.labels.kind import Names
 from gdpfed.learning.model_folder import ModelDescription, read_model
 from gdpfed.learning.models import said
 
 CHUNK = 4096
+INCOMPLETE = (
+    "and the model learnt of complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
+)
 LAST_PIXEL = 255
 
 
@@ -83,13 +86,24 @@ class LoadedModel:
         cells = _by_column(data, self.columns)
         _check_columns([*cells], self.columns, "the data")
         cells = {name: cells[name] for name in self.columns.inputs}
-        return self.of_table(table_of(cells, self.columns, "the data", written=False), "the data")
+        return self.of_table(table_of(cells, self.columns, "the data"), "the data")
 
-    def predict_file(self, path: Path, keep: Sequence[str] = ()) -> tuple[dict[str, Texts], Predictions]:
+    def predict_file(
+        self,
+        path: Path,
+        keep: Sequence[str] = (),
+        *,
+        say: Callable[[str], None] | None = None,
+        skip: bool = False,
+    ) -> tuple[dict[str, Texts], Predictions]:
         """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
+
+        `say`: told of columns that are not read, and of rows that are left out, one line each. `skip`:
+        whether rows with values that are not as declared are left out; else the first is refused.
 
         Raises LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
         """
+        say = say or (lambda line: None)
         if self.columns is None:
             shape = _listed(self.description.form.own_shape)
             raise LearningError(
@@ -100,19 +114,29 @@ class LoadedModel:
         absent = [name for name in keep if name not in file.names]
         if absent:
             raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed(file.names)}")
-        declared = columns.names()
-        _check_columns(
-            [name for name in file.names if name in declared or name not in keep], columns, str(path)
-        )
+        others = [name for name in file.names if name not in (*columns.names(), *keep)]
+        if {*columns.inputs} - {*file.names}:
+            _check_columns(file.names, columns, str(path))
+        if others:
+            shown = _listed([name or "one without a name" for name in others])
+            say(f"{path}: not declared, and not read: {shown}")
         kept: dict[str, list[Texts]] = {name: [] for name in keep}
         inputs = []
+        faults = list[Fault]()
         for batch in file.batches([*dict.fromkeys([*columns.inputs, *keep])]):
+            cells = {name: batch.cells[name] for name in columns.inputs}
+            table = table_of(cells, columns, str(path), own=file.own, found=file.found)
+            # With faults of a batch named by their lines, and not by the numbers of rows.
+            where = Where(str(path), batch.lines, faults.append) if skip else Where(str(path), batch.rows)
+            made = self._inputs(table, where)
+            fits: Any = ~np.isin(batch.lines, [fault.row for fault in faults]) if skip else slice(None)
+            inputs.append(made[fits])
             # Numbers of patients stay as they are written, for whoever looks them up.
             for name in keep:
-                kept[name].append(texts_of(batch.cells[name], name, str(path), exact=False).texts)
-            cells = {name: batch.cells[name] for name in columns.inputs}
-            table = table_of(cells, columns, str(path), written=file.written)
-            inputs.append(self._inputs(table, Where(str(path), batch.rows)))
+                texts = texts_of(batch.cells[name], name, str(path), exact=False).texts
+                kept[name].append(texts[fits])
+        for fault in faults:
+            say(f"{path}: line {fault.row} is left out: {fault.of_value}")
         nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
         found = self.of_inputs(np.concatenate([nothing, *inputs]))
         return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
@@ -134,11 +158,7 @@ class LoadedModel:
         if columns is None:
             raise LearningError(f"{where.place} is a table, and the model takes none")
         for name in columns.inputs if columns.incomplete_rows == DROP else ():
-            if len(empty := np.flatnonzero(table[name].missing)):
-                raise LearningError(
-                    f"{where.place}: column '{name}' is empty in row {where.rows[empty[0]]}, and the model "
-                    "learnt of complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
-                )
+            where.refuse(name, table[name], table[name].missing, INCOMPLETE)
         return inputs_of(table, columns, where)
 
     def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:

@@ -1,10 +1,8 @@
 """The learning task: data set, model and partition, small enough for every message."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -14,13 +12,10 @@ from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import Dataset, DataSource, Split, Windows, load_dataset
+from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
-from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.own import ExampleForm
-from gdpfed.learning.data.party_files import not_read
-from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties, persons_of
-from gdpfed.learning.data.tabular import undeclared_persons
+from gdpfed.learning.data.persons import persons_of
 from gdpfed.learning.data.text import at_every_position
 from gdpfed.learning.labels.classes import NEXT_TOKEN
 from gdpfed.learning.models import (
@@ -33,9 +28,6 @@ from gdpfed.learning.models import (
 )
 from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.learning.weights_file import WeightsFile
-
-MOST_NAMED = 5
-"""Of the classes without an example, in a warning."""
 
 
 @dataclass(frozen=True)
@@ -284,41 +276,3 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda":
         torch.backends.cudnn.allow_tf32 = False
     return torch.device(name)
-
-
-def data_warnings(task: Task) -> Iterator[str]:
-    """Warnings about weak points of a task's data, one line each; the run goes on.
-
-    One line for files that are no tables, one for clients without examples, and one for classes that no
-    training example has.
-    """
-    data, num_clients = task.load(), task.num_clients
-    path = Path(task.source.path or "").expanduser()
-    if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
-        yield f"dataset.path={path} holds {', '.join(others)}: these are no tables, and are not read"
-    yield from data.notes
-    if not len(data.train):
-        return  # All of them are the nodes'.
-    yield from cut_warnings(data)
-    if task.source.name == "csv" and (column := undeclared_persons(task.source)):
-        yield REPEATED_PERSONS.format(column)
-    beyond, most = beyond_parties(load_dataset(task.source)) if task.by_person else (0, 0)
-    if beyond:
-        yield (
-            f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
-            f"is not what is stated of them. Declare so many, as in person: {{column: patient, parties: "
-            f"{most}}}, unless parties use the same numbers for different persons"
-        )
-    if task.partition == "iid" and num_clients > len(data.train):
-        yield (
-            f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "
-            f"{num_clients - len(data.train)} clients hold none, and send nothing but noise unless their "
-            f"nodes have data of their own. Set dataset.num_clients={len(data.train)} or fewer"
-        )
-    if isinstance(data.train, Windows):
-        return  # Characters, of which a text need not have all.
-    missing = data.labels.unlearnt(data.train.y, data.test.y)
-    if len(missing):
-        names = [data.named_classes[number] for number in missing[:MOST_NAMED].tolist()]
-        named = ", ".join(names) + (" ..." if len(missing) > MOST_NAMED else "")
-        yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"

@@ -1,7 +1,7 @@
 """The default observers of a run: they announce, draw, track and describe it."""
 
 from gdpfed.files import save_whole
-from gdpfed.learning.task import data_warnings
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.report.chance import AtChance
 from gdpfed.report.chance_causes import ChanceFile
 from gdpfed.report.mechanism_reports import CardSubject

@@ -14,9 +14,10 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.dataset import Pictures
 from gdpfed.learning.data.picture_files import read_picture
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.model_folder import save_model
 from gdpfed.learning.prediction import load_model
-from gdpfed.learning.task import Task, data_warnings
+from gdpfed.learning.task import Task
 from gdpfed.report.model_card import base_rate
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -10,8 +10,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.declaration import columns_of, read_columns, to_yaml
 from gdpfed.learning.data.own import ExampleForm, own_split
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.labels import LABEL_KINDS, LOSSES, METRICS, labels_of
-from gdpfed.learning.task import Task, data_warnings
+from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.learning.training.record_losses import check_loss, chosen_metrics, make_loss
 

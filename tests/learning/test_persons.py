@@ -17,8 +17,8 @@ from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.data.persons import grouped
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.models import flatten
-from gdpfed.learning.task import data_warnings
 from gdpfed.learning.training.held_out_counts import held_out_counts
 from gdpfed.methods import make_method
 from gdpfed.privacy.mechanisms.records.mechanism import records_of

@@ -13,7 +13,7 @@ from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.declaration import columns_of, read_columns
 from gdpfed.learning.data.table_check import check_table
 from gdpfed.learning.data.table_rows import open_declared
-from gdpfed.learning.task import data_warnings
+from gdpfed.learning.data_warnings import data_warnings
 
 COLUMNS = """\
 label: {column: stays, classes: [no, yes]}
@@ -27,9 +27,9 @@ yes;71;160,5;ambulance;1;1955-01-01
 no;34;120;walk;2;2001-02-01
 
 Yes;3o;1.2.2001;wak;3;2001-03-01
-no;25;?;walk;4;01.04.2001
+no;25;?;walk;4;01/04/2001
 no;1
-;66;150;?;6;x
+;66;150;unknown;6;x
 """
 
 
@@ -48,15 +48,13 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     rows, faults, notes = found_in(tmp_path)
     expected = [
         ((1,), "there is no column 'age' (did you mean 'Age'?)"),
-        ((2,), "'pressure' holds '160,5', which is no number (decimal comma? declare decimal: ',')"),
         ((5,), "'pressure' holds '1.2.2001', which is no number (a date? declare age_on or days_since)"),
         ((5,), "for all that is not declared (did you mean 'walk'?)"),
         ((5,), "'stays' holds 'Yes', which is none of no, yes (did you mean 'yes'?)"),
-        ((6,), "'pressure' holds '?', which is no number (missing? declare missing: ['?'])"),
-        ((6,), "'born' holds '01.04.2001', which is no date of the form ISO 8601 (declare its format)"),
+        ((6,), "'born' holds '01/04/2001', which may be two days: say dates of the file in files.yaml"),
         ((7,), "2 values, and the header has 6"),
         ((8,), "'born' holds 'x', which is no date"),
-        ((8,), "'arrival' holds '?', which is none of walk, ambulance"),
+        ((8,), "'arrival' holds 'unknown', which is none of walk, ambulance"),
         ((8,), "'stays' is empty, which is none of no, yes (declare missing_labels: drop"),
     ]
     assert rows == 5
@@ -65,6 +63,8 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         assert part in words
     assert notes == [
         "not declared, and not read: Age, id",
+        "column 'pressure': 1 number is written with a decimal comma",
+        "column 'pressure': '?' stands for a missing value in 1 rows",
         "column 'pressure': all lie within 1 % of 0 to 1e+19: is the range too wide?",
     ]
 
@@ -72,14 +72,8 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
 @pytest.mark.parametrize(
     ("table", "encoding", "fault"),
     [
-        (TABLE.replace(";", ","), "utf-8", "(separated by ','? declare separator)"),
-        (
-            TABLE.replace("walk", "zu Fuß"),
-            "latin-1",
-            "byte 0xdf in line 3 is no utf-8 (Latin-1? declare encoding: latin-1)",
-        ),
-        (TABLE, "utf-16", "this is no text in utf-8 (UTF-16? declare encoding: utf-16)"),
-        ("PK\x03\x04", "latin-1", "(an Excel file? save it as CSV)"),
+        (TABLE.replace("stays", "other").replace("Age", "b"), "utf-8", "there is no column 'stays'"),
+        ("PK\x03\x04", "latin-1", "(an Excel file or a ZIP archive? save it as CSV, or unpack it)"),
         ("", "utf-8", "the file is empty"),
         (TABLE.splitlines()[0], "utf-8", "there are no rows with data"),
         (TABLE.replace("id", "stays"), "utf-8", "the column 'stays' is there twice"),
@@ -111,7 +105,14 @@ def test_encodings_decimals_and_dates_are_read_as_declared(tmp_path):
         "separator: ';'\ndecimal: ','\nencoding: latin-1\nmissing: ['?']\n"
     )
     table = "stays;pressure;arrival;came\n" + "no;150,0;zu Fuß;20.02.2001\n" * 5 + "yes;?;NA;NaN\n" * 5
-    assert found_in(tmp_path, table, columns, "latin-1") == (10, [], [])
+    assert found_in(tmp_path, table, columns, "latin-1") == (
+        10,
+        [],
+        [
+            "5 lines are not UTF-8, and read as latin-1",
+            "column 'pressure': 5 numbers are written with a decimal comma",
+        ],
+    )
     data = load_dataset(DataSource("csv", path=str(tmp_path / "table.csv")))
     found = {tuple(each) for each in data.train.take(np.arange(8)).x.round(6).tolist()}
     # A category that is called NA is one, where it is declared.
@@ -131,6 +132,11 @@ def test_files_beside_the_tables_are_said(tmp_path, capsys):
     task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=3"]))
     assert task.client_names == ("bonn", "fulda", "kiel")
     assert [line for line in data_warnings(task) if "holds ._bonn.csv, notes.txt" in line]
+    task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=2"]))
+    assert [line for line in data_warnings(task) if "leaves out 1 of 3 parties: kiel; set" in line]
+    for number in range(9):
+        (tmp_path / f"{number}.dcm").touch()
+    assert [line for line in data_warnings(task) if "holds 11 files, .csv 1, .dcm 9, .txt 1: these" in line]
     (tmp_path / "fulda.csv").write_text("stays,age\nno,one\n")
     assert main(["check", str(tmp_path)]) == 1
 
@@ -141,7 +147,7 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     assert main(["columns", str(path), "--label", "stays"]) == 0
     text = (tmp_path / "columns.yaml").read_text()
     assert "numeric:\n  Age: [LOW, HIGH]\n  pressure: [LOW, HIGH]\n" in text
-    assert "separator: ;\ndecimal: ','\nmissing: ['?']\n" in text
+    assert "missing: ['?']\n" in text
     assert not {"71", "160", "ambulance", "yes"} & {*text.replace(",", " ").replace("[", " ").split()}
     assert main(["check", str(path)]) == 2
     assert "label.classes is ['VALUE', 'VALUE']; it must be different values" in capsys.readouterr().err

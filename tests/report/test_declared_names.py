@@ -7,7 +7,8 @@ from markdown_it import MarkdownIt
 
 from conf.load import load
 from gdpfed.errors import LearningError, line_of
-from gdpfed.learning.data.declaration import check_printable, columns_of
+from gdpfed.learning.data.declaration import columns_of
+from gdpfed.learning.data.yaml_parts import check_printable
 from gdpfed.methods import make_method
 from gdpfed.report.chance import AtChance
 from gdpfed.report.markdown import text

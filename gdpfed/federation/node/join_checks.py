@@ -25,10 +25,10 @@ from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
+from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
 from gdpfed.learning.data.source import DataSource, load_dataset
-from gdpfed.learning.data.table_file import is_table
 from gdpfed.privacy.events import Unit
 
 

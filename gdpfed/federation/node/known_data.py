@@ -15,10 +15,10 @@ from gdpfed.federation.node.join_checks import DataRefusedError
 from gdpfed.federation.node.node_config import DATA_KEY
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.own_files import read_own
-from gdpfed.learning.data.table_file import is_table
 
 SUFFIX = ".data"
 VERSION = 1

@@ -1,17 +1,20 @@
 """What the cells of a table mean: each column as its declaration says, numbers and dates or texts."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gdpfed.decimal_numbers import NUMBER
 from gdpfed.errors import LearningError
 from gdpfed.late_import import packages_needed
 from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
-from gdpfed.learning.data.number_cells import NumberCells, date_number, numbers_of
+from gdpfed.learning.data.file_form import MARKS, FileForm, Found
+from gdpfed.learning.data.number_cells import NumberCells, numbers_of, without_unclear
 from gdpfed.learning.data.text_cells import TextCells, texts_of, without
+from gdpfed.learning.data.written_dates import UnclearError as UnclearDateError
+from gdpfed.learning.data.written_dates import written_date
+from gdpfed.learning.data.written_numbers import UnclearError as UnclearNumberError
+from gdpfed.learning.data.written_numbers import written_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,23 +23,36 @@ Cells = NumberCells | TextCells
 Table = dict[str, Cells]
 
 
-def table_of(cells: Mapping[str, "pa.Array"], columns: Columns, place: str, *, written: bool) -> Table:
-    """Columns as they are declared.
+def table_of(
+    cells: Mapping[str, "pa.Array"],
+    columns: Columns,
+    place: str,
+    *,
+    own: FileForm | None = None,
+    found: Found | None = None,
+) -> Table:
+    """Columns as they are declared; those that are not declared are texts.
 
-    `cells`: of Arrow, by name. `written`: whether they are texts with the declared decimal mark, and no
-    values of a program. Columns that are not declared are texts.
+    `cells`: of Arrow, by name. `own`: what the site says of their file. `found`: what was found in it
+    so far; it takes what these cells show.
 
     Raises LearningError: values of a type that is neither a text, a number nor a date, or names as numbers in
     which some are one.
     """
     table: Table = {}
+    own, found = own or FileForm(), found or Found()
     for name, values in cells.items():
         number = columns.number(name)
         if number is None:
-            marks = _text_marks(columns, name)
-            table[name] = without(texts_of(values, name, place), marks)
+            texts = without(texts_of(values, name, place), _text_marks(columns, own, name))
+            table[name] = _without_found(texts, columns, name, found)
         else:
-            table[name] = numbers_of(values, number, columns, place, written=written)
+            table[name] = numbers_of(values, number, columns, own, found, place)
+    if found.commas and own.decimal is None and columns.decimal == ".":
+        # Where some numbers have a decimal comma, a full stop may group thousands.
+        for name, each in table.items():
+            if isinstance(each, NumberCells):
+                table[name] = without_unclear(each)
     return table
 
 
@@ -60,14 +76,29 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
     return table
 
 
-def _text_marks(columns: Columns, name: str) -> frozenset[str]:
+def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
+    """The same without usual marks of missing values, where such a text would be refused."""
+    column = next((each for each in columns.categorical if each.name == name), None)
+    if name not in columns.label_names and (column is None or column.other is not None):
+        return cells
+    marks = MARKS & {*cells.distinct} - {*columns.values(name)}
+    counts = np.bincount(cells.which, minlength=len(cells.distinct)) if marks else ()
+    for text, count in zip(cells.distinct, counts, strict=False):
+        if text in marks and count:
+            found.marks[name, text] += int(count)
+    return without(cells, marks) if marks else cells
+
+
+def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
     """Texts that mean that a value of a column is missing, but for those that it declares as values."""
     own = {*columns.values(name), *map(whole, columns.values(name))}
     general = {
-        mark for mark in (*columns.missing, *ALWAYS_MISSING) if mark not in own and whole(mark) not in own
+        mark
+        for mark in (*columns.missing, *form.missing, *ALWAYS_MISSING)
+        if mark not in own and whole(mark) not in own
     }
     declared = name in columns.names() and name != columns.person
-    return frozenset({*(general if declared else {""}), *columns.marks(name)})
+    return frozenset({*(general if declared else {""}), *columns.marks(name), *form.marks(name)})
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
@@ -99,5 +130,13 @@ def _cell_test(columns: Columns, name: str) -> Callable[[str], bool] | None:
         return (lambda text: whole(text) in values or text in values) if values else None
     if number.dated is not None:
         dated = number.dated
-        return lambda text: not np.isnan(date_number(text, dated))
-    return lambda text: re.fullmatch(NUMBER, text.replace(columns.decimal, ".")) is not None
+        return lambda text: _reads(written_date, text, dated)
+    return lambda text: _reads(written_number, text, None)
+
+
+def _reads(read: Callable[..., object], *given: object) -> bool:
+    try:
+        read(*given)
+    except (ValueError, OverflowError) as error:
+        return isinstance(error, UnclearDateError | UnclearNumberError)
+    return True

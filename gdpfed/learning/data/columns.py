@@ -7,14 +7,12 @@ have to be charged, and a record becomes the same numbers whatever the other rec
 import re
 import unicodedata
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import date
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from gdpfed.decimal_numbers import has_other_digits
 
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
 DAYS_A_YEAR = 365.25
@@ -34,16 +32,6 @@ class DatedAs:
     unit: str
     day: date
     form: str | None = None
-
-    def number(self, text: str) -> float:
-        """The number that a date is.
-
-        Raises ValueError: the text is no date of this form, or has digits of another script.
-        """
-        if has_other_digits(text):
-            raise ValueError(f"{text!r} has digits that are not 0 to 9")
-        found = datetime.fromisoformat(text) if self.form is None else datetime.strptime(text, self.form)
-        return self.of_days(float((found.date() - self.day).days))
 
     def of_days(self, days: Days) -> Days:
         """The number of a date that lies so many days after the declared one, or those of several."""

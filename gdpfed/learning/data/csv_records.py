@@ -5,11 +5,8 @@ them is part of a text. So a stray quote swallows rows, and no parser can tell. 
 looked at here: lines that read as rows of the table are rows that a quote has swallowed.
 """
 
-import codecs
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +16,10 @@ from gdpfed.errors import LearningError
 Positions = npt.NDArray[np.int64]
 IsRow = Callable[[list[str]], bool]
 
-BLOCK = 4 * 2**20
-LOOKED_AT = 2**16
 LARGEST_RECORD = 2**31 - 2**16
 """Bytes of a record; Arrow's texts end there."""
 QUOTE, LINE_FEED, RETURN = b'"'[0], b"\n"[0], b"\r"[0]
-SIGNS = (
-    (b"\x1f\x8b", "compressed by gzip: unpack it"),
-    (b"BZh", "compressed by bzip2: unpack it"),
-    (b"\xfd7zXZ", "compressed by xz: unpack it"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel file: save it as CSV"),
-    (b"PK", "an Excel file? save it as CSV"),
-    (b"PAR1", "a Parquet file: let its name end in .parquet"),
-)
-"""The first bytes of files that are no text, and what they are."""
-UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+LOOKED_AT = 2**20
 REMEDY = "close it, or double it where it belongs to a text"
 
 
@@ -70,72 +55,21 @@ class _Scan:
         return self.ends[~self.inside]
 
 
-def encoded_blocks(path: Path, encoding: str, place: str) -> Iterator[bytes]:
-    """The bytes of a text file as UTF-8, without a mark of their order.
-
-    Raises LearningError: no such file, or bytes that are no text in this encoding; says in which line.
-    """
-    try:
-        with path.open("rb") as file:
-            yield from _decoded(file, encoding, place)
-    except OSError as error:
-        raise LearningError(f"{place} cannot be read: {error.strerror}") from None
-
-
-def _decoded(file: BinaryIO, encoding: str, place: str) -> Iterator[bytes]:
-    block = file.read(BLOCK)
-    _check_first_bytes(block, encoding, place)
-    if encoding == "utf-8":
-        block = block.removeprefix(codecs.BOM_UTF8)
-    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
-    while True:
-        ascii_alone = encoding == "utf-8" and block.isascii() and not decoder.getstate()[0]
-        try:
-            given = block if ascii_alone else decoder.decode(block, final=not block).encode()
-        except UnicodeDecodeError as error:
-            line += error.object.count(b"\n", 0, error.start)
-            hint = " (Latin-1? declare encoding: latin-1)" if encoding == "utf-8" else ""
-            wrong = error.object[error.start]
-            raise LearningError(
-                f"{place}: byte 0x{wrong:02x} in line {line} is no {encoding}{hint}"
-            ) from None
-        if (zero := given.find(b"\0")) >= 0:
-            line += given.count(b"\n", 0, zero)
-            raise LearningError(f"{place}: byte 0 in line {line}: no text has one; take it out")
-        line += given.count(b"\n")
-        yield given
-        if not block:
-            return
-        block = file.read(BLOCK)
-
-
-def _check_first_bytes(head: bytes, encoding: str, place: str) -> None:
-    """Refuse a file whose first bytes say that it is something else."""
-    likely = next((words for sign, words in SIGNS if head.startswith(sign)), "")
-    if encoding == "utf-16":
-        if head and not head.startswith(UTF16_MARKS):
-            likely = "UTF-16 begins with a mark, FF FE or FE FF, and this does not: save it as UTF-8"
-    elif head.startswith(UTF16_MARKS):
-        likely = "UTF-16? declare encoding: utf-16"
-    elif head.startswith(codecs.BOM_UTF8) and encoding != "utf-8":
-        likely = "UTF-8? declare encoding: utf-8"
-    elif head[:200].count(0) > len(head[:200]) // 3:
-        likely = likely or "UTF-16 without its mark? save it as UTF-8"
-    if likely:
-        raise LearningError(f"{place}: this is no text in {encoding} ({likely})")
-
-
 class RecordReader:
     """Cuts blocks of UTF-8 into whole records; `is_row` says whether the fields of a line read as a row.
+
+    `line`: the line of the file that the blocks begin with.
 
     Attributes:
         header: the names of the columns, of the first record; set by whoever has read it.
     """
 
-    def __init__(self, blocks: Iterator[bytes], separator: str, place: str, is_row: IsRow) -> None:
+    def __init__(
+        self, blocks: Iterator[bytes], separator: str, place: str, is_row: IsRow, *, line: int = 1
+    ) -> None:
         self._blocks, self._place, self._is_row = blocks, place, is_row
         self._separator = separator.encode()
-        self._line = 1
+        self._line = line
         self._rest = b""
         self._over = False
         self.header: Sequence[str] = ()
@@ -152,11 +86,15 @@ class RecordReader:
                 return self._taken(scan, 0, len(scan.data)) if scan.data.strip(b"\r\n") else None
             self._more()
 
-    def peek(self, lines: int) -> list[list[str]]:
-        """The fields of the next lines, of those that are read already; nothing is taken."""
-        text = self._rest[:LOOKED_AT].decode(errors="replace").splitlines()[:lines]
-        separator = self._separator.decode()
-        return [[field.strip().strip('"') for field in line.split(separator)] for line in text]
+    def look(self) -> None:
+        """Read a first block, if none is read yet."""
+        if not self._rest and not self._over:
+            self._more()
+
+    def line_below(self) -> str:
+        """The next line that is filled, of what is read already; nothing is taken."""
+        lines = self._rest[:LOOKED_AT].splitlines()
+        return next((line for line in lines if line.strip()), b"").decode(errors="replace")
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
         """One record by itself; what is before it is passed over."""

@@ -1,14 +1,12 @@
 """A declaration of columns as a file in YAML: read, with one line for what is wrong in it, and written."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import (
     AGE_ON,
@@ -23,16 +21,14 @@ from gdpfed.learning.data.columns import (
     bare_name,
     whole,
 )
-from gdpfed.yaml_files import read_yaml
+from gdpfed.learning.data.file_form import DECIMALS, ENCODINGS, SEPARATORS
+from gdpfed.learning.data.yaml_parts import Part, read_parts
 
 COLUMNS_FILE = "columns.yaml"
-SEPARATORS = (",", ";", "\t", "|")
-DECIMALS = (".", ",")
 ABOUT = ("purpose", "period")
 MARKS = "missing_marks"
 ABSENT_PRESENT = ("0", "1")
 """The values of a column of a set of labels, where no others are declared."""
-ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 
 
 def read_columns(path: Path) -> Columns:
@@ -40,17 +36,7 @@ def read_columns(path: Path) -> Columns:
 
     Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
-    try:
-        values = read_yaml(path.read_text(encoding="utf-8"), as_texts=True)
-    except OSError as error:
-        raise LearningError(
-            f"{path} cannot be read ({error.strerror}): it must declare the columns"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise LearningError(f"{path} is no YAML: {error}") from None
-    except ValueError as error:
-        raise LearningError(f"{path}: {error}") from None
-    return columns_of(values, str(path))
+    return columns_of(read_parts(path, "declare the columns").values, str(path))
 
 
 def columns_of(values: Any, place: str) -> Columns:
@@ -60,7 +46,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
     Raises LearningError: it is none.
     """
-    found = _Reader(place, values, "").mapping(
+    found = Part(place, values, "").mapping(
         required=("label",),
         allowed=(
             *("numeric", "categorical", "party", "record_group", "test", "person", "missing"),
@@ -96,89 +82,7 @@ def columns_of(values: Any, place: str) -> Columns:
     return columns
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A part of a declaration, with its place for an error."""
-
-    place: str
-    values: Any
-    key: str
-
-    def wrong(self, wanted: str) -> LearningError:
-        shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
-        return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
-
-    def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "_Reader"]:
-        known = (*required, *allowed)
-        if not isinstance(self.values, Mapping):
-            raise self.wrong(f"keys with values: {', '.join(known)}")
-        for key in self.values:
-            if key not in known:
-                raise LearningError(
-                    f"{self.place}: there is no key '{_joined(self.key, key)}'; choose of {', '.join(known)}"
-                )
-        for key in required:
-            if key not in self.values:
-                raise LearningError(f"{self.place} lacks the key '{_joined(self.key, key)}'")
-        return {key: _Reader(self.place, value, _joined(self.key, key)) for key, value in self.values.items()}
-
-    def items(self) -> Iterator[tuple[str, "_Reader"]]:
-        if not isinstance(self.values, Mapping) or not self.values:
-            raise self.wrong("columns by name")
-        for key, value in self.values.items():
-            check_printable(str(key), f"{self.place}: a key of {self.key or 'the file'}")
-            yield str(key), _Reader(self.place, value, _joined(self.key, str(key)))
-
-    def list(self) -> list["_Reader"]:
-        if not isinstance(self.values, list) or not self.values:
-            raise self.wrong("a list, as in [a, b]")
-        return [_Reader(self.place, value, self.key) for value in self.values]
-
-    def text(self, *, empty: bool = False) -> str:
-        if not isinstance(self.values, str) or not (self.values.strip() or empty):
-            raise self.wrong("a text")
-        said = self.values.strip()
-        check_printable(said, f"{self.place}: {self.key}")
-        return said
-
-    def number(self) -> float:
-        try:
-            return decimal_number(self.text())
-        except ValueError:
-            raise self.wrong("a number, as in 1.5") from None
-
-    def range(self) -> tuple[float, float]:
-        bounds = [each.number() for each in self.list()]
-        if len(bounds) != 2 or not bounds[0] < bounds[1]:
-            raise self.wrong("two numbers, the lower first, as in [0, 100]")
-        return bounds[0], bounds[1]
-
-    def values_once(self) -> tuple[str, ...]:
-        texts = tuple(each.text() for each in self.list())
-        if len(set(texts)) < len(texts):
-            raise self.wrong("different values")
-        return texts
-
-
-def check_printable(name: str, place: str) -> None:
-    """Refuse a name that would be more than a name in a page, a log or a terminal.
-
-    `place`: what the error calls it.
-
-    Raises LearningError: it has a line break or another character that cannot be printed.
-    """
-    if not name.isprintable():
-        raise LearningError(
-            f"{place} is {ascii(name)[:80]}, with a line break or another character that cannot be printed: "
-            "give it a name without, in the data and where it is declared"
-        )
-
-
-def _joined(key: str, part: str) -> str:
-    return f"{key}.{part}" if key else part
-
-
-def _label(reader: _Reader) -> dict[str, Any]:
+def _label(reader: Part) -> dict[str, Any]:
     """What is declared of labels: one column with classes or a range, or the columns of a set."""
     nothing: dict[str, Any] = {"label": "", "classes": (), "class_names": (), "label_range": None}
     if isinstance(reader.values, Mapping) and "columns" in reader.values:
@@ -202,7 +106,7 @@ def _label(reader: _Reader) -> dict[str, Any]:
     return nothing | {"label": label["column"].text(), "classes": classes, "class_names": names}
 
 
-def _classes(reader: _Reader) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _classes(reader: Part) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Names of the classes, and the values that make each."""
     if isinstance(reader.values, Mapping):
         made = {name: each.values_once() for name, each in reader.items()}
@@ -214,7 +118,7 @@ def _classes(reader: _Reader) -> tuple[tuple[str, ...], tuple[tuple[str, ...], .
     return tuple(made), tuple(made.values())
 
 
-def _numeric(item: tuple[str, _Reader]) -> Numeric:
+def _numeric(item: tuple[str, Part]) -> Numeric:
     name, reader = item
     if isinstance(reader.values, list):
         return Numeric(name, *reader.range())
@@ -223,7 +127,7 @@ def _numeric(item: tuple[str, _Reader]) -> Numeric:
     return Numeric(name, *found["range"].range(), missing, _dated(reader, found), _marks(found.get(MARKS)))
 
 
-def _dated(reader: _Reader, found: Mapping[str, _Reader]) -> DatedAs | None:
+def _dated(reader: Part, found: Mapping[str, Part]) -> DatedAs | None:
     units = [key for key in (AGE_ON, DAYS_SINCE) if key in found]
     if len(units) > 1 or ("format" in found and not units):
         raise reader.wrong(
@@ -238,7 +142,7 @@ def _dated(reader: _Reader, found: Mapping[str, _Reader]) -> DatedAs | None:
     return DatedAs(units[0], day, found["format"].text() if "format" in found else None)
 
 
-def _categorical(item: tuple[str, _Reader]) -> Categorical:
+def _categorical(item: tuple[str, Part]) -> Categorical:
     name, reader = item
     if isinstance(reader.values, list):
         return Categorical(name, reader.values_once())
@@ -251,7 +155,7 @@ def _categorical(item: tuple[str, _Reader]) -> Categorical:
     return Categorical(name, values, **stand_ins, missing_marks=_marks(found.get(MARKS)))
 
 
-def _person(reader: _Reader | None) -> tuple[str | None, int]:
+def _person(reader: Part | None) -> tuple[str | None, int]:
     """The column that names a row's person, and at how many parties one may have rows."""
     if reader is None or isinstance(reader.values, str):
         return None if reader is None else reader.text(), 1
@@ -262,18 +166,18 @@ def _person(reader: _Reader | None) -> tuple[str | None, int]:
     return found["column"].text(), int(parties)
 
 
-def _marks(reader: _Reader | None) -> tuple[str, ...]:
+def _marks(reader: Part | None) -> tuple[str, ...]:
     return () if reader is None else tuple(each.text(empty=True) for each in reader.list())
 
 
-def _named(reader: _Reader | None) -> Named | None:
+def _named(reader: Part | None) -> Named | None:
     if reader is None:
         return None
     found = reader.mapping(required=("column", "values"), allowed=())
     return Named(found["column"].text(), found["values"].values_once())
 
 
-def _parties(reader: _Reader | None) -> Named | None:
+def _parties(reader: Part | None) -> Named | None:
     """The column of the party, no two of whose values differ by case, space or the mark of a copy alone."""
     column, first = _named(reader), dict[str, str]()
     if column is None or reader is None:
@@ -287,7 +191,7 @@ def _parties(reader: _Reader | None) -> Named | None:
     return column
 
 
-def _word(reader: _Reader | None, words: Sequence[str]) -> str:
+def _word(reader: Part | None, words: Sequence[str]) -> str:
     """One of these words; the first where nothing is said."""
     if reader is None:
         return words[0]

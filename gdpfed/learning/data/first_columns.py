@@ -15,16 +15,14 @@ import yaml
 from gdpfed.decimal_numbers import decimal_number, has_other_digits
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import ALWAYS_MISSING
-from gdpfed.learning.data.csv_records import encoded_blocks
-from gdpfed.learning.data.declaration import SEPARATORS
-from gdpfed.learning.data.table_file import SEP, TableForm, open_table
+from gdpfed.learning.data.file_form import own_form
+from gdpfed.learning.data.table_file import TableForm, open_table
 from gdpfed.learning.data.text_cells import texts_of
 
 MOST_VALUES = 20
 """A column of more texts than these is none of categories."""
 ENOUGH = 0.8
 """Of the values of a column, to tell its kind: the others are faults, which gdpfed check lists."""
-GUESSED_ENCODINGS = ("utf-8", "utf-16", "latin-1")
 MARKS = ("?", "-", ".", "n/a", "N/A", "null", "NULL")
 DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 TO_DO = """\
@@ -44,9 +42,7 @@ class _Table:
     """A table whose form has been guessed: texts by column, empty where a value is missing."""
 
     columns: dict[str, list[str]]
-    separator: str = ","
     decimal: str = "."
-    encoding: str = "utf-8"
     missing: tuple[str, ...] = ()
 
 
@@ -77,9 +73,6 @@ def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
         ]
     if others:
         lines.append(f"# Not declared, as each row has a text or a number of its own: {', '.join(others)}")
-    for key in ("separator", "decimal", "encoding"):
-        if getattr(table, key) != getattr(_Table, key):
-            lines.append(f"{key}: {_quoted(getattr(table, key))}")
     if table.missing:
         lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
     return "\n".join([*lines, ""])
@@ -97,11 +90,10 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
 
 
 def _read(path: Path) -> _Table:
-    """A table in the first form of text that reads it: separator, decimal mark and encoding are found out."""
+    """The texts of a table, whose decimal mark is found out."""
     if not path.is_file():
         raise LearningError(f"{path} cannot be read: there is no such file")
-    form = _form(path) if path.suffix.lower() == ".csv" else TableForm()
-    file = open_table(path, str(path), form)
+    file = open_table(path, str(path), TableForm(own_form(path)))
     twice = [name for name in file.names if file.names.count(name) > 1]
     if twice:
         raise LearningError(f"{path} has the column '{twice[0]}' twice: rename one")
@@ -115,26 +107,8 @@ def _read(path: Path) -> _Table:
     commas = [
         [text for text in texts if text] for texts in kept.values() if any("," in text for text in texts)
     ]
-    decimal = "," if file.written and any(_kind(texts, ",") == "number" for texts in commas) else "."
-    return _Table(kept, form.separator, decimal, form.encoding, marks)
-
-
-def _form(path: Path) -> TableForm:
-    """The encoding that a file's bytes are text in, and the separator that its first line has most of."""
-    for encoding in GUESSED_ENCODINGS:
-        try:
-            first = ""
-            for block in encoded_blocks(path, encoding, str(path)):
-                first = first or block.decode(errors="replace").strip().partition("\n")[0].strip()
-        except LearningError:
-            if encoding == GUESSED_ENCODINGS[-1]:
-                raise
-        else:
-            told = first.strip('"')
-            if told.lower().startswith(SEP) and told[len(SEP) :] in SEPARATORS:
-                return TableForm(told[len(SEP) :], encoding)
-            return TableForm(max(SEPARATORS, key=first.count), encoding)
-    raise LearningError(f"{path} is no text")
+    decimal = "," if any(_kind(texts, ",") == "number" for texts in commas) else "."
+    return _Table(kept, file.own.decimal or decimal, marks)
 
 
 def _kind(present: Sequence[str], decimal: str) -> str:

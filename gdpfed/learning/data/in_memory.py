@@ -18,6 +18,7 @@ from gdpfed.learning.data.arrays import NPZ_KEYS, dataset_of_arrays
 from gdpfed.learning.data.cells import arrow_table
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import columns_of, read_columns
+from gdpfed.learning.data.file_form import FileForm, Found
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_file import Batch, TableFile
 from gdpfed.learning.data.tabular import dataset_of_table
@@ -177,7 +178,7 @@ def _of_frame(
         del uneven
         yield Batch({names[at]: table.column(at).combine_chunks() for at in wanted}, rows, rows)
 
-    return dataset_of_table(TableFile(PLACE, names, False, (), read), columns, test_fraction)
+    return dataset_of_table(TableFile(PLACE, names, FileForm(), Found(), read), columns, test_fraction)
 
 
 def _plain(value: Any) -> Any:

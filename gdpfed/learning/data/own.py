@@ -14,9 +14,9 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.encoded import Encoder
 from gdpfed.learning.data.features import transform_of
+from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own_files import own_examples, taken_as
 from gdpfed.learning.data.persons import grouped, refuse_shared
-from gdpfed.learning.data.table_file import is_table
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.learning.labels import LabelKind, labels_of
 

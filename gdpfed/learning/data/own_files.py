@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Split
-from gdpfed.learning.data.table_file import is_table
+from gdpfed.learning.data.file_form import is_table, kind_of
 from gdpfed.learning.data.tabular import own_columns, own_table
 from gdpfed.learning.labels import Labels
 from gdpfed.registry import Registry
@@ -40,7 +40,7 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
     if for_testing and is_table(path):
         return own_table(path, for_testing=True)
-    return READERS.get(path.suffix.removeprefix(".").lower() or "folder")(path)
+    return READERS.get(kind_of(path).removeprefix(".") or "folder")(path)
 
 
 def own_examples(path: Path, *, for_testing: bool = False) -> Split:
@@ -118,3 +118,4 @@ def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
 READERS.register("csv", own_table)
 READERS.register("npz", _npz)
 READERS.register("parquet", own_table)
+READERS.register("tsv", own_table)

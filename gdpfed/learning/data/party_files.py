@@ -5,7 +5,7 @@ from pathlib import Path
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import bare_name
 from gdpfed.learning.data.declaration import COLUMNS_FILE
-from gdpfed.learning.data.table_file import ENDINGS, is_table
+from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, is_table, table_name
 
 
 def tables_in(path: Path) -> list[Path]:
@@ -20,7 +20,7 @@ def tables_in(path: Path) -> list[Path]:
         raise LearningError(f"{path} holds no file with the ending {' or '.join(ENDINGS)}: one a party")
     first: dict[str, Path] = {}
     for file in files:
-        if (other := first.setdefault(bare_name(file.stem), file)) != file:
+        if (other := first.setdefault(bare_name(table_name(file)), file)) != file:
             raise LearningError(
                 f"{path}: {other.name} and {file.name} name one party: leave one out, or name them otherwise"
             )
@@ -28,8 +28,9 @@ def tables_in(path: Path) -> list[Path]:
 
 
 def not_read(path: Path) -> list[str]:
-    """The names of what lies beside the tables of a folder and is not read, the declaration aside."""
-    return [each.name for each in sorted(path.iterdir()) if each.name != COLUMNS_FILE and not _is_table(each)]
+    """The names of what lies in a folder and is neither a table nor says how tables are read."""
+    known = (COLUMNS_FILE, FILES_FILE)
+    return [each.name for each in sorted(path.iterdir()) if each.name not in known and not _is_table(each)]
 
 
 def has_tables(path: Path) -> bool:

@@ -156,4 +156,4 @@ def _read_patients(path: Path, columns: Columns) -> Table:
     import pyarrow as pa
 
     cells = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(FILE_COLUMNS)}
-    return table_of(cells, columns, str(path), written=True)
+    return table_of(cells, columns, str(path))

@@ -6,7 +6,7 @@ where else it raises the first. What is found stays on the machine of the table'
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric
-from gdpfed.learning.data.declaration import SEPARATORS
+from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.table_file import Batch, TableFile
 from gdpfed.learning.data.table_rows import (
@@ -30,7 +30,6 @@ from gdpfed.learning.data.table_rows import (
 )
 from gdpfed.learning.data.text_cells import TextCells
 
-NO_UTF8 = " is no utf-8"
 MOST_TEXTS = 50
 """Of the different wrong values of a column, that are shown; of others their number is said."""
 NARROWEST = 0.01
@@ -40,7 +39,6 @@ MARKS = frozenset(
 )
 """Texts that often mean that a value is missing."""
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
-WITH_COMMA = re.compile(r"[-+]?[\d.]*\d,\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -68,16 +66,12 @@ def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     try:
         return _checked(path, columns)
     except LearningError as error:
-        fault = Finding((), str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "))
-    if NO_UTF8 not in fault.words:
-        return 0, [fault]
-    # Bytes of another encoding are a fault; the others are shown all the same.
-    rows, others = check_table(path, replace(columns, encoding="latin-1"))
-    return rows, [fault, *others]
+        words = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
+        return 0, [Finding((), words)]
 
 
 def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
-    """The same, of a file whose bytes are text in the declared encoding.
+    """The same.
 
     Raises LearningError: the file cannot be read to its end.
     """
@@ -85,7 +79,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     file = open_declared(path, columns, place)
     if (only := _one_column(file)) is not None:
         return 0, [only]
-    found = [Finding((), words, refused=False) for words in file.notes]
+    found = list[Finding]()
     twice = sorted({name for name in file.names if file.names.count(name) > 1} & {*columns.names()})
     found += [Finding((1,), f"the column '{name}' is there twice") for name in twice]
     found += _columns_found(file.names, columns)
@@ -94,6 +88,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
         check.batch(file, batch)
     if not check.rows:
         return 0, [*found, *check.found, Finding((), "there are no rows with data")]
+    found += [Finding((), words, refused=False) for words in file.found.notes()]
     found += [*check.found, *check.grouped(), *check.odd()]
     if check.left_out:
         words = f"{check.left_out} of {check.rows} rows are left out, as declared"
@@ -107,7 +102,9 @@ def _one_column(file: TableFile) -> Finding | None:
     separators = [each for each in SEPARATORS if each in first]
     if others or not separators:
         return None
-    words = f"there is one column, '{first[:60]}' (separated by {separators[0]!r}? declare separator)"
+    words = (
+        f"there is one column, '{first[:60]}' (separated by {separators[0]!r}? say separator in {FILES_FILE})"
+    )
     return Finding((1,), words)
 
 
@@ -151,7 +148,7 @@ class _Check:
         """Look at some rows as a training does."""
         columns, count = self.columns, len(batch.rows)
         self.rows += count
-        table = table_of(batch.cells, columns, file.place, written=file.written)
+        table = table_of(batch.cells, columns, file.place, own=file.own, found=file.found)
         kept = kept_rows(table, columns)
         self.left_out += count - len(kept)
 
@@ -263,7 +260,8 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         else:
             yield Finding((1,), f"there is no column '{name}'{hint}")
     if others:
-        yield Finding((), f"not declared, and not read: {', '.join(others)}", refused=False)
+        shown = ", ".join(name or "one without a name" for name in others)
+        yield Finding((), f"not declared, and not read: {shown}", refused=False)
 
 
 def _cause(name: str, text: str, columns: Columns) -> str:
@@ -271,16 +269,15 @@ def _cause(name: str, text: str, columns: Columns) -> str:
     if not text:
         return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
     if text.casefold() in MARKS:
-        return f" (missing? declare missing: ['{text}'])"
+        return f" (missing? say missing: ['{text}'] of the file in {FILES_FILE})"
     number = columns.number(name)
     if number is None:
         values = {value.casefold(): value for value in columns.values(name)}
         near = get_close_matches(text.casefold(), [*values], n=1)
         return f" (did you mean '{values[near[0]]}'?)" if near else ""
-    if number.dated is None and columns.decimal == "." and WITH_COMMA.fullmatch(text):
-        return " (decimal comma? declare decimal: ',')"
     if DATE.fullmatch(text):
-        return " (a date? declare age_on or days_since)" if number.dated is None else " (declare its format)"
+        remedy = "declare age_on or days_since"
+        return f" (a date? {remedy})" if number.dated is None else f" (say dates of the file in {FILES_FILE})"
     return ""
 
 

@@ -9,6 +9,7 @@ its column holds.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +18,31 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
-from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records, encoded_blocks
+from gdpfed.learning.data.csv_head import all_names, look_at_head
+from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
+from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, FileForm, Found, is_table, kind_of
+from gdpfed.learning.data.text_files import encoded_blocks
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import compute, csv, parquet
 else:
     pa = late_import("pyarrow")
+    compute = late_import("pyarrow.compute")
     csv = late_import("pyarrow.csv")
     parquet = late_import("pyarrow.parquet")
 
-ENDINGS = (".csv", ".parquet")
 MOST_COLUMNS = 10_000
 PARQUET_ROWS = 2**15
 BYTES_A_CELL, MOST_TIMES = 8, 1000
 """Of a value, and as large as its Parquet file a table may be: a column may repeat a lot."""
-LOOKED_AT = 10
-"""Lines below the first one that may be the header in its place."""
-SEP = "sep="
-"""How the first line begins where Excel is told the separator."""
+OTHERS = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), "a workbook: save its sheet as CSV"),
+    ".zip": "an archive: unpack it",
+    **dict.fromkeys((".dta", ".sav", ".sas7bdat", ".rds"), "of a statistics program: write it as CSV"),
+}
+"""What people give as tables and no reader is there for."""
 Uneven = Callable[[int, int], None]
 """Takes the line of a row and how many values it has, where the header has another number."""
 
@@ -46,12 +52,14 @@ class TableForm:
     """How a file is read.
 
     Attributes:
-        separator, encoding: of CSV.
+        own: what the site says of it.
+        separator, encoding: what is tried first in CSV, and for lines that are not UTF-8.
         wanted: columns by whose names the line of names is known.
         row_test: from the names of columns to a function that says whether fields read as a row; by default
             all do that are as many as columns.
     """
 
+    own: FileForm = field(default_factory=FileForm)
     separator: str = ","
     encoding: str = "utf-8"
     wanted: tuple[str, ...] = ()
@@ -80,14 +88,14 @@ class TableFile:
     Attributes:
         place: what errors call it.
         names: of its columns, in order.
-        written: whether all of its values are texts, as in CSV.
-        notes: what was passed over.
+        own: what the site says of it.
+        found: what was found in it; more is while it is read.
     """
 
     place: str
     names: Sequence[str]
-    written: bool
-    notes: Sequence[str]
+    own: FileForm
+    found: Found
     _read: Callable[[Sequence[int], Uneven | None], Iterator[Batch]]
 
     def batches(self, names: Sequence[str], uneven: Uneven | None = None) -> Iterator[Batch]:
@@ -101,13 +109,11 @@ class TableFile:
         for name in names:
             if (count := list(self.names).count(name)) != 1:
                 fault = "has twice" if count else "lacks"
-                raise LearningError(f"{self.place} {fault} the column '{name}'; it has {listed(self.names)}")
+                has = listed([each or "one without a name" for each in self.names])
+                nothing = not {*names} & {*self.names}
+                hint = f". Is line 1 a row? Say header: [a, b] in {FILES_FILE}" if nothing else ""
+                raise LearningError(f"{self.place} {fault} the column '{name}'; it has {has}{hint}")
         return self._read([self.names.index(name) for name in names], uneven)
-
-
-def is_table(path: Path) -> bool:
-    """Whether a file's name has the ending of a table, in capitals or not."""
-    return path.suffix.lower() in ENDINGS
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
@@ -121,8 +127,9 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     Raises LearningError: no such file, another ending, or a file that is no table, with the cause.
     """
     if not is_table(path):
-        raise LearningError(f"{place} must end in {' or '.join(ENDINGS)}")
-    return (_open_parquet if path.suffix.lower() == ".parquet" else _open_csv)(path, place, form)
+        other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
+        raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")
+    return (_open_parquet if kind_of(path) == ".parquet" else _open_csv)(path, place, form)
 
 
 def _check_width(place: str, columns: int) -> None:
@@ -134,50 +141,56 @@ def _check_width(place: str, columns: int) -> None:
 
 
 def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
-    tests: list[IsRow] = []
-    blocks = encoded_blocks(path, form.encoding, place)
-    reader = RecordReader(blocks, form.separator, place, lambda fields: tests[0](fields))
-    notes = list[str]()
-    header = reader.first()
-    told = "" if header is None else header.data.decode().strip().strip('"')
-    if header is not None and told.lower().startswith(SEP) and len(told) == len(SEP) + 1:
-        if told[-1] != form.separator:
-            raise LearningError(
-                f"{place}: line {header.lines[0]} is Excel's {told}, and the declaration's separator is "
-                f"{form.separator!r}: declare separator: '{told[-1]}'"
-            )
-        notes.append(f"line {header.lines[0]} is Excel's {told}: it is passed over")
+    own, found, tests = form.own, Found(), list[IsRow]()
+    blocks = encoded_blocks(path, own.encoding, form.encoding, place, found)
+    declared = "\t" if kind_of(path) == ".tsv" else form.separator
+    begins = next(blocks, b"")
+    head = look_at_head(begins, own, declared, form.wanted, found, place)
+    separator = head.separator
+    reader = RecordReader(
+        chain([begins[head.skipped :]], blocks),
+        separator,
+        place,
+        lambda fields: tests[0](fields),
+        line=head.line,
+    )
+    if own.header:
+        names = list(own.header)
+        reader.look()
+    else:
         header = reader.first()
-    if header is None:
-        raise LearningError(f"{place} cannot be read as a table: the file is empty")
-    # The parser takes a time that grows with their square. Half of the separators may be within quotes.
-    _check_width(place, header.data.count(form.separator.encode()) // 2)
-    names = _fields(header.data, form.separator, place)
+        if header is None:
+            raise LearningError(f"{place} cannot be read as a table: the file is empty")
+        # The parser takes a time that grows with their square. Half of the separators may be within quotes.
+        _check_width(place, header.data.count(separator.encode()) // 2)
+        names = _fields(header.data, separator, place)
     _check_width(place, len(names))
-    _refuse_titles(reader, names, form, place, int(header.lines[0]))
+    names, ends_empty = all_names(names, reader.line_below(), separator, found)
     reader.header = names
     tests.append(form.row_test(names))
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
-        rows = 0
+        rows, last = 0, [len(names) - 1] if ends_empty else []
+        read = [*dict.fromkeys([*wanted, *last])]
         for records in reader:
-            batch = _parsed(records, len(names), form.separator, wanted, place, uneven)
+            batch = _parsed(records, len(names), separator, read, place, uneven)
+            if last:
+                _refuse_filled(batch, str(last[0]), place)
             cells = {names[at]: batch.cells[str(at)] for at in wanted}
             yield Batch(cells, rows + batch.rows, batch.lines)
             rows += len(batch.rows)
 
-    return TableFile(place, names, True, notes, read)
+    return TableFile(place, names, own, found, read)
 
 
-def _refuse_titles(reader: RecordReader, names: list[str], form: TableForm, place: str, line: int) -> None:
-    """Refuse a first line of titles or notes, where one of the next lines has the names of columns."""
-    known = len({*form.wanted} & {*names})
-    for below, fields in enumerate(reader.peek(LOOKED_AT), start=1):
-        if len({*form.wanted} & {*fields}) > known:
-            raise LearningError(
-                f"{place}: line {line + below} has the names of columns, and is not the first line: take out "
-                "what is above it"
-            )
+def _refuse_filled(batch: Batch, name: str, place: str) -> None:
+    """Refuse a row with something behind the separator that ends the others."""
+    filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
+    if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
+        raise LearningError(
+            f"{place}: line {batch.lines[at[0]]} has a value more than the header, and rows before end in a "
+            "separator there: is one of its separators part of a text?"
+        )
 
 
 def _fields(record: bytes, separator: str, place: str) -> list[str]:
@@ -239,12 +252,12 @@ def _parsed(
 
 
 def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
-    del form
     try:
         file = parquet.ParquetFile(path, pre_buffer=False)
-        names = list(file.schema_arrow.names)
+        written = list(file.schema_arrow.names)
     except (OSError, pa.ArrowException) as error:
         raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+    names = [name.strip() for name in written]
     _check_width(place, len(names))
     size = file.metadata.num_rows * len(names) * BYTES_A_CELL
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
@@ -253,9 +266,9 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
         del uneven
         rows = 0
         try:
-            columns = [names[at] for at in wanted]
+            columns = [written[at] for at in wanted]
             for batch in file.iter_batches(PARQUET_ROWS, columns=columns, use_threads=False):
-                cells = {name: batch.column(name) for name in columns}
+                cells = {name.strip(): batch.column(name) for name in columns}
                 numbers = np.arange(rows + 1, rows + batch.num_rows + 1)
                 yield Batch(cells, numbers, numbers)
                 rows += batch.num_rows
@@ -267,7 +280,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
                 "anew"
             )
 
-    return TableFile(place, names, False, (), read)
+    return TableFile(place, names, form.own, Found(), read)
 
 
 def one_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
 from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric
+from gdpfed.learning.data.file_form import own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
@@ -62,7 +63,8 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
 
     Raises LearningError: as in :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    form = TableForm(columns.separator, columns.encoding, tuple(columns.names()), row_test(columns))
+    wanted = tuple(columns.names())
+    form = TableForm(own_form(path), columns.separator, columns.encoding, wanted, row_test(columns))
     return open_table(path, place, form)
 
 
@@ -85,7 +87,7 @@ def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
 
 
 def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:
-    cells = table_of(batch.cells, columns, table.place, written=table.written)
+    cells = table_of(batch.cells, columns, table.place, own=table.own, found=table.found)
     return _rows(cells, columns, Where(table.place, batch.rows), shared_out=shared_out)
 
 
@@ -235,9 +237,17 @@ class Fault:
     text: str
     words: str
 
+    @property
+    def of_value(self) -> str:
+        """What is wrong, without the row."""
+        return f"column '{self.column}' {self._held}, {self.words}"
+
+    @property
+    def _held(self) -> str:
+        return f"holds '{self.text}'" if self.text else "is empty"
+
     def __str__(self) -> str:
-        held = f"holds '{self.text}'" if self.text else "is empty"
-        return f"column '{self.column}' {held} in row {self.row}, {self.words}"
+        return f"column '{self.column}' {self._held} in row {self.row}, {self.words}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +276,9 @@ class Where:
 def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:
     """The numbers of a column, float64[N]; NaN for what is missing. Faults go to ``where``."""
     cells = as_numbers(table[column.name])
-    where.refuse(column.name, cells, cells.wrong, cells.words)
+    unclear = np.zeros(len(cells.wrong), np.bool_) if cells.unclear is None else cells.unclear
+    where.refuse(column.name, cells, unclear, cells.unclear_words)
+    where.refuse(column.name, cells, cells.wrong & ~unclear, cells.words)
     return cells.numbers
 
 

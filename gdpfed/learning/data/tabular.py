@@ -11,12 +11,14 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset, Split
-from gdpfed.learning.data.declaration import COLUMNS_FILE, check_printable, read_columns
+from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
+from gdpfed.learning.data.file_form import table_name
 from gdpfed.learning.data.party_files import has_tables, tables_in
 from gdpfed.learning.data.persons import REPEATED_PERSONS, refuse_shared, undeclared_person
 from gdpfed.learning.data.source import DataSource, placed_dataset
 from gdpfed.learning.data.table_file import TableFile
 from gdpfed.learning.data.table_rows import Rows, open_declared, read_rows, read_table
+from gdpfed.learning.data.yaml_parts import check_printable
 from gdpfed.learning.labels import Labels, labels_of
 
 DEFAULT_TEST_FRACTION = 0.2
@@ -93,7 +95,7 @@ def declared_parties(source: DataSource) -> tuple[str, ...]:
     columns, path = declared_columns(source), _existing(source.path, "dataset.path")
     if columns.party is not None:
         return columns.party.values
-    return tuple(file.stem for file in tables_in(path)) if path.is_dir() and has_tables(path) else ()
+    return tuple(table_name(file) for file in tables_in(path)) if path.is_dir() and has_tables(path) else ()
 
 
 def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
@@ -249,8 +251,8 @@ def _parties(path: Path, columns: Columns) -> list[Party]:
             "record is, too: leave party out of the declaration, or name one file"
         )
     for file in files:
-        check_printable(file.stem, "the name of a party's file")
-    return [Party(file.stem, read_rows(file, columns, str(file), shared_out=False)) for file in files]
+        check_printable(table_name(file), "the name of a party's file")
+    return [Party(table_name(file), read_rows(file, columns, str(file), shared_out=False)) for file in files]
 
 
 def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:

@@ -4,7 +4,8 @@ What names is a text and stays one: 7 and 007 are two persons, and no name passe
 fraction, which tells 15 digits apart.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 else:
     pa = late_import("pyarrow")
 
+DECIMAL_COMMA = re.compile(r"-?(?:0|[1-9][0-9]*),(?![0-9]{3}$)[0-9]+|-?0,[0-9]+")
+"""A number with a comma that groups no thousands."""
 Texts = npt.NDArray[np.object_]
 Mask = npt.NDArray[np.bool_]
 EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
@@ -71,21 +74,23 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
         return texts_of(values.dictionary_decode(), name, place, exact=exact)
     if pa.types.is_null(kind):
         return TextCells([""], np.zeros(len(values), np.int64))
+    if is_bytes(kind):
+        return texts_of(_decoded(values, name, place), name, place, exact=exact)
+    if not (pa.types.is_primitive(kind) or is_text(kind) or pa.types.is_decimal(kind)):
+        raise LearningError(f"{place}: column '{name}' holds {kind}, which is no text, number or date")
     encoded = values.dictionary_encode(null_encoding="encode")
     found = encoded.dictionary
     if pa.types.is_boolean(kind):
         texts = [str(value) for value in found.to_pylist()]
     elif pa.types.is_floating(kind):
+        # As few digits as tell the numbers of this type apart: 0.1 of 32 bits is no 0.10000000149.
+        shortest = {"halffloat": np.float16, "float": np.float32}.get(str(kind), float)
         texts = [
-            _float_text(value, EXACT[str(kind)] if exact else np.inf, name, place)
+            _float_text(value, EXACT[str(kind)] if exact else np.inf, name, place, shortest)
             for value in found.to_pylist()
         ]
-    elif is_text(kind) or any(
-        of(kind) for of in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_temporal)
-    ):
-        texts = found.cast(pa.string()).to_pylist()
     else:
-        raise LearningError(f"{place}: column '{name}' holds {kind}, which is no text, number or date")
+        texts = _as_texts(found, name, place)
     valid = found.is_valid().to_pylist()
     stripped = [text.strip() if there else "" for text, there in zip(texts, valid, strict=True)]
     return merged(stripped, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
@@ -103,7 +108,38 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _float_text(value: float | None, exact: float, name: str, place: str) -> str:
+def is_bytes(kind: Any) -> bool:
+    """Whether a type of Arrow is one of bytes, in which some programs write texts."""
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
+    """Texts, whole numbers, decimals and times as texts."""
+    try:
+        texts: list[str] = values.cast(pa.string()).to_pylist()
+    except pa.ArrowException:
+        kind = values.type
+        raise LearningError(
+            f"{place}: column '{name}' holds {kind}, which is no text, number or date"
+        ) from None
+    return texts
+
+
+def _decoded(values: "pa.Array", name: str, place: str) -> "pa.Array":
+    """Bytes as texts."""
+    try:
+        return values.cast(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        raise LearningError(
+            f"{place}: column '{name}' holds bytes that are no text in UTF-8: write it as text"
+        ) from None
+
+
+def _float_text(
+    value: float | None, exact: float, name: str, place: str, shortest: Callable[[float], Any] = float
+) -> str:
     if value is None or np.isnan(value):
         return ""
     if np.isfinite(value) and abs(value) >= exact:
@@ -111,7 +147,7 @@ def _float_text(value: float | None, exact: float, name: str, place: str) -> str
             f"{place}: column '{name}' holds {value!r} as a number with a fraction, where whole numbers of "
             "this size are not told apart: write the column as text or whole numbers"
         )
-    return str(int(value)) if np.isfinite(value) and value == int(value) else repr(value)
+    return str(int(value)) if np.isfinite(value) and value == int(value) else str(shortest(value))
 
 
 def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
@@ -125,8 +161,21 @@ def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
 def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """The numbers of declared values, int64[N]; -1 where a text is none of them.
 
-    A text is that value which it equals; 1.0 is the value 1 where 1.0 itself is none, and the other way
-    round.
+    A text is that value which it equals. Where none is, 1.0 and 1,0 are the value 1, 1,5 is 1.5, and the
+    other way round; and so are truth values of any letters, true, True and TRUE, or 1 where that is declared.
     """
-    short = {whole(text): number for text, number in values.items()}
-    return cells.of([values.get(text, short.get(whole(text), -1)) for text in cells.distinct], np.int64)
+    short = {_plain(text): number for text, number in values.items()}
+    for truth, digit in (("true", "1"), ("false", "0")):
+        if truth in short:
+            short.setdefault(digit, short[truth])
+        elif digit in short:
+            short[truth] = short[digit]
+    return cells.of([values.get(text, short.get(_plain(text), -1)) for text in cells.distinct], np.int64)
+
+
+def _plain(text: str) -> str:
+    """A value without what programs write in several ways: a fraction of zeros, a decimal comma, truths."""
+    if text.casefold() in ("true", "false"):
+        return text.casefold()
+    pointed = text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
+    return whole(pointed)

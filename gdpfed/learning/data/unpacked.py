@@ -27,6 +27,14 @@ def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> N
             f"{name} holds {unpacked / GIB:.3g} GiB once it is unpacked, and {most / GIB:.3g} GiB of "
             "memory may go into it: write less into one file"
         )
+    refuse_packed_well(name, packed, unpacked, most_times)
+
+
+def refuse_packed_well(name: str, packed: int, unpacked: int, most_times: int) -> None:
+    """Refuse a file that is packed as no data are; arguments as in :func:`refuse_unpacked`.
+
+    Raises LearningError: it is one.
+    """
     if unpacked > max(ANY_SIZE, most_times * packed):
         raise LearningError(
             f"{name} holds {unpacked / GIB:.3g} GiB once it is unpacked, {unpacked / max(1, packed):,.0f} "

@@ -1,0 +1,93 @@
+"""A large table of made-up rows: seconds and peak memory to check it and to read it, beside pandas' reader.
+
+Each runs in a process of its own, whose peak is above that of the imports. pandas.read_csv only makes a data
+frame: it knows no ranges, and scales nothing.
+
+python -m benchmarks.tables --rows 1000000 --columns 30
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from benchmarks.harness import publish, read_options, three
+from gdpfed.report.console import Table
+
+CHUNK = 100_000
+READERS = {
+    "gdpfed check": "check_table(table, read_columns(table.with_name('columns.yaml')))",
+    "read to train": "read_rows(table, read_columns(table.with_name('columns.yaml')), 't', shared_out=False)",
+    "pandas.read_csv": "pandas.read_csv(table)",
+}
+PROGRAM = """\
+import json, resource, sys
+from pathlib import Path
+from time import perf_counter
+import pandas
+from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.table_rows import read_rows
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+table, before, began = Path(sys.argv[1]), peak(), perf_counter()
+found = {act}
+print(json.dumps([perf_counter() - began, peak() - before]))
+"""
+
+
+def write_table(folder: Path, rows: int, columns: int) -> Path:
+    """A table of so many rows, and its declaration: a label, two categories, and numbers of three digits."""
+    generator, path = np.random.default_rng(0), folder / "table.csv"
+    numbers = [f"x{at}" for at in range(columns - 3)]
+    declared = "".join(f"  {name}: [0, 100]\n" for name in numbers)
+    (folder / "columns.yaml").write_text(
+        "label: {column: y, classes: ['0', '1']}\ncategorical: {sex: [M, F], ward: [a, b, c, d]}\n"
+        f"numeric:\n{declared}"
+    )
+    with path.open("wb") as file:
+        for begin in range(0, rows, CHUNK):
+            count = min(CHUNK, rows - begin)
+            cells: dict[str, object] = {
+                name: np.round(generator.uniform(0, 100, count), 3) for name in numbers
+            }
+            cells["sex"] = np.array(["M", "F"])[generator.integers(0, 2, count)]
+            cells["ward"] = np.array([*"abcd"])[generator.integers(0, 4, count)]
+            cells["y"] = generator.integers(0, 2, count)
+            csv.write_csv(pa.table(cells), file, csv.WriteOptions(include_header=not begin))
+    return path
+
+
+def measured(table: Path, act: str) -> tuple[float, float]:
+    """Seconds and MiB beyond the imports of one reading."""
+    program = PROGRAM.replace("{act}", act)
+    done = subprocess.run(  # noqa: S603 - this program
+        [sys.executable, "-c", program, str(table)], check=True, capture_output=True, text=True
+    )
+    taken, memory = json.loads(done.stdout)
+    return float(taken), float(memory)
+
+
+def main() -> None:
+    """Write the table, read it by each, and show what it took."""
+    options = read_options(__doc__, overrides=False, rows=1_000_000, columns=30)
+    with tempfile.TemporaryDirectory() as folder:
+        began = perf_counter()
+        table = write_table(Path(folder), options.rows, options.columns)
+        size = table.stat().st_size / 2**20
+        print(f"{size:.0f} MiB written in {three(perf_counter() - began)} s")
+        rows = []
+        for name, act in READERS.items():
+            taken, memory = measured(table, act)
+            rows.append((name, three(taken), f"{memory:.0f}"))
+    title = f"A CSV file of {options.rows:,} rows and {options.columns} columns, {size:.0f} MiB"
+    publish([Table(title, ("", "seconds", "peak memory (MiB)"), rows)], options.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The first lines of a CSV file: which separator it has, and which line has the names of its columns.
+
+They say nothing of a record: names of columns are public. So what is found here may be for all rows.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS, FileForm, Found
+
+LOOKED_AT = 11
+"""Lines, of which one may have the names."""
+LOOKED_AT_BYTES = 2**20
+SEP = "sep="
+INDEX = '"1"'
+"""How the first row begins where it has a running number; 1 without quotes may be a part of 1,5."""
+"""How the first line begins where Excel is told the separator."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the names of the columns are.
+
+    Attributes:
+        separator: of the fields.
+        skipped: how many bytes are before that line.
+        line: its number in the file, from 1.
+    """
+
+    separator: str
+    skipped: int
+    line: int
+
+
+def look_at_head(
+    data: bytes, own: FileForm, declared: str, wanted: Sequence[str], found: Found, place: str
+) -> Head:
+    """Find the line of names, by the names that are declared; without any it is the first one that is filled.
+
+    `data`: the beginning of the file. `own`: what the site says. `declared`: the separator that is preferred.
+    `wanted`: the declared names. `found`: told what is passed over, and of another separator.
+
+    Raises LearningError: Excel's line of the separator and the site say two.
+    """
+    lines = data[:LOOKED_AT_BYTES].splitlines(keepends=True)[:LOOKED_AT]
+    number = next((at for at, line in enumerate(lines) if line.strip()), 0)
+    told = _told(lines[number] if lines else b"")
+    if told is not None:
+        if own.separator not in (None, told):
+            raise LearningError(
+                f"{place}: line {number + 1} is Excel's {SEP}{told}, and {FILES_FILE} says separator: "
+                f"'{own.separator}': leave one out"
+            )
+        found.head.append(f"line {number + 1} is Excel's {SEP}{told}: it is passed over")
+        number += 1
+    likely = told or declared
+    others = (each for each in SEPARATORS if each != likely)
+    separators = (own.separator,) if own.separator else (likely, *others)
+    scores = {
+        (at, separator): _known(lines[at], separator, wanted)
+        for at in range(number, len(lines))
+        for separator in separators
+    }
+    first = [key for key in scores if key[0] == number]
+    at, separator = max(scores, key=lambda key: scores[key], default=(number, separators[0]))
+    if not scores or not scores[at, separator] or own.header:
+        # No name is known: the separator that the first line has most of.
+        text = lines[number].decode(errors="replace") if number < len(lines) else ""
+        at, separator = number, max(separators, key=lambda each: len(_split(text, each)))
+    elif scores[at, separator] == max(scores[key] for key in first):
+        at, separator = max(first, key=lambda key: scores[key])
+    if at > number:
+        above = f"lines {number + 1} to {at} are" if at > number + 1 else f"line {at} is"
+        found.head.append(f"{above} above the names of the columns, and passed over")
+    if separator not in (likely, own.separator) and at < len(lines):
+        found.head.append(f"separated by {separator!r}")
+    return Head(separator, sum(map(len, lines[:at])), at + 1)
+
+
+def _told(line: bytes) -> str | None:
+    """The separator that Excel is told; None where the line is another one."""
+    text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
+    if not text.lower().startswith(SEP):
+        text = line.decode(errors="replace").strip("\r\n").strip('"')
+    told = text[len(SEP) :] if text.lower().startswith(SEP) else ""
+    told = told or ("\t" if line.rstrip(b"\r\n").endswith(b"\t") and text.lower() == SEP else "")
+    return told if told in SEPARATORS else None
+
+
+def _known(line: bytes, separator: str, wanted: Sequence[str]) -> int:
+    return len({*wanted} & {*map(str.strip, _split(line.decode(errors="replace"), separator))})
+
+
+def _split(line: str, separator: str) -> list[str]:
+    """The fields of one line; of one with a quote that is not closed there, what they seem to be."""
+    try:
+        return next(csv.reader([line.strip("\r\n")], delimiter=separator), [])
+    except csv.Error:
+        return line.split(separator)
+
+
+def all_names(names: Sequence[str], row: str, separator: str, found: Found) -> tuple[list[str], bool]:
+    """The names of all fields of a row, and whether the last one must be empty in all rows.
+
+    A row may have one field more than there are names: an index before it that begins with "1", as R writes
+    it, or nothing after a last separator. The first row says which; a row that is otherwise is refused.
+
+    `row`: the first line below the names.
+    """
+    fields, names = _split(row, separator), [name.strip() for name in names]
+    if len(fields) == len(names) - 1 and names[-1] == "":
+        found.head.append("the line of names ends in a separator, and rows do not")
+        return names[:-1], False
+    if len(fields) != len(names) + 1:
+        return names, False
+    if fields[-1].strip() == "":
+        found.head.append("rows end in a separator, and the line of names does not")
+        return [*names, ""], True
+    if not row.startswith(INDEX):
+        return names, False
+    found.head.append("rows begin with an index that has no name")
+    return ["", *names], False

@@ -1,0 +1,172 @@
+"""How one site's file writes what all parties declare: found by looking, and overruled by the site alone.
+
+The declaration says what a table means, and is the same at all parties. How a file writes it is the site's
+own matter: separator, encoding, decimal mark, dates, marks of missing values. What the lines above the rows
+show is taken from there. What a cell shows is taken from that cell alone, so that no record changes how
+another one is read; a cell that might mean two things is refused. A file ``files.yaml`` beside the tables
+says what they do not show.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.yaml_parts import Part, read_parts
+
+FILES_FILE = "files.yaml"
+SEPARATORS = (",", ";", "\t", "|")
+DECIMALS = (".", ",")
+ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
+PACKINGS = (".gz", ".bz2", ".xz")
+TEXT_ENDINGS = (".csv", ".tsv")
+ENDINGS = (*TEXT_ENDINGS, ".parquet")
+KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header")
+MARKS = frozenset(
+    ("?", "-", "--", ".", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "NULL", "null", "None", "(null)", "\\N")
+)
+"""Texts that stand for a missing value wherever a column does not have them as values."""
+
+
+@dataclass(frozen=True)
+class FileForm:
+    """What a site says of a file; None, or empty, for what is found by looking.
+
+    Attributes:
+        separator, encoding: of CSV.
+        decimal: the decimal mark; the other one of full stop and comma groups thousands then.
+        dates: the form of all dates, as :meth:`datetime.datetime.strptime` reads it.
+        missing: texts that stand for a missing value in every column that does not have them as values.
+        missing_in: columns, each with texts that stand for a missing value in it, whatever its values are.
+        header: the names of the columns of a CSV file without a line of them.
+    """
+
+    separator: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    dates: str | None = None
+    missing: tuple[str, ...] = ()
+    missing_in: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    header: tuple[str, ...] = ()
+
+    def marks(self, name: str) -> tuple[str, ...]:
+        """The texts that stand for a missing value in that column alone."""
+        return dict(self.missing_in).get(name, ())
+
+
+@dataclass
+class Found:
+    """What was found in a file while it was read.
+
+    Attributes:
+        head: what its first lines show, one line each.
+        recoded: how many lines are not UTF-8, and are read in another encoding, by its name.
+        commas, grouped: numbers with a decimal comma, and with thousands marks, by column.
+        truths: truth values that are read as 1 and 0, by column.
+        marks: texts that stand for a missing value though nobody declares them, with their column.
+        dates: forms of dates that nobody declares, with their column.
+    """
+
+    head: list[str] = field(default_factory=list)
+    recoded: Counter[str] = field(default_factory=Counter)
+    commas: Counter[str] = field(default_factory=Counter)
+    grouped: Counter[str] = field(default_factory=Counter)
+    truths: Counter[str] = field(default_factory=Counter)
+    marks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    dates: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def notes(self) -> Iterator[str]:
+        """One line each."""
+        yield from self.head
+        for encoding, count in self.recoded.items():
+            yield f"{_times(count, 'line')} not UTF-8, and read as {encoding}"
+        for words, found in (
+            ("a decimal comma", self.commas),
+            ("thousands marks", self.grouped),
+            ("a truth value", self.truths),
+        ):
+            for name, count in found.items():
+                yield f"column '{name}': {_times(count, 'number')} written with {words}"
+        for (name, mark), count in self.marks.items():
+            yield f"column '{name}': '{mark}' stands for a missing value in {count} rows"
+        for (name, form), count in self.dates.items():
+            yield f"column '{name}': {_times(count, 'date')} written as {form}"
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'s are' if count > 1 else ' is'}"
+
+
+def table_name(path: Path) -> str:
+    """The name of a table without the endings of its kind and packing: ``bonn`` of ``bonn.csv.gz``."""
+    name = path.name[: -len(packing)] if (packing := packing_of(path)) else path.name
+    return Path(name).stem
+
+
+def packing_of(path: Path) -> str:
+    """The ending that says how a file is packed; empty where it is not."""
+    ending = path.suffix.lower()
+    return ending if ending in PACKINGS else ""
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says what a file is, in small letters, without that of its packing."""
+    packing = packing_of(path)
+    return Path(path.name[: -len(packing)] if packing else path.name).suffix.lower()
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file's name has the ending of a table, in capitals or not; only text may be packed."""
+    return kind_of(path) in (TEXT_ENDINGS if packing_of(path) else ENDINGS)
+
+
+def own_form(path: Path) -> FileForm:
+    """What the site says of a table, in ``files.yaml`` beside it by the name of the table.
+
+    Raises LearningError: a file that is damaged, or names a table that is not there.
+    """
+    file = path.with_name(FILES_FILE)
+    if not file.exists():
+        return FileForm()
+    forms = dict(read_parts(file, "say how files are written").items())
+    there = {table_name(each) for each in file.parent.iterdir() if is_table(each)}
+    for name in forms:
+        if name not in there:
+            raise LearningError(
+                f"{file}: there is no table '{name}' beside it; tables are called by their names without "
+                f"ending: {', '.join(sorted(there)[:5])}"
+            )
+    return _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
+
+
+def _form(part: Part) -> FileForm:
+    said = part.mapping(required=(), allowed=KEYS)
+    given: dict[str, Any] = {
+        key: _word(said[key], values)
+        for key, values in (("separator", SEPARATORS), ("encoding", ENCODINGS), ("decimal", DECIMALS))
+        if key in said
+    }
+    return FileForm(
+        **given,
+        dates=said["dates"].text() if "dates" in said else None,
+        **(_missing(said["missing"]) if "missing" in said else {}),
+        header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
+    )
+
+
+def _word(part: Part, words: Sequence[str]) -> str:
+    if part.values not in words:
+        raise part.wrong(f"one of {', '.join(map(repr, words))}")
+    return str(part.values)
+
+
+def _missing(part: Part) -> dict[str, Any]:
+    """Marks of all columns, a list, or lists by column."""
+    if isinstance(part.values, list):
+        return {"missing": tuple(each.text(empty=True) for each in part.list())}
+    by_column = (
+        (name, tuple(each.text(empty=True) for each in marks.list())) for name, marks in part.items()
+    )
+    return {"missing_in": tuple(by_column)}

@@ -1,0 +1,161 @@
+"""Files of text as blocks of UTF-8: unpacked, and decoded line by line."""
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.file_form import FILES_FILE, Found
+from gdpfed.learning.data.unpacked import refuse_packed_well
+
+BLOCK = 4 * 2**20
+LONGEST_LINE = 2**31 - 2**16
+MOST_TIMES = 1000
+SIGNS = (
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel file: save it as CSV"),
+    (b"PK", "an Excel file or a ZIP archive? save it as CSV, or unpack it"),
+    (b"PAR1", "a Parquet file: let its name end in .parquet"),
+)
+"""The first bytes of files that are no text, and what they are."""
+PACKED: Mapping[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+"""By the first bytes of a packed file, what unpacks it; its name says nothing."""
+UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+HEAD = 200
+FALLBACK = "cp1252"
+"""What a line is read in that is not UTF-8, where nobody says."""
+
+
+def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found: Found) -> Iterator[bytes]:
+    """The text of a file as UTF-8, without a mark of its byte order, unpacked.
+
+    UTF-16 is known by its mark, or by the zeros of its first letters. Of other files each line is UTF-8, or
+    else in the declared encoding, which is Windows-1252 where none is: a line says nothing of another one.
+
+    `own`: the encoding as the site says it; None to look. `declared`: for lines that are not UTF-8.
+    `found`: told how many lines these are.
+
+    Raises LearningError: no such file, a damaged one, or bytes that are no text; says in which line.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(max(map(len, PACKED)))
+            file.seek(0)
+            unpack = next((each for sign, each in PACKED.items() if head.startswith(sign)), None)
+            blocks = _blocks(file if unpack is None else unpack(file), path.stat().st_size, place)
+            yield from _text(blocks, own, declared, place, found)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise LearningError(f"{place} cannot be unpacked ({error}): pack it anew") from None
+    except OSError as error:
+        raise LearningError(f"{place} cannot be read: {error.strerror or error}") from None
+
+
+def _blocks(file: BinaryIO, packed: int, place: str) -> Iterator[bytes]:
+    size = 0
+    while block := file.read(BLOCK):
+        size += len(block)
+        refuse_packed_well(place, packed, size, MOST_TIMES)
+        yield block
+
+
+def _text(
+    blocks: Iterator[bytes], own: str | None, declared: str, place: str, found: Found
+) -> Iterator[bytes]:
+    head = next(blocks, b"")
+    encoding = _encoding(head, own, place)
+    for mark in (codecs.BOM_UTF8, *UTF16):
+        head = head.removeprefix(mark)
+    fallback = FALLBACK if declared in ("utf-8", "utf-16") else declared
+    line = 1
+    for piece in (
+        _lines([head], blocks, place) if encoding is None else _decoded(encoding, head, blocks, place)
+    ):
+        text = piece if encoding is not None else _utf8(piece, fallback, place, line, found)
+        if (zero := text.find(b"\0")) >= 0:
+            line += text.count(b"\n", 0, zero)
+            raise LearningError(f"{place}: byte 0 in line {line}: no text has one; take it out")
+        line += text.count(b"\n")
+        yield text
+
+
+def _encoding(head: bytes, own: str | None, place: str) -> str | None:
+    """The encoding of all lines, by the first bytes or as the site says; None where each line decides."""
+    marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
+    for sign, words in SIGNS:
+        if head.startswith(sign):
+            raise LearningError(f"{place}: this is no text ({words})")
+    zeros = [head[start:HEAD:2].count(0) > len(head[:HEAD]) // 3 for start in (0, 1)]
+    unmarked = "utf-16-le" if zeros == [False, True] else "utf-16-be" if zeros == [True, False] else None
+    known = marked or unmarked or ("utf-8" if head.startswith(codecs.BOM_UTF8) else None)
+    if own is not None and known is not None and not known.startswith(own):
+        raise LearningError(
+            f"{place}: {FILES_FILE} says encoding: {own}, and its first bytes say {known}: leave it out"
+        )
+    return known or own
+
+
+def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
+    """Whole lines, many at a time."""
+    parts = first
+    for block in blocks:
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+        if cut:
+            yield b"".join([*parts, block[:cut]])
+            parts = [block[cut:]]
+        else:
+            parts.append(block)
+            if sum(map(len, parts)) > LONGEST_LINE:
+                raise LearningError(f"{place} has a line of more than 2 GiB: is this a table?")
+    yield b"".join(parts)
+
+
+def _utf8(piece: bytes, fallback: str, place: str, line: int, found: Found) -> bytes:
+    """Whole lines as UTF-8, each by itself."""
+    try:
+        if not piece.isascii():
+            piece.decode()
+        return piece
+    except UnicodeDecodeError:
+        pass
+    made = []
+    for number, text in enumerate(piece.splitlines(keepends=True), start=line):
+        try:
+            text.decode()
+            made.append(text)
+        except UnicodeDecodeError as wrong:
+            try:
+                made.append(text.decode(fallback).encode())
+            except UnicodeDecodeError as error:
+                raise LearningError(
+                    f"{place}: byte 0x{text[error.start]:02x} in line {number} is neither utf-8 nor "
+                    f"{fallback}: say its encoding in {FILES_FILE}"
+                ) from wrong
+            found.recoded[fallback] += 1
+    return b"".join(made)
+
+
+def _decoded(encoding: str, head: bytes, blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
+    """Text of one encoding."""
+    decoder, line, block = codecs.getincrementaldecoder(encoding)(), 1, head
+    while True:
+        following = next(blocks, None)
+        try:
+            text = decoder.decode(block, final=following is None).encode()
+        except UnicodeDecodeError as error:
+            line += error.object.count(b"\n", 0, error.start)
+            wrong = error.object[error.start]
+            raise LearningError(f"{place}: byte 0x{wrong:02x} in line {line} is no {encoding}") from None
+        line += text.count(b"\n")
+        yield text
+        if following is None:
+            return
+        block = following

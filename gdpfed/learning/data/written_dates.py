@@ -1,0 +1,82 @@
+"""Dates as people write them: a cell at a time, in a form that shows which part is the day.
+
+03/04/2020 shows neither, and is no date unless its form is said, by the declaration or by the site.
+"""
+
+import re
+from datetime import date, datetime
+from functools import lru_cache
+
+from gdpfed.decimal_numbers import has_other_digits
+from gdpfed.learning.data.columns import DatedAs
+from gdpfed.learning.data.file_form import FILES_FILE
+
+TIME = r"(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?"
+FORMS = (
+    ("day.month.year", re.compile(rf"(?P<d>\d{{1,2}})\.(?P<m>\d{{1,2}})\.(?P<y>\d{{4}}){TIME}")),
+    ("year/month/day", re.compile(rf"(?P<y>\d{{4}})[/.](?P<m>\d{{1,2}})[/.](?P<d>\d{{1,2}}){TIME}")),
+    ("day, name of the month, year", re.compile(r"(?P<d>\d{1,2})[- ]?(?P<n>[A-Za-z]{3,9})[- ]?(?P<y>\d{4})")),
+    ("name of the month, day, year", re.compile(r"(?P<n>[A-Za-z]{3,9}) (?P<d>\d{1,2}),? (?P<y>\d{4})")),
+)
+SLASHED = re.compile(rf"(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}){TIME}")
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+DAY_FIRST, MONTH_FIRST = "day/month/year", "month/day/year"
+UNCLEAR = f"which may be two days: say dates of the file in {FILES_FILE}, as in dates: '%d/%m/%Y'"
+
+
+class UnclearError(ValueError):
+    """A text that may be two days."""
+
+
+@lru_cache(maxsize=2**16)
+def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
+    """The number that a date is, and the form that it is found in; "" in the one that is said.
+
+    `own`: the form that the site says, and no other is tried.
+
+    Raises:
+        UnclearError: it may be two days.
+        ValueError: it is no date.
+    """
+    if has_other_digits(text):
+        raise ValueError(f"{text!r} has digits that are not 0 to 9")
+    said = own or dated.form
+    if said is not None:
+        try:
+            return _number(datetime.strptime(text, said).date(), dated), ""
+        except ValueError:
+            # Where one site writes days first, a day that does not fit is a fault and not a month.
+            if own is not None or SLASHED.fullmatch(text):
+                raise
+    try:
+        return _number(datetime.fromisoformat(text).date(), dated), "" if said is None else "ISO 8601"
+    except ValueError:
+        day, form = _day(text)
+    return _number(day, dated), form
+
+
+def _number(day: date, dated: DatedAs) -> float:
+    return dated.of_days(float((day - dated.day).days))
+
+
+def _day(text: str) -> tuple[date, str]:
+    for form, pattern in FORMS:
+        if found := pattern.fullmatch(text):
+            parts = found.groupdict()
+            return date(int(parts["y"]), _month(parts), int(parts["d"])), form
+    if (found := SLASHED.fullmatch(text)) is None:
+        raise ValueError(f"{text!r} is no date")
+    first, second, year = (int(found[part]) for part in (1, 2, 3))
+    if first <= 12 and second <= 12 and first != second:
+        raise UnclearError(text)
+    return (date(year, first, second), MONTH_FIRST) if second > 12 else (date(year, second, first), DAY_FIRST)
+
+
+def _month(parts: dict[str, str]) -> int:
+    if "m" in parts:
+        return int(parts["m"])
+    name = parts["n"].lower()
+    return next((number for number, each in enumerate(MONTHS, start=1) if name in (each, each[:3])), 0)

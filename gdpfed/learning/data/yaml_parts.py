@@ -1,0 +1,117 @@
+"""Files in YAML that people write, taken apart with one line for what is wrong in them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gdpfed.decimal_numbers import decimal_number
+from gdpfed.errors import LearningError
+from gdpfed.yaml_files import read_yaml
+
+
+def read_parts(path: Path, purpose: str) -> "Part":
+    """Read a file in YAML; every value in it is a text.
+
+    `purpose`: what it must do, for an error.
+
+    Raises LearningError: no such file, or no YAML.
+    """
+    try:
+        values = read_yaml(path.read_text(encoding="utf-8"), as_texts=True)
+    except OSError as error:
+        raise LearningError(f"{path} cannot be read ({error.strerror}): it must {purpose}") from None
+    except UnicodeDecodeError as error:
+        raise LearningError(f"{path} is no YAML: {error}") from None
+    except ValueError as error:
+        raise LearningError(f"{path}: {error}") from None
+    return Part(str(path), values, "")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file in YAML that a person wrote, with its place for an error."""
+
+    place: str
+    values: Any
+    key: str
+
+    def wrong(self, wanted: str) -> LearningError:
+        """Name what is there and what must be."""
+        shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
+        return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
+
+    def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "Part"]:
+        """Parts by key."""
+        known = (*required, *allowed)
+        if not isinstance(self.values, Mapping):
+            raise self.wrong(f"keys with values: {', '.join(known)}")
+        for key in self.values:
+            if key not in known:
+                full, choice = joined_key(self.key, key), ", ".join(known)
+                raise LearningError(f"{self.place}: there is no key '{full}'; choose of {choice}")
+        for key in required:
+            if key not in self.values:
+                raise LearningError(f"{self.place} lacks the key '{joined_key(self.key, key)}'")
+        return {key: Part(self.place, value, joined_key(self.key, key)) for key, value in self.values.items()}
+
+    def items(self) -> Iterator[tuple[str, "Part"]]:
+        """Parts by the names that a person chose."""
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise self.wrong("columns by name")
+        for key, value in self.values.items():
+            check_printable(str(key), f"{self.place}: a key of {self.key or 'the file'}")
+            yield str(key), Part(self.place, value, joined_key(self.key, str(key)))
+
+    def list(self) -> list["Part"]:
+        """Parts of a list."""
+        if not isinstance(self.values, list) or not self.values:
+            raise self.wrong("a list, as in [a, b]")
+        return [Part(self.place, value, self.key) for value in self.values]
+
+    def text(self, *, empty: bool = False) -> str:
+        """A text that can be printed."""
+        if not isinstance(self.values, str) or not (self.values.strip() or empty):
+            raise self.wrong("a text")
+        said = self.values.strip()
+        check_printable(said, f"{self.place}: {self.key}")
+        return said
+
+    def number(self) -> float:
+        """A decimal number."""
+        try:
+            return decimal_number(self.text())
+        except ValueError:
+            raise self.wrong("a number, as in 1.5") from None
+
+    def range(self) -> tuple[float, float]:
+        """Two numbers, the lower first."""
+        bounds = [each.number() for each in self.list()]
+        if len(bounds) != 2 or not bounds[0] < bounds[1]:
+            raise self.wrong("two numbers, the lower first, as in [0, 100]")
+        return bounds[0], bounds[1]
+
+    def values_once(self) -> tuple[str, ...]:
+        """Different texts."""
+        texts = tuple(each.text() for each in self.list())
+        if len(set(texts)) < len(texts):
+            raise self.wrong("different values")
+        return texts
+
+
+def check_printable(name: str, place: str) -> None:
+    """Refuse a name that would be more than a name in a page, a log or a terminal.
+
+    `place`: what the error calls it.
+
+    Raises LearningError: it has a line break or another character that cannot be printed.
+    """
+    if not name.isprintable():
+        raise LearningError(
+            f"{place} is {ascii(name)[:80]}, with a line break or another character that cannot be printed: "
+            "give it a name without, in the data and where it is declared"
+        )
+
+
+def joined_key(key: str, part: str) -> str:
+    return f"{key}.{part}" if key else part

@@ -1,0 +1,72 @@
+"""Weak points of a task's data, of which a run says one line each before it starts."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from gdpfed.learning.data import Dataset, Windows, load_dataset
+from gdpfed.learning.data.cut import cut_warnings
+from gdpfed.learning.data.party_files import not_read
+from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties
+from gdpfed.learning.data.tabular import undeclared_persons
+from gdpfed.learning.task import Task
+
+MOST_NAMED = 5
+"""Of classes without an example, parties and files, in a warning."""
+
+
+def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
+    """Which parties with a name take no part, since there are fewer clients."""
+    taking_part = {*task.client_names}
+    others = [name for name in data.owner_names if name not in taking_part]
+    if not taking_part or not others:
+        return
+    named = ", ".join(others[:MOST_NAMED]) + (" ..." if len(others) > MOST_NAMED else "")
+    yield (
+        f"dataset.num_clients={task.num_clients} leaves out {len(others)} of {len(data.owner_names)} "
+        f"parties: {named}; set dataset.num_clients={len(data.owner_names)} to train all"
+    )
+
+
+def data_warnings(task: Task) -> Iterator[str]:
+    """Warnings about weak points of a task's data, one line each; the run goes on.
+
+    One line for files that are no tables, one for clients without examples, and one for classes that no
+    training example has.
+    """
+    data, num_clients = task.load(), task.num_clients
+    path = Path(task.source.path or "").expanduser()
+    if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
+        shown = ", ".join(others[:MOST_NAMED])
+        if len(others) > MOST_NAMED:
+            endings = Counter(Path(name).suffix.lower() or "without an ending" for name in others)
+            kinds = sorted(endings.items())
+            shown = f"{len(others)} files, {', '.join(f'{kind} {count}' for kind, count in kinds)}"
+        yield f"dataset.path={path} holds {shown}: these are no tables, and are not read"
+    yield from data.notes
+    if not len(data.train):
+        return  # All of them are the nodes'.
+    yield from cut_warnings(data)
+    yield from _parties_left_out(task, data)
+    if task.source.name == "csv" and (column := undeclared_persons(task.source)):
+        yield REPEATED_PERSONS.format(column)
+    beyond, most = beyond_parties(load_dataset(task.source)) if task.by_person else (0, 0)
+    if beyond:
+        yield (
+            f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
+            f"is not what is stated of them. Declare so many, as in person: {{column: patient, parties: "
+            f"{most}}}, unless parties use the same numbers for different persons"
+        )
+    if task.partition == "iid" and num_clients > len(data.train):
+        yield (
+            f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "
+            f"{num_clients - len(data.train)} clients hold none, and send nothing but noise unless their "
+            f"nodes have data of their own. Set dataset.num_clients={len(data.train)} or fewer"
+        )
+    if isinstance(data.train, Windows):
+        return  # Characters, of which a text need not have all.
+    missing = data.labels.unlearnt(data.train.y, data.test.y)
+    if len(missing):
+        names = [data.named_classes[number] for number in missing[:MOST_NAMED].tolist()]
+        named = ", ".join(names) + (" ..." if len(missing) > MOST_NAMED else "")
+        yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"

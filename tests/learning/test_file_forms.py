@@ -1,0 +1,273 @@
+"""Tables as sites write them: one declaration, each file in a form of its own, the same numbers of all."""
+
+import bz2
+import gzip
+import lzma
+from datetime import date
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from gdpfed.cli import main
+from gdpfed.errors import LearningError
+from gdpfed.learning.data import DataSource, load_dataset, text_files
+from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.own_files import read_own
+from gdpfed.learning.data.table_check import check_table
+
+COLUMNS = """\
+label: {column: y, classes: ['0', '1']}
+numeric: {age: [0, 110], pay scale: [0, 50000], born: {range: [0, 110], age_on: 2026-01-01}}
+categorical: {sex: [männlich, weiblich]}
+"""
+NAMES = ["age", "pay scale", "born", "sex", "y"]
+ROWS = [
+    (20 + at, 1000.5 + at, date(1950 + at, 4, 13), ("männlich", "weiblich")[at % 2], at % 2)
+    for at in range(40)
+]
+
+
+def text(rows=ROWS, *, separator=",", decimal=".", dates="%Y-%m-%d", header=True, names=NAMES):
+    lines = [separator.join(names)] * header
+    for age, pay, born, sex, y in rows:
+        shown = (str(age), f"{pay:.2f}".replace(".", decimal), born.strftime(dates), sex, str(y))
+        lines.append(separator.join(f'"{each}"' if separator in each else each for each in shown))
+    return "\n".join([*lines, ""])
+
+
+def written(folder, data, name="bonn.csv", files=None, columns=COLUMNS):
+    folder.mkdir(exist_ok=True)
+    (folder / "columns.yaml").write_text(columns)
+    if files is not None:
+        (folder / "files.yaml").write_text(files)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return folder / name
+
+
+def notes(path):
+    rows, found = check_table(path, read_columns(path.with_name("columns.yaml")))
+    assert not [each.words for each in found if each.refused]
+    return rows, [each.words for each in found]
+
+
+GERMAN = text(separator=";", decimal=",", dates="%d.%m.%Y")
+FORMS = {
+    "semicolons, decimal commas and dotted days": (
+        GERMAN,
+        ["separated by ';'", "40 numbers are", "40 dates are"],
+    ),
+    "Windows-1252": (GERMAN.encode("cp1252"), ["20 lines are not UTF-8, and read as cp1252"]),
+    "UTF-16 with its mark": (text().encode("utf-16"), []),
+    "UTF-16 without its mark": (text().encode("utf-16-be"), []),
+    "UTF-8 with a mark": (text().encode("utf-8-sig"), []),
+    "Excel's line of the separator": ("sep=;\n" + GERMAN, ["line 1 is Excel's sep=;: it is passed over"]),
+    "lines above the names": (
+        "Report of Bonn,,\nprinted,on Monday\n" + text(),
+        ["lines 1 to 2 are above the names of the columns, and passed over"],
+    ),
+    "a first line of other names": (
+        "X1,X2,X3,X4,X5\n" + text(),
+        ["line 1 is above the names of the columns, and passed over"],
+    ),
+    "names with space around them": (text(names=[f" {name} " for name in NAMES]), []),
+    "a separator at the end of rows": (
+        text().replace("\n", ",\n").replace(",\n", "\n", 1),
+        ["rows end in a"],
+    ),
+    "a separator at the end of the names": (
+        text().replace("y\n", "y,\n", 1),
+        ["the line of names ends in a"],
+    ),
+    "R's running number": (
+        "\n".join(line if at == 0 else f'"{at}",{line}' for at, line in enumerate(text().splitlines())),
+        ["rows begin with an index that has no name"],
+    ),
+    "an index with an empty name": (
+        "\n".join(f"{at - 1 if at else ''},{line}" for at, line in enumerate(text().splitlines())),
+        ["not declared, and not read: one without a name"],
+    ),
+    "months by name": (text(dates="%d-%b-%Y"), ["40 dates are written as day, name of the month, year"]),
+    "days with a slash that are beyond 12": (text(dates="%m/%d/%Y"), ["written as month/day/year"]),
+    "thousands with a comma": (
+        text(decimal=".").replace(",10", ',"1,0').replace(".50,", '.50",'),
+        ["thousands"],
+    ),
+    "classes with a fraction": (
+        "\n".join([*GERMAN.splitlines()[:1], *(f"{line},0" for line in GERMAN.splitlines()[1:])]),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_in_any_form_is_the_same_table(tmp_path, form):
+    data, words = FORMS[form]
+    plain = read_own(written(tmp_path / "plain", text()))
+    path = written(tmp_path / "own", data)
+    for mine, theirs in zip(read_own(path)[:2], plain[:2], strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
+    rows, found = notes(path)
+    assert rows == 40
+    for part in words:
+        assert any(part in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
+def test_packed_tables_are_read_and_named_without_their_endings(tmp_path, ending, pack, monkeypatch):
+    written(tmp_path, pack(GERMAN.encode("cp1252")), f"bonn.csv{ending}")
+    written(tmp_path, text(separator="\t"), "ulm.tsv")
+    data = load_dataset(DataSource("csv", path=str(tmp_path)))
+    assert data.owner_names == ("bonn", "ulm")
+    assert len(data.train) + len(data.test) == 80
+    monkeypatch.setattr(text_files, "BLOCK", 2**16)
+    monkeypatch.setattr(text_files, "MOST_TIMES", 100)
+    monkeypatch.setattr("gdpfed.learning.data.unpacked.ANY_SIZE", 2**17)
+    bomb = written(tmp_path, pack(text().encode() + b"\n" * 10**7), f"bonn.csv{ending}")
+    with pytest.raises(LearningError, match="data are seldom packed to less than a 100th"):
+        read_own(bomb)
+
+
+def test_sites_of_one_declaration_write_as_they_like_and_have_one_hash(tmp_path):
+    """The hash is that of the declaration, which no file's form is part of."""
+    written(tmp_path, text(), "bonn.csv")
+    before = read_columns(tmp_path / "columns.yaml").digest
+    written(tmp_path, GERMAN.encode("cp1252"), "fulda.csv")
+    us = [(age, pay, born.replace(day=3), sex, y) for age, pay, born, sex, y in ROWS]
+    files = (
+        "kiel: {dates: '%m/%d/%Y', decimal: ',', header: [age, pay scale, born, sex, y], missing: ['-9']}\n"
+    )
+    lines = text(us, dates="%m/%d/%Y", separator="|", decimal=",", header=False).replace(
+        "20|1000,50", "-9|1.000,50"
+    )
+    written(tmp_path, lines, "kiel.csv", files)
+    data = load_dataset(DataSource("csv", path=str(tmp_path)))
+    assert data.owner_names == ("bonn", "fulda", "kiel")
+    assert data.columns is not None
+    assert data.columns.digest == before
+    x = np.asarray(read_own(tmp_path / "kiel.csv")[0])
+    np.testing.assert_allclose(x[:2, 1], [2 * 1000 / 50000 - 1 + 0.00002, 2 * 1001.5 / 50000 - 1], atol=1e-4)
+    assert x[0, 0] == 0.0
+    assert main(["check", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("cell", "column", "words"),
+    [
+        (
+            "30,500",
+            "pay scale",
+            "holds '30,500' in row 1, which is a thousand times as much if its mark groups",
+        ),
+        ("03/04/1990", "born", "holds '03/04/1990' in row 1, which may be two days: say dates of the file"),
+        ("4_5", "age", "holds '4_5' in row 1, which is no number"),
+        ("1,2,3", "age", "holds '1,2,3' in row 1, which is no number"),
+        ("31.02.1990", "born", "holds '31.02.1990' in row 1, which is no date"),
+        ("03.04.90", "born", "holds '03.04.90' in row 1, which is no date"),
+    ],
+)
+def test_a_cell_that_may_be_two_things_is_refused_and_never_guessed(tmp_path, capsys, cell, column, words):
+    rows = [dict(zip(NAMES, line.split(";"), strict=True)) for line in text(separator=";").splitlines()[1:]]
+    rows[0][column] = cell
+    lines = [";".join(NAMES), *(";".join(row.values()) for row in rows)]
+    path = written(tmp_path, "\n".join(lines))
+    with pytest.raises(LearningError, match=words):
+        read_own(path)
+    assert main(["check", str(path)]) == 1
+    assert words.partition(" in row")[0] in capsys.readouterr().out
+
+
+def test_a_full_stop_that_may_group_thousands_is_refused_beside_decimal_commas(tmp_path):
+    """In a file with 20,5 a 1.200 may be 1200: neither is taken in silence."""
+    lines = ["age;pay scale;born;sex;y", *(f"2{at},5;1.200;1990-01-01;weiblich;{at % 2}" for at in range(9))]
+    path = written(tmp_path, "\n".join(lines))
+    with pytest.raises(LearningError, match="'pay scale' holds '1.200' in row 1, which is a thousand times"):
+        read_own(path)
+    x = np.asarray(read_own(written(tmp_path, "\n".join(lines), files="bonn: {decimal: ','}\n"))[0])
+    np.testing.assert_allclose(x[:, 1], 2 * 1200 / 50000 - 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ("ulm: {decimal: ','}\n", "there is no table 'ulm' beside it"),
+        ("bonn: {comma: ','}\n", "there is no key 'bonn.comma'; choose of separator, encoding, decimal"),
+        ("bonn: {decimal: x}\n", "bonn.decimal is 'x'; it must be one of '.', ','"),
+        ("bonn: {encoding: utf-16}\nbonn: {}\n", "the key 'bonn' is there twice"),
+        ("[]\n", "it must be columns by name"),
+    ],
+)
+def test_what_a_site_says_of_its_files_is_checked(tmp_path, files, words):
+    with pytest.raises(LearningError, match=words):
+        read_own(written(tmp_path, text(), files=files))
+
+
+def test_marks_of_missing_values_are_found_or_said_by_the_site_for_a_column(tmp_path):
+    columns = (
+        "label: {column: y, classes: ['0', '1']}\nnumeric: {preg: [0, 17], glucose: [40, 200]}\n"
+        "categorical: {ward: [a, None], port: {values: [c, q], other: q}}\n"
+    )
+    lines = "preg,glucose,ward,port,y\n0,0,n/a,-,0\n17,?,None,c,1\n" * 1
+    path = written(tmp_path, lines, files="bonn: {missing: {glucose: ['0']}}\n", columns=columns)
+    x = np.asarray(read_own(path)[0])
+    # Where None is a value it is one, and where others are declared a dash is one of them.
+    np.testing.assert_array_equal(x, [[-1, 0, 0, 0, 0, 1], [1, 0, 0, 1, 1, 0]])
+    _, found = notes(path)
+    assert "column 'glucose': '?' stands for a missing value in 1 rows" in found
+    assert "column 'ward': 'n/a' stands for a missing value in 1 rows" in found
+
+
+PARQUET = {
+    "booleans": ({"y": pa.array([at % 2 == 1 for at in range(40)])}, ""),
+    "booleans as declared words": ({"y": pa.array([at % 2 == 1 for at in range(40)])}, "['false', 'true']"),
+    "bytes": ({"sex": pa.array([row[3].encode() for row in ROWS])}, ""),
+    "32 bits": ({"age": pa.array([row[0] for row in ROWS], pa.float32())}, ""),
+    "whole numbers that may be missing": ({"age": pa.array([row[0] for row in ROWS], pa.uint8())}, ""),
+    "decimals": (
+        {"pay scale": pa.array([Decimal(f"{row[1]:.2f}") for row in ROWS], pa.decimal256(70, 2))},
+        "",
+    ),
+    "categoricals": ({"sex": pa.array([row[3] for row in ROWS]).dictionary_encode()}, ""),
+    "a time zone": ({"born": pa.array([row[2] for row in ROWS]).cast(pa.timestamp("us", "Asia/Tokyo"))}, ""),
+    "texts with commas": ({"pay scale": pa.array([f"{row[1]:.2f}".replace(".", ",") for row in ROWS])}, ""),
+}
+
+
+@pytest.mark.parametrize("kind", PARQUET)
+def test_parquet_of_any_type_is_the_same_table(tmp_path, kind):
+    cells, classes = PARQUET[kind]
+    plain = read_own(written(tmp_path / "plain", text()))
+    path = written(
+        tmp_path / "own", b"", "t.parquet", columns=COLUMNS.replace("['0', '1']", classes or "['0', '1']")
+    )
+    columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
+    parquet.write_table(pa.table(columns | cells), path)
+    for mine, theirs in zip(read_own(path)[:2], plain[:2], strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
+
+
+def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
+    columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
+    path = written(tmp_path, b"", "t.parquet")
+    for cells, words in (
+        ({"sex": pa.array([b"\xff"] * 40)}, "'sex' holds bytes that are no text in UTF-8"),
+        ({"sex": pa.array([[1]] * 40)}, "'sex' holds list<item: int64>, which is no text, number or date"),
+        (
+            {"age": pa.array([1.5] * 40, pa.float32()), "sex": pa.array([0.1] * 40, pa.float32())},
+            "holds '0.1'",
+        ),
+    ):
+        parquet.write_table(pa.table(columns | cells), path)
+        with pytest.raises(LearningError, match=words):
+            read_own(path)
+
+
+def test_tables_of_other_programs_are_called_by_their_kind(tmp_path):
+    for name, words in (("t.xlsx", "this is a workbook: save its sheet as CSV"), ("t.zip", "unpack it")):
+        path = written(tmp_path, b"PK\x03\x04", name)
+        with pytest.raises(LearningError, match=words):
+            load_dataset(DataSource("csv", path=str(path)))
