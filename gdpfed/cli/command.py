@@ -127,7 +127,7 @@ def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
 
 
 def add_parser(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    commands: "argparse._SubParsersAction[Any]",
     name: str,
     *,
     words: str,

@@ -69,8 +69,8 @@ class StatusLines(Observer):
             self._announce(line)
         plan = method.plan
         if self._run.config.run.show_cohorts and plan.sample_is_secret:
-            known = ", ".join(f"{group.epsilon_against_server:.3g}" for group in plan.groups)
-            self._announce(SHOWN_COHORTS.format(known))
+            epsilons = ", ".join(f"{group.epsilon_against_server:.3g}" for group in plan.groups)
+            self._announce(SHOWN_COHORTS.format(epsilons))
 
     def round_ended(self, ended: RoundEnded) -> None:
         record, num_rounds = ended.record, self._run.config.run.num_rounds
