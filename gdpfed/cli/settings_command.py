@@ -47,7 +47,7 @@ def _execute(options: argparse.Namespace) -> int:
 ABOUT = {
     "dataset": "data, model, clients",
     "training": "how clients train",
-    "method": "who trains when, and what is made of the sums",
+    "method": "who trains when; what comes of the sums",
     "privacy": "budgets, and how they are kept",
     "secagg": "masks, so that the server sees sums alone",
     "run": "rounds, seed, folder, evaluation",
@@ -63,7 +63,7 @@ def _overview() -> Iterator[str]:
         choice = f"{options} options, " if options > 1 else ""
         yield f"{name:12}{f'{choice}{settings} settings':26}{ABOUT.get(name, '')}"
     yield ""
-    yield "gdpfed settings GROUP lists one, gdpfed settings WORD searches, --all lists every one."
+    yield "gdpfed settings GROUP lists one, a word of a name searches, --all lists all."
 
 
 def _page(group: "SettingGroup") -> Iterator[str]:
