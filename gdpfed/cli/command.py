@@ -135,13 +135,14 @@ def add_parser(
     examples: str,
 ) -> argparse.ArgumentParser:
     """Add a command, or an action of one, whose help ends with examples."""
-    return commands.add_parser(
+    parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=words,
         description=paragraphs(description),
         epilog=epilog_of(examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    return parser
 
 
 def paragraphs(text: str) -> str:

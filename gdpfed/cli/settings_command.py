@@ -47,7 +47,7 @@ def _execute(options: argparse.Namespace) -> int:
 ABOUT = {
     "dataset": "data, model, clients",
     "training": "how clients train",
-    "method": "who trains when, and what comes of the sums",
+    "method": "who trains when; what comes of the sums",
     "privacy": "budgets, and how they are kept",
     "secagg": "masks, so that the server sees sums alone",
     "run": "rounds, seed, folder, evaluation",
