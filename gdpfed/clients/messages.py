@@ -47,10 +47,11 @@ IDENTITY, SIGNATURE = "identity", "signature"
 CLIENTS, INPUT_SHAPE, INPUT_DTYPE = "clients", "input-shape", "input-dtype"
 LABEL_DTYPE, LABEL_SHAPE, COLUMNS = "label-dtype", "label-shape", "columns"
 UNIT, RECORDS, BY_PARTY = "unit", "records", "counts-by-party"
-WEIGHTS, SOURCE = "weights-sha256", "source"
+WEIGHTS, SOURCE, MODEL, LOSS = "weights-sha256", "source", "model", "loss"
 """Of the query ``join``: the fields of the question, those by which a node proves its key, and how many
 records it has, which it says where the unit is one, whether its counts are shown by themselves, the hash of
-the file that the model is built on, and the data set that a node without data of its own has a part of."""
+the file that the model is built on, the data set that a node without data of its own has a part of, and the
+names of the model and of the loss."""
 
 WIRE, WIRE_VERSION, VERSIONS = "wire", 3, "versions"
 """Of question and answer of ``join``: the version of these messages, and those of the packages in words.

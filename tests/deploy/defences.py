@@ -97,6 +97,12 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "missing-package-joins",
+        "federation/node/test_join_checks.py::"
+        "test_a_node_joins_no_run_whose_model_or_loss_is_in_a_package_that_it_lacks",
+        (("gdpfed/federation/node/join_checks.py", "    _check_installed(question)\n", ""),),
+    ),
+    Defence(
         "small-cohort-charged",
         "extras/fedpcs/test_fedpcs.py::test_who_is_drawn_for_no_sum_is_neither_asked_nor_charged",
         (

@@ -14,6 +14,8 @@ from gdpfed.clients.messages import (
     INPUT_SHAPE,
     LABEL_DTYPE,
     LABEL_SHAPE,
+    LOSS,
+    MODEL,
     SOURCE,
     UNIT,
     WEIGHTS,
@@ -29,6 +31,8 @@ from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
 from gdpfed.learning.data.source import DataSource, load_dataset
+from gdpfed.learning.labels import LOSSES
+from gdpfed.learning.models import MODELS
 from gdpfed.privacy.events import Unit
 
 
@@ -41,10 +45,12 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
-            built on weights that this node has not, or trains it on data that it cannot read.
+            built on weights that this node has not, has a model or a loss that is not installed here, or
+            trains it on data that it cannot read.
     """
     if WEIGHTS in question:
         settings.check_weights(str(question[WEIGHTS]))
+    _check_installed(question)
     if SOURCE in question:
         check_part(settings, str(question[SOURCE]))
     if question.get(BY_PARTY):
@@ -54,6 +60,20 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
         raise NodeConfigError(
             f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
         )
+
+
+def _check_installed(question: Mapping[str, Any]) -> None:
+    """Refuse a run whose model or loss is in a package that this node lacks."""
+    for entry, known in ((MODEL, MODELS), (LOSS, LOSSES)):
+        if entry in question:
+            try:
+                known.get(str(question[entry]))
+            except LearningError as error:
+                log(ERROR, "%s", error)
+                raise NodeConfigError(
+                    f"the run's {entry} {one_line(str(question[entry]))} is not installed here: install the "
+                    "package that has it, as on the server"
+                ) from None
 
 
 def check_named_file(settings: NodeSettings, source: DataSource) -> None:

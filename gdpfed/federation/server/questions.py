@@ -19,7 +19,9 @@ from gdpfed.clients.messages import (
     INPUT_SHAPE,
     LABEL_DTYPE,
     LABEL_SHAPE,
+    LOSS,
     MODE,
+    MODEL,
     ROSTER_DIGEST,
     SIGNATURE,
     SOURCE,
@@ -173,6 +175,7 @@ class Questions:
             question[LABEL_DTYPE], question[LABEL_SHAPE] = form.labels.dtype, list(form.label_shape)
             question[COLUMNS] = form.columns or ""
             question[SOURCE] = self._task.source.to_json()
+            question[MODEL], question[LOSS] = self._task.model, self._task.loss
             if self._task.source.weights_sha256 is not None:
                 question[WEIGHTS] = self._task.source.weights_sha256
         if self._signed:

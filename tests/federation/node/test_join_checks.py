@@ -17,6 +17,8 @@ from gdpfed.clients.messages import (
     JOIN,
     LABEL_DTYPE,
     LABEL_SHAPE,
+    LOSS,
+    MODEL,
     RECORDS,
     REFUSAL_RECORD,
     SOURCE,
@@ -92,6 +94,15 @@ def test_a_node_without_data_joins_no_run_whose_data_it_cannot_read(tmp_path, so
     assert said in answered[REFUSAL_RECORD]["reason"] if said else CLIENT_RECORD in answered
     np.savez(tmp_path / "own.npz", x_train=X, y_train=Y)
     assert RECORDS in answer(tmp_path / "own.npz", question)[CLIENT_RECORD]
+
+
+@pytest.mark.parametrize(("entry", "known"), [(MODEL, "linear"), (LOSS, "cross_entropy")])
+def test_a_node_joins_no_run_whose_model_or_loss_is_in_a_package_that_it_lacks(tmp_path, entry, known):
+    """Each of its rounds would be charged, and then refused."""
+    np.savez(tmp_path / "own.npz", x_train=X, y_train=Y)
+    assert RECORDS in answer(tmp_path / "own.npz", {**FORM, entry: known})[CLIENT_RECORD]
+    reason = answer(tmp_path / "own.npz", {**FORM, entry: "theirs"})[REFUSAL_RECORD]["reason"]
+    assert f"the run's {entry} theirs is not installed here: install the package" in reason
 
 
 def test_a_run_that_nobody_joined_begins_with_no_node_whose_examples_cannot_be_used(tmp_path):
