@@ -10,7 +10,7 @@ from gdpfed.runs.file_formats import AT_CHANCE_FILE, read_result
 WITHOUT_A_MODEL = "* without any model: "
 """How the line of a model card begins that says what the most frequent class alone is right for."""
 UNKNOWN = (
-    "nothing here says why: more rounds, or another training.learning_rate or privacy.clipping_norm, may help"
+    "there are too few rounds, or that training.learning_rate or privacy.clipping_norm does not fit"
 )
 
 
