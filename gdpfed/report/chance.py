@@ -9,9 +9,7 @@ from gdpfed.runs.file_formats import AT_CHANCE_FILE, read_result
 
 WITHOUT_A_MODEL = "* without any model: "
 """How the line of a model card begins that says what the most frequent class alone is right for."""
-UNKNOWN = (
-    "there are too few rounds, or that training.learning_rate or privacy.clipping_norm does not fit"
-)
+UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.clipping_norm does not fit"
 
 
 @dataclass(frozen=True)
