@@ -20,6 +20,10 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import SEAL, ChargedSum, ExpectedSum
 from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.report.run_observers import ModelCard
+from gdpfed.rounds.loop import Announce
+from gdpfed.rounds.observers import Observer
+from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
@@ -65,6 +69,12 @@ def run(
             if without_a_sum:
                 raise FailedError(f"the run in {directory} ended without a word of its having no sum")
     return read_rounds(directory)
+
+
+def only_a_card(run: PreparedRun, announce: Announce) -> list[Observer]:
+    """Observers of a run that is neither shown nor drawn: it leaves its files, a model card among them."""
+    del announce
+    return [ModelCard(run)]
 
 
 def grid_for(config: Config) -> LocalGrid:

@@ -49,7 +49,7 @@ def test_the_distributions_are_what_they_say():
     [
         ("[1,2,x]", "privacy.client_budgets: entry 3 is 'x', which is no number"),
         ("[1,,2]", "privacy.client_budgets: entry 2 is '', which is no number"),
-        ("[1,2", "the list that begins with '[1,2' has no end"),
+        ("[1,2", "privacy.client_budgets=[1,2 opens a [ and does not close it: in a shell put"),
         ("[1,nan]", "entry 2 is 'nan': give a finite number"),
         ("nowhere.txt", "privacy.client_budgets=nowhere.txt is no file: give a list, a file with"),
         (

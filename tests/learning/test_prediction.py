@@ -115,13 +115,14 @@ def test_what_does_not_fit_is_named_in_one_line(run, tmp_path, capsys, change, m
 
 def test_undeclared_columns_are_not_read_and_bad_rows_are_left_out_if_asked(run, tmp_path, capsys):
     lines = NEW.splitlines()
-    (tmp_path / "new.csv").write_text("\n".join([*lines, lines[1].replace("1956-01-01", "1.1.56"), ""]))
+    rows = [*lines[1:], lines[1].replace("1956-01-01", "1.1.56")]
+    (tmp_path / "new.csv").write_text("\n".join([f"{lines[0]};room", *(f"{row};7" for row in rows), ""]))
     words = ["predict", str(run), str(tmp_path / "new.csv"), "--output", str(tmp_path / "p.csv")]
     assert main(words) == 2
     capsys.readouterr()
     assert main([*words, "--skip"]) == 0
     said = capsys.readouterr()
-    assert "new.csv: not declared, and not read: patient" in said.err
+    assert "new.csv: not declared, and not read: room" in said.err
     assert f"line {len(lines) + 1} is left out: column 'age' holds '1.1.56', which is no date" in said.err
     assert f"The predictions of {len(lines) - 1} rows are in" in said.out
     whole = (tmp_path / "p.csv").read_text()

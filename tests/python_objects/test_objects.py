@@ -25,6 +25,7 @@ from gdpfed.learning.data.source import DATASETS
 from gdpfed.learning.labels import LOSSES, METRICS
 from gdpfed.learning.models import MODELS
 from gdpfed.python_objects import named
+from gdpfed.registry import OF_PYTHON
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.extensions.table import EXTENSIONS
 from testing.small_runs import final_model, nothing_drawn
@@ -48,7 +49,11 @@ COLUMNS = {
 def fresh(monkeypatch, tmp_path):
     """A process that has been given nothing, in an empty directory."""
     for registry in REGISTRIES:
-        monkeypatch.setattr(registry, "_items", dict(registry._items))
+        monkeypatch.setattr(
+            registry,
+            "_items",
+            {name: item for name, item in registry._items.items() if not name.startswith(OF_PYTHON)},
+        )
     monkeypatch.setattr(named, "_GIVEN", {})
     monkeypatch.setattr(named, "USED", [])
     monkeypatch.setattr(option_files, "_made", [])

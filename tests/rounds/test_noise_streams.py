@@ -332,7 +332,7 @@ def _set(plan, key, value):
         (["privacy.clipping=adaptive"], "use privacy.clipping=fixed"),
         (["privacy.accountant=rdp"], "use privacy.accountant=pld"),
         (["privacy.sampling_rates=[0.1,0.2]"], "use privacy.sampling_rates=auto"),
-        (["privacy.noise_taps=17"], "privacy.noise_taps=17 must be from 0"),
+        (["privacy.noise_taps=17"], r"privacy.noise_taps=17 must be in \[0, 16\]"),
         (["run.mailbox=/a/folder"], "privacy.against=everyone does not go with run.mailbox=/a/folder"),
         (["privacy.unit=record"], "privacy.unit=record: use privacy.unit=client"),
         (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),

@@ -26,7 +26,7 @@ from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
 from testing.local_grid import refusals
-from testing.small_runs import SMALL, grid_for, grid_of_owners, ledger_of
+from testing.small_runs import SMALL, grid_for, grid_of_owners, ledger_of, only_a_card
 
 NUM_CLIENTS = 8
 SMALLER = [f"dataset.num_clients={NUM_CLIENTS}", "privacy.sampling_rate=1", "simulation.workers=1"]
@@ -48,7 +48,7 @@ def compared_to_the_last_bit(monkeypatch):
 def trained(request, tmp_path, monkeypatch):
     """Run a method on one of the fleets: the records of its rounds."""
     kind, _, secagg = request.param.partition(", ")
-    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", only_a_card)
 
     def run(method, *overrides, grid=None):
         monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)
@@ -57,7 +57,7 @@ def trained(request, tmp_path, monkeypatch):
         if kind == "flower":
             train(cast("Grid", grid or grid_for(config)), config, "test run")
         else:
-            simulate(config, make_observers=lambda *each: [])
+            simulate(config, make_observers=only_a_card)
         return read_rounds(tmp_path / "run")
 
     return run

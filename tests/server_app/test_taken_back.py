@@ -12,7 +12,7 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.messages import CORRECTION_RECORD, ORDER_RECORD, REFUSAL, THETA_RECORD, TURNS
 from gdpfed.federation.node.ledger_file import locked_ledger
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
-from testing.small_runs import NUM_CLIENTS, grid_of_owners, run
+from testing.small_runs import NUM_CLIENTS, grid_of_owners, only_a_card, run
 
 EVERYONE = [
     *("method=dp_fedavg", "privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[2]"),
@@ -25,7 +25,7 @@ OWNERS = [2.0] * NUM_CLIENTS
 @pytest.fixture(autouse=True)
 def unobserved(monkeypatch):
     """Nothing is shown or drawn of these runs."""
-    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
+    monkeypatch.setattr("gdpfed.report.run_observers.default_observers", only_a_card)
 
 
 def ledger_of(folder, client):

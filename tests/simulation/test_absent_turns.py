@@ -7,7 +7,7 @@ import pytest
 
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.simulation.in_process_fleet import InProcessFleet, simulate
-from testing.small_runs import NUM_CLIENTS, small_config
+from testing.small_runs import NUM_CLIENTS, only_a_card, small_config
 
 TURNS = [
     *("method=dp_fedavg", "privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[1]"),
@@ -23,7 +23,7 @@ def test_turns_of_clients_that_are_away_are_moved_or_lost(tmp_path, monkeypatch,
 
     monkeypatch.setattr(InProcessFleet, "present", present)
     config = small_config(tmp_path / "run", [*TURNS, f"secagg.mode={mode}"])
-    simulate(config, make_observers=lambda run, announce: [])
+    simulate(config, make_observers=only_a_card)
     lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     taken: dict[int, list[int]] = {}

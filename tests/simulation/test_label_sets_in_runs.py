@@ -11,6 +11,7 @@ from gdpfed.cli import main
 from gdpfed.report.parts import Parts
 from gdpfed.runs.file_formats import MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
+from testing.settings import last_of_each
 
 PLAIN = ("secagg=off", "simulation.workers=1", "run.num_rounds=2", "dataset.loss=binary_cross_entropy")
 DECLARATION = """\
@@ -38,7 +39,7 @@ def stays(tmp_path_factory):
 
 def simulate(stays, directory, *overrides):
     words = ("dataset=csv", f"dataset.path={stays}", "dataset.num_clients=3", f"run.directory={directory}")
-    assert main(["simulate", *PLAIN, *words, *overrides]) == 0
+    assert main(["simulate", *last_of_each([*PLAIN, *words, *overrides])]) == 0
     return directory
 
 
@@ -135,6 +136,6 @@ def test_what_needs_one_class_is_refused_before_anything_is_charged(stays, tmp_p
         (["dataset.metrics=[auc]"], "does not fit labels that are sets of 3 labels: choose of exact_match"),
     ):
         private = ("privacy=record_level", "method=dp_sum", f"run.directory={tmp_path}/r")
-        assert main([*words, *private, *more]) == 2
+        assert main(last_of_each([*words, *private, *more])) == 2
         assert line in capsys.readouterr().err
         assert not (tmp_path / "r").exists()

@@ -10,6 +10,7 @@ from gdpfed.cli import main
 from gdpfed.learning.labels import LOSSES, METRICS, Metric
 from gdpfed.learning.models import MODELS
 from gdpfed.runs.round_log import read_rounds
+from testing.settings import last_of_each
 
 PLAIN = ("secagg=off", "simulation.workers=1", "dataset=npz", "dataset.num_clients=6", "dataset.model=fcn")
 
@@ -25,8 +26,8 @@ def pictures(tmp_path_factory):
 
 
 def simulate(pictures, directory, *overrides):
-    words = ("simulate", *PLAIN, f"dataset.path={pictures}", f"run.directory={directory}", *overrides)
-    assert main([*words]) == 0
+    words = (*PLAIN, f"dataset.path={pictures}", f"run.directory={directory}", *overrides)
+    assert main(["simulate", *last_of_each(words)]) == 0
     return directory
 
 

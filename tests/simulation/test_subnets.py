@@ -23,6 +23,7 @@ from gdpfed.simulation.engine import Cohort, SequentialEngine, SumJob, split_job
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from gdpfed.simulation.parallel_engines import WorkerProcesses
 from secagg import Contributors, Encoding, keystream
+from testing.small_runs import only_a_card
 
 NUM_CLIENTS = 14
 SETTINGS = (
@@ -156,7 +157,7 @@ def test_worker_processes_share_out_the_subnets_of_a_wave():
 
 
 def simulated(directory, *overrides):
-    simulate(load([*SETTINGS, *overrides, f"run.directory={directory}"]), make_observers=lambda *each: [])
+    simulate(load([*SETTINGS, *overrides, f"run.directory={directory}"]), make_observers=only_a_card)
     return read_rounds(directory)
 
 
@@ -213,7 +214,7 @@ def test_a_run_that_was_stopped_goes_on_with_its_ledger(tmp_path):
     simulated(tmp_path / "parts", "method=h2fdp", "secagg=off", "run.stop_after_round=1")
     simulate(
         load_run([f"run.resume={tmp_path / 'parts'}", "run.stop_after_round=null"]),
-        make_observers=lambda *each: [],
+        make_observers=only_a_card,
     )
     ledgers = [json.loads((tmp_path / name / "ledger.json").read_text()) for name in ("whole", "parts")]
     assert ledgers[0] == ledgers[1]

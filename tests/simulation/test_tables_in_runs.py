@@ -16,6 +16,7 @@ from gdpfed.report.finished_run import read_run
 from gdpfed.report.parts import Parts
 from gdpfed.runs.file_formats import EVENTS_FOLDER, MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
+from testing.settings import last_of_each
 
 PLAIN = ("secagg=off", "simulation.workers=1", "run.num_rounds=3")
 DECLARATION = """\
@@ -44,7 +45,7 @@ def stays(tmp_path_factory):
 def simulate(directory, *overrides):
     """A run of fedavg, unless they name another method."""
     chosen = [] if any(word.startswith("method=") for word in overrides) else ["method=fedavg"]
-    assert main(["simulate", *PLAIN, *chosen, *overrides, f"run.directory={directory}"]) == 0
+    assert main(["simulate", *last_of_each([*PLAIN, *chosen, *overrides, f"run.directory={directory}"])]) == 0
     return directory
 
 

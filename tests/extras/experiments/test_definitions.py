@@ -74,7 +74,7 @@ def test_steps_between_rounds_are_compared_on_pictures_too(tmp_path, capsys):
     asked = ["simulate", "dataset=cifar10-features", "method=fedavg", f"dataset.path={tmp_path / 'none'}"]
     assert main(asked) == 2
     error = capsys.readouterr().err
-    assert "none is no directory: name the one with the class folders" in error
+    assert "none is not there: name the directory with the class folders" in error
     assert error.count("\n") == 1
 
 

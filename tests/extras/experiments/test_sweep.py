@@ -140,7 +140,7 @@ def test_ranges_globs_and_quoted_paths_have_values():
         (["run.seed=0,x"], "run.seed=x is no whole number"),
         (
             ["run.seed=0,1", "run.seed=2"],
-            "run.seed is given twice, with several values: leave one of them out",
+            "run.seed=0,1 and run.seed=2 are both given: choose one",
         ),
         (["method=glob(x*)"], "'method=glob(x*)' stands for no value: the options are ali_dpfl, "),
         (["run.resume=x"], "'run.resume=x' is of one run, and a sweep has several: leave it out"),
