@@ -61,7 +61,8 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
         return
     beside = run_without_privacy(directory, settings)
     if beside is None:
-        yield Fact("without privacy", f"not known: the same command with method={WITHOUT_PRIVACY} says it")
+        same = "with the same rounds and step says it"
+        yield Fact("without privacy", f"not known: method={WITHOUT_PRIVACY} {same}")
     else:
         yield Fact("without privacy", f"{shown_in(read_rounds(beside)[-1])}, as in {beside.name}")
 

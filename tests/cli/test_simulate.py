@@ -43,7 +43,7 @@ def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys
         r"cost +noise of .*",
         r"result +accuracy \d+\.\d % after 3 of 3 rounds",
         r"without a model +answering '\d' always would be right for \d+\.\d % of it",
-        r"without privacy +not known: the same command with method=fedavg says it",
+        r"without privacy +not known: method=fedavg with the same rounds and step says it",
         r"spent, group 0 +[█░]{20} \d\.\d\d of 1, 24 clients",
     ):
         assert re.search(f"^{line}$", out, re.MULTILINE), line
