@@ -25,10 +25,12 @@ from benchmarks.sparser import MASKS, RANKS, SETTING, lowered, mask_of
 from conf.load import load
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import trained_update
+from gdpfed.clients.noise import secret_bits
+from gdpfed.clients.works import Job, update
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.report.console import Table
+from secagg import Encoding
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
@@ -37,8 +39,16 @@ def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
     task, device = order.task, torch.device("cpu")
     theta = flatten(task.build_model())
     every = track(range(clients), "clients", console=CONSOLE, transient=True)
-    updates = (trained_update(order, theta, each, task.client_data(each), device) for each in every)
-    return np.stack([update.float().numpy() for update in updates])
+    # An update is neither clipped nor encoded here, so any encoding serves.
+    encoding = Encoding(
+        grid=1.0,
+        num_contributors=1,
+        dimension=len(theta),
+        clipping_norm=math.inf,
+        integer_noise_stddev=0.0,
+    )
+    jobs = (Job(order, theta, encoding, each, device, secret_bits) for each in every)
+    return np.stack([update.work(job).float().numpy() for job in jobs])
 
 
 def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:

@@ -185,7 +185,6 @@ def ask(message: Message, context: Context) -> RecordDict:
 @answering
 def carry(message: Message, context: Context) -> RecordDict:
     """Send the vector back: too little memory or bandwidth shows before anything is charged."""
-    del context
     return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
 
 

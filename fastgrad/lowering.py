@@ -197,7 +197,6 @@ class _Reader:
         self.result = replace(self.result, shape=(1, 1, layer.hidden_units))
 
     def _last_position(self, layer: LastPosition) -> None:
-        del layer
         if not self.result.is_text or self._reading is None or not self._reading.recurrences:
             raise NotLoweredError("a last position that does not follow an LSTM layer")
         self.result = replace(self.result, is_text=False, features=np.arange(self.result.shape[2]))
@@ -241,7 +240,6 @@ class _Reader:
         return begin
 
     def _relu(self, layer: nn.ReLU) -> None:
-        del layer
         last = self._last
         if last is None or self.result.shape != last.output:
             raise NotLoweredError("ReLU that does not follow another layer by itself")

@@ -174,7 +174,6 @@ class RecordTape(TorchFunctionMode):
         sparse: bool = False,
     ) -> torch.Tensor:
         """(records, ...) to (records, ..., features)."""
-        del norm_type
         if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
             raise NotOnTapeError("an embedding with options")
         positions, table = self._of_records(input), weight.flatten(0, 1)

@@ -6,25 +6,14 @@ A client that noises its whole update by itself is told the same of that, as of 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import LearningError, PrivacyError
+from gdpfed.registry import Registry
 
-Work = Literal[
-    "update",
-    "noised_update",
-    "dp_sgd",
-    "gradient_sum",
-    "convex_steps",
-    "window_steps",
-    "held_out_counts",
-    "held_out_rates",
-    "vote",
-    "vote_by_rounds",
-]
-"""What a client computes for a sum: its model's change, the same with noise of its own or by steps of DP-SGD,
-a sum of records' clipped gradients, the end of a window of steps on records without noise, what a model
-gets right on records that are held out, or a vote for the setting that does best on its records."""
+Work = str
+"""What a client computes for a sum, by the name of its file in `gdpfed.clients.works`."""
 
 Once = Literal["held_out_counts", "vote"]
 """What is summed once beside a run's rounds: counts on records that are held out, or votes."""
@@ -80,8 +69,36 @@ KINDS: Mapping[str, WorkKind] = {
     "vote_by_rounds": WorkKind(on_records=False, once="vote"),
 }
 
+WORKS: Registry[Any] = Registry(
+    "work",
+    "gdpfed.works",
+    built_in={
+        path.stem: f"gdpfed.clients.works.{path.stem}"
+        for path in (Path(__file__).parent / "clients" / "works").glob("[a-z]*.py")
+    },
+    error=LearningError,
+)
+"""The table of works: files of `gdpfed/clients/works/`, and modules of packages by their entry points."""
+
+PLAIN = WorkKind(on_records=False)
+"""What a work of the table is that is not named above: an update, which the sum's bound and noise protect."""
+
+
+def kind_of(work: str) -> WorkKind:
+    """Return what a work is.
+
+    Raises PrivacyError: it stands in no table, so nobody knows what it costs.
+    """
+    if work not in KINDS and work not in WORKS.names():
+        raise PrivacyError(
+            f"there is no work {work!r}, so nobody knows what it costs: choose one of "
+            f"{', '.join(WORKS.names())}, or install the package that has it"
+        )
+    return KINDS.get(work, PLAIN)
+
+
 RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)
-STEP_WORKS = tuple(work for work in RECORD_WORKS if KINDS[work].window is None)
+STEP_WORKS = tuple(work for work in RECORD_WORKS if kind_of(work).window is None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,4 +152,4 @@ def record_move(work: str, steps: RecordSteps) -> float:
 
     C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
     """
-    return (2 * steps.num_steps if KINDS[work].window == "window" else 1) * steps.clipping_norm
+    return (2 * steps.num_steps if kind_of(work).window == "window" else 1) * steps.clipping_norm

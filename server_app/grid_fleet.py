@@ -92,7 +92,6 @@ class GridFleet(Fleet):
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
         """The one roster of all clients."""
-        del clients
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
@@ -115,7 +114,7 @@ class GridFleet(Fleet):
         for each, updates in zip(asked, answered, strict=True):
             if each.stage is Stage.MASK:
                 self._received(
-                    {client: updates[client] for client in updates.keys() - each.prepared.correctors},
+                    {client: updates[client] for client in updates.keys() - each.prepared.without_update},
                     each.prepared,
                 )
         return answered
@@ -167,7 +166,7 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
         for client_id in each.clients:
             order = orders[each.part(client_id)]
             content = RecordDict({ORDER_RECORD: order, THETA_RECORD: models[id(each.start)]})
-            if each.corrections.get(client_id):
+            if each.beside.corrections.get(client_id):
                 content[CORRECTION_RECORD] = correction_record(each, client_id)
             contents[client_id] = content
     return contents
@@ -178,14 +177,14 @@ def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
     return {
         client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
         for each in sums
-        for client_id in each.correctors
+        for client_id in each.without_update
     }
 
 
 def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
     """Return the rounds whose noise a client takes back; one without an update learns the context, too."""
-    context = prepared.context if client_id in prepared.correctors else b""
-    return ConfigRecord({TURNS: list(prepared.corrections.get(client_id, ())), CONTEXT: context})
+    context = prepared.context if client_id in prepared.without_update else b""
+    return ConfigRecord({TURNS: list(prepared.beside.corrections.get(client_id, ())), CONTEXT: context})
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:

@@ -115,7 +115,7 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "dp_sum, no noise": FAULTS["no noise"],
     "dp_sum, half the noise": FAULTS["half the noise"],
     "dp_sum, noise of one seed": FAULTS["noise of one seed"],
-    "dp_sum, no clipping": ("gdpfed.clients.record_work.exact_sums", _unclipped_integers),
+    "dp_sum, no clipping": ("gdpfed.clients.works.gradient_sum.exact_sums", _unclipped_integers),
     "dp_sum, one batch for all steps": (
         "gdpfed.learning.training.secret_draws.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),

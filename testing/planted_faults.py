@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 
 from gdpfed.clients.keyed_noise import KEY_BYTES, member_key
-from gdpfed.clients.update import keyed_steps, own_noise
+from gdpfed.clients.noise import keyed_steps, own_noise
 from gdpfed.extras.canaries.program_check import CONTRIBUTIONS, CORRELATION, KEYS, NOISE, SAMPLES, TURNS
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums

@@ -46,12 +46,10 @@ class MechanismCard(ABC):
 
     def of_members(self, index: int) -> Inference | None:
         """The bounds of members of a client's sums; None where the card has none."""
-        del index
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
         """What is expected of a row of bounds besides them."""
-        del index, number
         return {}
 
     def fields(self) -> Fields:

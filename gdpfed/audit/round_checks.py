@@ -11,6 +11,7 @@ from gdpfed.audit.known_noise import check_known_noise
 from gdpfed.audit.mechanisms.charged_groups import SAME_FIGURE
 from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.unseen_objects import is_of_package
 
 
 def check_rounds(files: RunFiles) -> Iterator[str]:
@@ -129,7 +130,8 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         noise = "with" if rule.noised else "without"
         yield f"plan.json calls the run {said}, and its charges are {noise} noise"
     for work in plan["works"]:
-        if plan["private"] and work not in WORKS[plan["unit"]]:
+        known = work in WORKS[plan["unit"]] or (plan["unit"] == "client" and is_of_package(work))
+        if plan["private"] and not known:
             yield f"plan.json has the local work {work}, which no plan that protects a {plan['unit']} has"
     orders = files.config["privacy"]["renyi_orders"]
     if (orders != "auto" and plan["renyi_orders"] != orders) or plan["renyi_orders"] not in ORDERS:

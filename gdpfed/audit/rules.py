@@ -165,7 +165,6 @@ class AuditRule(ABC):
 
     def check_charges(self, index: int) -> Iterator[str]:
         """Check that the charges of a group follow from its other entries."""
-        del index
         yield from ()
 
     def check_plan(self) -> Iterator[str]:
@@ -174,17 +173,14 @@ class AuditRule(ABC):
 
     def check_figures(self, index: int) -> Iterator[str]:
         """Check that the values of a group that are shown to people follow from its charges."""
-        del index
         yield from ()
 
     def check_log(self, index: int) -> Iterator[str]:
         """Check the values of a group in the log of rounds against the plan."""
-        del index
         yield from ()
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
         """Check what the run has recorded of a group against its figures."""
-        del group
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
@@ -198,12 +194,10 @@ class AuditRule(ABC):
 
     def check_participations(self, index: int) -> Iterator[str]:
         """Check how often the ledger has clients of a group in rounds."""
-        del index
         yield from ()
 
     def kept_noise(self, index: int) -> float:
         """The noise of all rounds together over that of rounds whose noise nobody takes back."""
-        del index
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
@@ -211,7 +205,6 @@ class AuditRule(ABC):
 
         It is 0 where clients have noise of their own: what they send carries it already.
         """
-        del index, round_number, size
         return 0.0
 
 

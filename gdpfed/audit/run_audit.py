@@ -69,7 +69,7 @@ def audit_run(directory: Path) -> RunAudit:
             findings=tuple(findings),
             seal=digest_of_seal(directory),
             record_is=files.plan.get("record_is", "record"),
-            not_computed=not_computed(files.config),
+            not_computed=not_computed(files.config, files.plan),
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

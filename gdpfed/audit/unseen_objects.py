@@ -1,12 +1,24 @@
 """Which parts of a run are in none of its files, so that an audit has nothing to look at."""
 
 from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 GIVEN = "python."
 """How the names of objects begin that a Python program gave to a run."""
 OF_PROGRAMS = {"dataset": ("python", "flower_app"), "model": ("flower_arrays",)}
 """Data sets and models that only a program has, and no file."""
+
+OWN_WORKS = (
+    *("update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"),
+    *("held_out_counts", "held_out_rates", "vote", "vote_by_rounds"),
+)
+"""Works of clients that need no package, each with a cost of its own."""
+
+
+def is_of_package(work: str) -> bool:
+    """Whether a package that is installed here has a work of that name; it costs what an update does."""
+    return work not in OWN_WORKS and bool(entry_points(group="gdpfed.works", name=work))
 
 
 def unseen_objects(config: Mapping[str, Any]) -> str:
@@ -17,8 +29,9 @@ def unseen_objects(config: Mapping[str, Any]) -> str:
     return ", ".join(f"the {kind} {name}" for kind, name in _given(config))
 
 
-def not_computed(config: Mapping[str, Any]) -> tuple[str, ...]:
+def not_computed(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
     """One line for each thing that an audit of a run's files could not look at."""
+    works = [work for work in plan["works"] if is_of_package(work)]
     extensions = [name for kind, name in _given(config) if kind == "extension"]
     lines = []
     if unseen := unseen_objects(config):
@@ -31,6 +44,11 @@ def not_computed(config: Mapping[str, Any]) -> tuple[str, ...]:
         lines.append(
             f"what {', '.join(extensions)} did beside the rounds: it is code of the server's, which sees "
             "what the server sees"
+        )
+    if works:
+        lines.append(
+            f"what clients computed as {', '.join(works)}: a package has it. The figures hold for whatever "
+            "is clipped and noised as an update is, and no file of the run shows what was"
         )
     return tuple(lines)
 

@@ -129,7 +129,6 @@ def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Ma
 
 
 def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
-    del config
     from gdpfed.federation.node import journal
     from gdpfed.federation.node.ledger_file import accept_ledger
     from gdpfed.federation.node.node_config import LEDGER_KEY

@@ -91,7 +91,9 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
         for accountant in (accountants if name != "fedavg" else accountants[:1])
     ]
     asked += [
-        ("everyone", name, "exact", [f"method={name}"]) for name in names if METHODS.get(name).has_turns
+        ("everyone", name, "exact", [f"method={name}"])
+        for name in names
+        if "turns" in METHODS.get(name).goes_with
     ]
     asked.append(("everyone", EVERYBODY, "exact", list(EVERYBODYS_SETTINGS)))
     return [

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.limits import VOTABLE
+from gdpfed.clients.works import WORKS
 from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import KINDS, RecordSteps, WorkKind
+from gdpfed.record_steps import RecordSteps, WorkKind, kind_of
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -108,9 +109,9 @@ class TrainingOrder:
     @property
     def kind(self) -> WorkKind:
         """What the work is; OrderError where there is none of that name."""
-        if self.work not in KINDS:
-            raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(KINDS)}")
-        return KINDS[self.work]
+        if self.work not in WORKS.names():
+            raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
+        return kind_of(self.work)
 
     @property
     def more_coordinates(self) -> int:
@@ -164,8 +165,8 @@ class TrainingOrder:
     @property
     def private_by_itself(self) -> bool:
         """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
-        kind, steps = KINDS.get(self.work), self.records
-        return kind is not None and kind.own_noise and steps is not None and steps.noise_multiplier > 0
+        steps = self.records
+        return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model: the same for clients that are to train the same.

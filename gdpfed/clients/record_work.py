@@ -1,40 +1,60 @@
-"""The works on records: DP-SGD steps on the client, or the clipped gradients of one batch for a sum.
+"""What works on records have in common: who takes part, with which gradients, and what their steps must be.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
 
-import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import inf, sqrt
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from fastgrad.forms import record_gradients
 from fastgrad.modules import Loss
-from fastgrad.record_gradients import RecordGradients
+from gdpfed.clients.examples import examples_of
+from gdpfed.clients.noise import BitsOf
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
+from gdpfed.clients.order_checks import ROWS_OF_PERSONS
+from gdpfed.clients.works import Job
+from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.models.networks import ConvexBounds, convex_bounds
-from gdpfed.learning.task import Task
+from gdpfed.learning.models.networks import ConvexBounds
+from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
 from gdpfed.learning.training.record_training import (
     Positions,
+    RecordGradients,
     RecordHolder,
-    StepBound,
     Take,
-    exact_sums,
     noised_updates,
 )
-from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes
+from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import RecordSteps, record_move
-from secagg import keystream
+from gdpfed.registry import Registry
+from secagg import Encoding
 
-BitsOf = Callable[[int], RandomBytes]
-"""A secret source of bits for each client, by its id."""
+Updates = Callable[
+    [
+        Sequence[TrainingOrder],
+        npt.NDArray[np.float32],
+        RecordGradients,
+        Sequence[RecordHolder],
+        Take,
+        float,
+    ],
+    torch.Tensor,
+]
+RECORD_GRADIENTS: Registry[Callable[..., object]] = Registry(
+    "form of gradients",
+    "gdpfed.record_gradients",
+    built_in={"fastgrad": "fastgrad.forms:record_gradients"},
+    error=LearningError,
+)
+"""What computes gradients of single records, handed in by name: no part of the kernel knows a form."""
 
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
@@ -44,12 +64,6 @@ _TRIED_ROWS = 3
 FLOAT_SLACK = 1 - 2.0**-10
 FLOAT_UNIT = 2.0**-53
 RARE_BATCH = 1e-9
-
-
-def secret_bits(client_id: int) -> RandomBytes:
-    """A keystream under a fresh key of the operating system, whichever client it is for."""
-    del client_id
-    return keystream(os.urandom(32))
 
 
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
@@ -62,7 +76,11 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
         model, loss = of_persons(model, loss)
     x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
     refuse_coupled_records(model, loss, x, y)
-    return record_gradients(model, loss, x[1:], y[1:], device=device)
+    gradients = RECORD_GRADIENTS.get("fastgrad")(model, loss, x[1:], y[1:], device=device)
+    return cast("RecordGradients", gradients)
+
+
+built_gradients = lru_cache(maxsize=1)(gradients_of)
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
@@ -215,61 +233,62 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
         )
 
 
-def record_updates(
+def alone(job: Job, updates: Updates) -> torch.Tensor:
+    """Return what one client computes from its records, before it is weighed: shape (d,), float64.
+
+    ``updates(orders, theta, gradients, holders, take, grid)`` computes that of several clients, shape
+    (clients, d), and is one of a work's file:
+
+    * ``orders``: each client's own, all of one work;
+    * ``theta``: what they start from, shape (d,), or each of them, shape (clients, d);
+    * ``gradients``: of the model;
+    * ``holders``: the clients, in the order of their orders;
+    * ``take``: gives the records at some positions;
+    * ``grid``: the value of one integer step of the sum's encoding.
+    """
+    order, data = job.order, examples_of(job)
+    if data.persons is not None:
+        raise OrderError(ROWS_OF_PERSONS)
+    holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits)
+
+    def take(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = data.take(places.reshape(-1))
+        x, y = (torch.from_numpy(each).to(job.device) for each in (batch.x, batch.y))
+        return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
+
+    gradients = built_gradients(order.task, job.device)
+    return updates([order], job.theta, gradients, [holder], take, job.encoding.grid)[0]
+
+
+def checked_model(order: TrainingOrder) -> nn.Module:
+    """Return the model of an order on records; OrderError: no such steps, LearningError: no such model."""
+    model = built_gradients(order.task, choose_device(order.device)).model
+    checked_steps(order)
+    return model
+
+
+def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
+    """Refuse a window that no number of records would make right: OrderError."""
+    record_bound(order, len(theta), encoding.grid)
+    # As of one record: how many there are is known once they are read, and is public.
+    check_rounding(order, theta, min(checked_steps(order).batch_rates))
+
+
+def ends_of_windows(
     orders: Sequence[TrainingOrder],
     theta: npt.NDArray[np.float32],
     gradients: RecordGradients,
     holders: Sequence[RecordHolder],
     take: Take,
     grid: float,
+    *,
+    bound: Literal["convex", "step"],
 ) -> torch.Tensor:
-    """What some clients compute for a sum, before it is weighed and encoded: shape (clients, d), float64.
-
-    ``dp_sgd``: theta_i - theta after noised steps. ``gradient_sum``: minus the sum of a batch's clipped
-    gradients, without noise. That sum is in integers, and encoding it cannot take it further than C from
-    the sum without one of the records (:func:`record_bound`). ``convex_steps``: (theta_i - theta) B / eta,
-    so minus the sum of all gradients on the way, which a record moves by C each time that it is met.
-    ``window_steps``: (theta_i - theta) / eta of steps that are clipped each.
-
-    Args:
-        orders: each client's own, all of one work.
-        theta: what they start from, shape (d,), or each of them, shape (clients, d).
-        gradients: of the model.
-        holders: the clients, in the order of their orders.
-        take: gives the records at some positions.
-        grid: the value of one integer step of the sum's encoding.
-
-    Raises OrderError: the grid is too coarse for C.
-    """
-    first = orders[0]
-    if first.kind.own_noise:
-        return noised_updates(gradients, theta, first.training, holders, take)
-    dimension = theta.shape[-1]
-    bounds = [record_bound(order, dimension, grid) for order in orders]
-    if first.kind.window:
-        return _ends_of_windows(orders, theta, gradients, holders, take, bounds)
-    unit = grid / UNITS_A_GRID_STEP
-    sums = exact_sums(gradients, theta, holders, take, bounds=bounds, unit=unit)
-    return torch.from_numpy(-sums * unit).to(gradients.device)
-
-
-def _ends_of_windows(
-    orders: Sequence[TrainingOrder],
-    theta: npt.NDArray[np.float32],
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    take: Take,
-    bounds: Sequence[float],
-) -> torch.Tensor:
-    """The ends of windows, in the unit that `record_move` counts in, and a hair shorter for rounding."""
-    training, convex = orders[0].training, orders[0].kind.window == "convex"
+    """Return the ends of windows, in the unit of `record_move`, and a hair shorter for rounding."""
+    training, convex = orders[0].training, bound == "convex"
+    bounds = [record_bound(order, theta.shape[-1], grid) for order in orders]
     for order, holder in zip(orders, holders, strict=True):
         check_rounding(order, theta, holder.batches.expected_size)
-    if convex:
-        known = convex_bounds(gradients.model)
-        for order, holder in zip(orders, holders, strict=True):
-            check_convex_steps(order, len(holder.records), known)
-    bound: StepBound = "convex" if convex else "step"
     ends = noised_updates(gradients, theta, training, holders, take, bound=bound)
     factors = [
         FLOAT_SLACK

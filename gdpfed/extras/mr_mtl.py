@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_arrays
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.files import save_whole
-from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, SumUpdates, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, RunOption, SumRequest, SumUpdates, Theta
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.observers import Observer, RunConcluded
@@ -46,7 +46,7 @@ class MRMTL(DPSGD):
     label: ClassVar[str] = "MR-MTL"
     curve: ClassVar[CurveStyle | None] = ("#B8C820", ":", "x")
     config_class: ClassVar[type[MethodConfig]] = MRMTLConfig
-    any_optimizer: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("vote",)
     reads_alone: bool = True
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:

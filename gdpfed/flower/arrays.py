@@ -152,7 +152,6 @@ def flower_arrays(
 
     Raises LearningError: arrays that nobody has placed in this process.
     """
-    del input_shape, num_classes, told
     model = ArrayModel(Layout.from_json(layout))
     if any(each.is_meta for each in model.parameters()):
         return model

@@ -107,7 +107,6 @@ class OwnFunction:
 
         Raises LearningError: the function fails, for which zeros are sent under the noise of any other.
         """
-        del run
         layout, told = _asked_of(order)
         try:
             arrays = self._trained(layout, theta, {**told, SERVER_ROUND: order.round_index + 1})

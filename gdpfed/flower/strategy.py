@@ -15,7 +15,7 @@ from conf.schema import Config
 from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
 from gdpfed.flower.arrays import DATASET, Layout, place_start
 from gdpfed.learning.training.evaluate import Evaluation
-from gdpfed.methods import METHODS
+from gdpfed.methods import METHODS, methods_with
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.observers import RoundEnded, RunOpened
@@ -188,10 +188,8 @@ def _refuse_other_work(config: Config) -> None:
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
             "function answers with a whole update: use privacy.unit=client"
         )
-    if not (METHODS.get(config.method.name).keeps_states or METHODS.get(config.method.name).has_turns):
-        able = ", ".join(
-            name for name, each in METHODS.items().items() if each.keeps_states or each.has_turns
-        )
+    if not {"client state", "turns"}.intersection(METHODS.get(config.method.name).goes_with):
+        able = methods_with("client state", "turns")
         raise ConfigError(
             f"method={config.method.name} asks for other work than a whole update, which is all that an "
             f"app's own function answers with: use {able}"

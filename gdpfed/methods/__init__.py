@@ -5,7 +5,7 @@ from dataclasses import replace
 from conf.option_files import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
-from gdpfed.methods.base import ClientSum, Method, SumRequest
+from gdpfed.methods.base import ClientSum, Method, RunOption, SumRequest
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
@@ -37,6 +37,12 @@ METHODS: Registry[type[Method]] = Registry(
 hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf", error=ConfigError))
 
 
+def methods_with(*options: RunOption) -> str:
+    """Return the names of the methods that allow one of these options, as an error lists them."""
+    items = METHODS.items().items()
+    return ", ".join(name for name, method in items if any(each in method.goes_with for each in options))
+
+
 def resolve(config: Config) -> Config:
     """Give the configuration with what follows from public quantities: `Method.resolve`, and what is auto.
 
@@ -49,7 +55,9 @@ def resolve(config: Config) -> Config:
         average = "polynomial" if privacy.against == "everyone" else "none"
         options = replace(options, average=average)
     config = replace(config, privacy=privacy, method=options)
-    return method.resolve(resolve_budgets(config, one_sum=method.unit == "record" or method.adapts_clipping))
+    return method.resolve(
+        resolve_budgets(config, one_sum=method.unit == "record" or "adaptive clipping" in method.goes_with)
+    )
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
@@ -59,7 +67,7 @@ def _usual_against(config: Config, method: type[Method]) -> str:
     """
     run = config.run
     alone = run.mailbox is None and run.evaluation == "server"
-    planned = method.has_turns and config.privacy.unproved_of_turns is None and alone
+    planned = "turns" in method.goes_with and config.privacy.unproved_of_turns is None and alone
     wanted = config.dataset.against == "everyone" or method.usually_against_everyone
     return "everyone" if planned and wanted else "outsiders"
 
@@ -78,20 +86,19 @@ def make_method(config: Config) -> Method:
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
             f"set privacy.unit={method.unit}, or privacy={method.unit}_level with all that goes with it"
         )
-    if config.privacy.clipping == "adaptive" and not method.adapts_clipping:
-        able = ", ".join(name for name, each in METHODS.items().items() if each.adapts_clipping)
+    if config.privacy.clipping == "adaptive" and "adaptive clipping" not in method.goes_with:
+        able = methods_with("adaptive clipping")
         raise ConfigError(
             f"privacy.clipping=adaptive does not go with method={config.method.name}: one factor moves the "
             f"norms of one sum under one noise, which {able} have: use one, or privacy.clipping=fixed"
         )
-    if config.privacy.against == "everyone" and not method.has_turns:
-        able = ", ".join(name for name, each in METHODS.items().items() if each.has_turns)
+    if config.privacy.against == "everyone" and "turns" not in method.goes_with:
         raise ConfigError(
-            f"privacy.against=everyone does not go with method={config.method.name}: turns and "
-            f"correlated noise are planned for sums of updates, which {able} have: use one, or "
+            f"privacy.against=everyone does not go with method={config.method.name}: turns and correlated "
+            f"noise are planned for sums of updates, which {methods_with('turns')} have: use one, or "
             "privacy.against=outsiders"
         )
-    if not (method.any_optimizer or config.training.is_sgd):
+    if not ("any optimizer" in method.goes_with or config.training.is_sgd):
         raise ConfigError(
             f"method={config.method.name} is made for steps of SGD: set training.optimizer=sgd, "
             "training.optimizer_options=null and training.proximal=0, or take another method"
@@ -119,8 +126,8 @@ def make_method(config: Config) -> Method:
 def _refuse_client_state(config: Config, method: type[Method]) -> None:
     """Refuse what clients keep between their rounds where the method or a vote knows nothing of it."""
     name = config.training.client_state
-    if not method.keeps_states:
-        able = ", ".join(each for each, one in METHODS.items().items() if one.keeps_states)
+    if "client state" not in method.goes_with:
+        able = methods_with("client state")
         raise ConfigError(
             f"training.client_state={name} does not go with method={config.method.name}: it follows from "
             f"plain sums of updates, which {able} have; use one, or training.client_state=null"

@@ -15,7 +15,7 @@ import numpy as np
 from conf.limits import MOST_STEPS
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import PrivacyError
-from gdpfed.methods.base import CurveStyle
+from gdpfed.methods.base import CurveStyle, RunOption
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
@@ -146,8 +146,7 @@ class ALIDPFL(DPSGD):
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
     curve: ClassVar[CurveStyle | None] = ("#18D0C0", "-.", "d")
-    rehearsed: ClassVar[bool] = False
-    any_optimizer: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ()
     config_class: ClassVar[type[MethodConfig]] = ALIDPFLConfig
 
     @classmethod

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,12 @@ class SumRequest(Release):
     indicator_share: float = 0.0
     coordinates: int | None = None
     settings: tuple[float, ...] = ()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What clients are told as it stands here, by its names in an order."""
+        names = ("noise", "work", "window", "norm_factor", "indicator_share", "taps", "settings")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def dimension(self) -> int:
@@ -112,6 +118,12 @@ class PlanTable:
     text_columns: Sequence[str] = ()
 
 
+RunOption = Literal["adaptive clipping", "any optimizer", "client state", "turns", "vote"]
+"""What a method may allow a run: that one factor moves all norms, as a round is one sum of updates under one
+noise; that clients step otherwise than by SGD, as no bound and no step of the server follows from it; that
+clients keep something between their rounds, as these are sums of updates; that the plan holds against
+everyone, by turns (`Method.make_turn_plan`); that clients vote on settings, as each can try a run alone."""
+
 CurveStyle = tuple[str, Any, str]
 """Colour, dash and marker of a curve, as matplotlib takes them."""
 
@@ -127,16 +139,9 @@ class Method(ABC):
         unit: whose presence its plans protect; None for one that goes with any, as without a promise.
         compared: whether its plans have one sum of a client a round, and so stand beside those of others.
         differences: values of ``method.heterogeneous`` that are compared where records are protected.
-        adapts_clipping: whether a round is one sum of updates under one noise, whose norms one factor can
-            move.
         private: whether it promises anything; privacy.against has no meaning for one that does not.
-        has_turns: whether its plan can hold against everyone: sums of updates of clients that have turns
-            (privacy.against).
         usually_against_everyone: whether it does so by default, whatever the data set recommends.
-        rehearsed: whether a client can try a run by itself, and so vote on settings (`gdpfed.methods.vote`).
-        any_optimizer: whether clients may step otherwise than by SGD: neither bounds nor steps of the server
-            follow from it.
-        keeps_states: whether clients may keep something between their rounds: these are sums of updates.
+        goes_with: which options of a run it allows, see `RunOption`.
         clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
         announced: digest of what clients were told before the plan was made; empty where nothing was.
         reads_alone: whether the server reads every contribution alone, so that one client is enough.
@@ -146,17 +151,13 @@ class Method(ABC):
     label: ClassVar[str] = ""
     curve: ClassVar[CurveStyle | None] = None
     unit: ClassVar[Unit | None] = "client"
-    adapts_clipping: ClassVar[bool] = False
     private: ClassVar[bool] = True
-    has_turns: ClassVar[bool] = False
     usually_against_everyone: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     differences: ClassVar[Sequence[str]] = ()
     config_class: ClassVar[type[MethodConfig]] = MethodConfig
     clients_are_edges: ClassVar[bool] = False
-    rehearsed: ClassVar[bool] = False
-    any_optimizer: ClassVar[bool] = True
-    keeps_states: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer",)
     announced: str = ""
     reads_alone: bool = False
 
@@ -180,7 +181,6 @@ class Method(ABC):
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
         """Choose settings for records that nobody set, and say why each; None for a method that does not."""
-        del config
         return None
 
     @classmethod
@@ -212,7 +212,7 @@ class Method(ABC):
 
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
-        """Return the plan that holds against everyone; asked of a method that `has_turns`."""
+        """Return the plan that holds against everyone; asked of a method that goes with turns."""
         raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
 
     @classmethod
@@ -230,12 +230,10 @@ class Method(ABC):
 
     def draw_plan(self, path: Path) -> bool:
         """Draw the plan as PNG, for ``gdpfed plan --output``; returns whether there is a picture of it."""
-        del path
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
         """Return further observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""
-        del directory
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
@@ -279,7 +277,6 @@ class Method(ABC):
 
     def noted(self, round_index: int) -> dict[str, float]:
         """Return what a round's record keeps of single clients, of what they released; by default nothing."""
-        del round_index
         return {}
 
     def round(
@@ -312,7 +309,6 @@ class Method(ABC):
 
     def transform(self, group_index: int, total: Vector) -> Vector:
         """Post-processing of one group's released sum; costs no privacy."""
-        del group_index
         return total
 
     def released(self, theta: Theta) -> Theta:

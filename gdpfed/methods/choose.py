@@ -174,7 +174,7 @@ def _server_step(config: Config, best: Candidate) -> list[Proposal]:
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
     """Adaptive clipping where the method can, with as much noise in the fraction as it takes to be cheap."""
-    if not METHODS.get(config.method.name).adapts_clipping:
+    if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
         return []
     noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))
     if noise > MOST_FRACTION_NOISE:

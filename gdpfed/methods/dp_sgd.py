@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, RunOption, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, RecordMethodConfig
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.record_steps import Work
@@ -44,7 +44,7 @@ class DPSGD(RecordMethod):
     curve: ClassVar[CurveStyle | None] = ("#48A860", "--", "<")
     config_class: ClassVar[type[MethodConfig]] = DPSGDConfig
     work: ClassVar[Work] = "dp_sgd"
-    rehearsed: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "vote")
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
@@ -75,6 +75,5 @@ class DPSGD(RecordMethod):
         return float(noise / np.sqrt(self.plan.sampling_rate))
 
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        del round_index
         total_weight = self.client_weights[list(released.members)].sum()
         return np.asarray(self.server_learning_rate * np.asarray(released.total) / total_weight)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config
-from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, SumRequest, Theta
+from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, RunOption, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, configured_records
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import NoiseAt
@@ -29,8 +29,7 @@ class DPSum(RecordMethod):
     label: ClassVar[str] = "DP-SGD of the sum"
     curve: ClassVar[CurveStyle | None] = ("#4818F0", "-", ">")
     work: ClassVar[Work] = "gradient_sum"
-    rehearsed: ClassVar[bool] = True
-    any_optimizer: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("vote",)
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:
         super().__init__(plan, config)
@@ -38,7 +37,6 @@ class DPSum(RecordMethod):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        del config
         return (1,) * num_rounds
 
     @classmethod

@@ -3,10 +3,10 @@
 Source: McMahan et al., AISTATS 2017 and ICLR 2018.
 """
 
-from typing import ClassVar, cast
+from typing import ClassVar, cast, get_args
 
 from conf.schema import Config
-from gdpfed.methods.base import CurveStyle, Method
+from gdpfed.methods.base import CurveStyle, Method, RunOption
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import private_plan, refuse_given_rates, scheduled_plan
 from gdpfed.privacy.events import Sampling, Unit
@@ -23,7 +23,7 @@ class FedAvg(Method):
     curve: ClassVar[CurveStyle | None] = ("#000000", ":", "X")
     unit: ClassVar[Unit | None] = None
     private: ClassVar[bool] = False
-    keeps_states: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "client state")
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
@@ -42,11 +42,8 @@ class DPFedAvg(Method):
 
     name: ClassVar[str] = "dp_fedavg"
     label: ClassVar[str] = "DP-FedAvg"
-    rehearsed: ClassVar[bool] = True
     curve: ClassVar[CurveStyle | None] = ("#D55E00", "--", "s")
-    adapts_clipping: ClassVar[bool] = True
-    keeps_states: ClassVar[bool] = True
-    has_turns: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import CurveStyle, Method
+from gdpfed.methods.base import CurveStyle, Method, RunOption
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import (
     group_rates,
@@ -60,9 +60,7 @@ class GDPFed(Method):
     label: ClassVar[str] = "GDPFed"
     curve: ClassVar[CurveStyle | None] = ("#56B4E9", "-.", "^")
     config_class: ClassVar[type[MethodConfig]] = GDPFedConfig
-    rehearsed: ClassVar[bool] = True
-    keeps_states: ClassVar[bool] = True
-    has_turns: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "client state", "turns", "vote")
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
@@ -84,8 +82,7 @@ class GDPFedOp(Method):
     label: ClassVar[str] = "GDPFed-op"
     curve: ClassVar[CurveStyle | None] = ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D")
     config_class: ClassVar[type[MethodConfig]] = GDPFedOpConfig
-    has_turns: ClassVar[bool] = True
-    keeps_states: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "client state", "turns")
     sparsified: ClassVar[bool] = False
 
     @classmethod

@@ -14,7 +14,7 @@ from omegaconf import MISSING
 
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
-from gdpfed.methods.base import ClientSum, CurveStyle, Method, Theta
+from gdpfed.methods.base import ClientSum, CurveStyle, Method, RunOption, Theta
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import refuse_given_rates, scheduled_group_plan, uniform_rate_plan
 from gdpfed.methods.weighting import Weighting
@@ -59,7 +59,7 @@ class PFA(Method):
     label: ClassVar[str] = "PFA"
     curve: ClassVar[CurveStyle | None] = ("#602040", "-", "*")
     config_class: ClassVar[type[MethodConfig]] = PFAConfig
-    has_turns: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = ("any optimizer", "turns")
 
     def __init__(
         self,

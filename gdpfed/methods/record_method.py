@@ -26,7 +26,7 @@ from gdpfed.privacy.mechanisms.records.planner import most_rounds, record_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.record_steps import KINDS, RecordSteps, Work
+from gdpfed.record_steps import RecordSteps, Work, kind_of
 
 HETEROGENEOUS = get_args(Heterogeneous)
 
@@ -101,7 +101,7 @@ class RecordMethod(ConfiguredMethod):
             records=rate * float(counts.sum()),
             privacy=_mean_privacy(config),
             dimension=configured_dimension(config),
-            shares_noise=not KINDS[cls.work].own_noise,
+            shares_noise=not kind_of(cls.work).own_noise,
             parties=configured_parties(config) or 1,
         )
         return propose(config, config.method.chosen or (), known, steps_of)
@@ -109,7 +109,6 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     def most_records(cls, config: Config) -> int | None:
         """Return the largest D_i, where what clients send must be bounded by it."""
-        del config
         return None
 
     @classmethod

@@ -7,12 +7,12 @@ with clients in place of examples. GDPFed* has rates and norms by group that max
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, cast, get_args
 
 import numpy as np
 
 from conf.schema import Config
-from gdpfed.methods.base import Cohorts, CurveStyle, Method, SumRequest, Theta
+from gdpfed.methods.base import Cohorts, CurveStyle, Method, RunOption, SumRequest, Theta
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import (
     configured_accountant,
@@ -44,10 +44,7 @@ class SharedNoise(Method):
     least s^2 / sum_m r_m^2 (Cauchy and Schwarz), above the s^2 / (sum_m r_m)^2 of the one sum.
     """
 
-    adapts_clipping: ClassVar[bool] = True
-    keeps_states: ClassVar[bool] = True
-    has_turns: ClassVar[bool] = True
-    rehearsed: ClassVar[bool] = True
+    goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
         """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""

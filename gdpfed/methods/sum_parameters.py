@@ -1,9 +1,12 @@
 """The public parameters of one sum, from the configuration and the cohort's size."""
 
 from dataclasses import replace
-from math import ceil, floor
+from math import ceil, floor, hypot
 
 from conf.schema import SecAggConfig
+from gdpfed.errors import RunError
+from gdpfed.methods.base import SumRequest
+from gdpfed.privacy.release import NoiseAt
 from secagg import (
     NO_CORRECTIONS,
     Corrections,
@@ -14,6 +17,35 @@ from secagg import (
 )
 
 FULL_BITS = 32
+NO_EDGE = (
+    "method.trust has subnets that are trusted, and a flat federation has no edge to trust: use "
+    "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.mailbox "
+    "with secagg=off)"
+)
+
+
+def parameters_of(
+    secagg: SecAggConfig, label: str, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
+) -> SumParameters:
+    """Return what the clients of a sum agree to; `corrections`, what else its members send.
+
+    An edge that is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is
+    to add any. Raises ValueError: a sum that cannot be.
+    """
+    if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
+        raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
+    at_edge = request.noise_at is NoiseAt.EDGE
+    in_clear = at_edge or not secagg.hides_updates
+    return sum_parameters(
+        replace(secagg, mode="off", corrupt_tolerance=0.0) if at_edge else secagg,
+        label=label,
+        num_clients=len(request.clients),
+        dimension=request.dimension,
+        clipping_norm=request.clipping_norm,
+        noise_multiplier=request.noise_multiplier * (hypot(1.0, *request.taps) if in_clear else 1.0),
+        corrections=NO_CORRECTIONS if in_clear else corrections,
+        most_members=request.scheduled_members if secagg.signs else 0,
+    )
 
 
 def sum_parameters(

@@ -61,7 +61,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
     Raises ConfigError: names what does not go with it.
     """
     without = "or leave training.vote out"
-    if not method.rehearsed:
+    if "vote" not in method.goes_with:
         raise ConfigError(
             f"training.vote does not go with method={config.method.name}, which clients cannot try alone or "
             f"whose plan depends on what is voted on: use dp_sum, dp_sgd, gdpfed_star or gdpfed, {without}"

@@ -25,7 +25,7 @@ from gdpfed.privacy.mechanism_options import HasTurns, OwnTotals
 from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.sums_once import HeldOutCounts, SumOnce, Vote
 from gdpfed.privacy.validation import require_count
-from gdpfed.record_steps import KINDS, RecordIs, Work
+from gdpfed.record_steps import RecordIs, Work, kind_of
 
 M = TypeVar("M", bound=Mechanism)
 
@@ -219,7 +219,11 @@ class PrivacyPlan:
 
         What clients noise themselves is private before it leaves, whoever sees it.
         """
-        if participations and not self.sums_hidden and not all(KINDS[work].own_noise for work in self.works):
+        if (
+            participations
+            and not self.sums_hidden
+            and not all(kind_of(work).own_noise for work in self.works)
+        ):
             return math.inf
         return self.epsilon_against_members(group_index, participations)
 

@@ -37,7 +37,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, Gaussian, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Release, broken_number
-from gdpfed.record_steps import KINDS, Once
+from gdpfed.record_steps import Once, kind_of
 
 RECORD_MOVES = math.sqrt(2)
 """How far one record moves such a sum: one cell and one bin of counts, or one vote to another."""
@@ -45,7 +45,7 @@ RECORD_MOVES = math.sqrt(2)
 
 def once_of(work: str) -> Once | None:
     """The sum outside the rounds that a work belongs to; None for the work of rounds."""
-    return KINDS[work].once if work in KINDS else None
+    return kind_of(work).once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,6 @@ class SumOnce(ABC):
     @staticmethod
     def moved(unit: Unit, adjacency: Adjacency) -> float:
         """How far one unit moves such a sum, in norm."""
-        del unit, adjacency
         return RECORD_MOVES
 
     @staticmethod
@@ -169,7 +168,6 @@ class HeldOutCounts(SumOnce):
 
     @staticmethod
     def unproved(parties: int, record_is: str) -> str:
-        del record_is
         several = "the terms have counts on held-out records, and a person may be trained on at another party"
         return several if parties > 1 else ""
 
@@ -199,7 +197,6 @@ class Vote(SumOnce):
 
     @staticmethod
     def unproved(parties: int, record_is: str) -> str:
-        del parties
         rows = f"the terms have a vote, which is proved for rows, and a record is a {record_is}"
         return rows if record_is else ""
 

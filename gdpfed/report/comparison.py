@@ -9,7 +9,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from gdpfed.errors import ReportError
-from gdpfed.record_steps import KINDS
+from gdpfed.record_steps import kind_of
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun, Settings
 from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
@@ -357,7 +357,7 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
     """
     if not plan["private"]:
         return ABSENT
-    if all(KINDS[work].own_noise for work in plan["works"]):
+    if all(kind_of(work).own_noise for work in plan["works"]):
         return "everyone"
     if plan["sampling"] != "scheduled" and plan["mechanism"] != "record_sums":
         return "outsiders"

@@ -78,7 +78,6 @@ class MechanismReport(ABC):
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
         """What stands below the table: one fact a line, details among them."""
-        del method
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
@@ -92,7 +91,6 @@ class MechanismReport(ABC):
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
         """Warnings about the plan, one line each."""
-        del plan
         yield from ()
 
 

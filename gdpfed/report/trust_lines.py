@@ -6,15 +6,16 @@ from math import ceil, floor
 from conf.schema import Config
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.record_steps import kind_of
 
 FEW_MEMBERS = 20
 """In sums of fewer a line says what it costs that every member knows its own share of the noise."""
-OF_WHAT_MEMBERS_ADD = frozenset({"update", "gradient_sum", "convex_steps", "window_steps"})
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """Warn if sums have few members, because each member knows its own share of the noise."""
-    if plan.mechanism.adds_own_noise or not set(plan.works) & OF_WHAT_MEMBERS_ADD:
+    shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
+    if plan.mechanism.adds_own_noise or not shared:
         return
     cohorts = [group.expected_cohort_size for group in plan.groups]
     members = round(sum(cohorts) if plan.one_sum else min(cohorts))

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import hypot, inf
+from math import inf
 from typing import ClassVar
 
 from conf.schema import SecAggConfig
@@ -11,7 +11,7 @@ from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.order_checks import check_grid
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods.base import ClientSum, SumRequest
-from gdpfed.methods.sum_parameters import sum_parameters
+from gdpfed.methods.sum_parameters import NO_EDGE, parameters_of
 from gdpfed.privacy.ledgers.charged import ChargedSum, ExpectedSum
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.rounds.extensions.base import NO_EXTENSIONS, Extension, Extensions
@@ -24,11 +24,6 @@ Suffices = Callable[[Collection[int]], bool]
 """Whether some clients are enough for a round."""
 
 
-NO_EDGE = (
-    "method.trust has subnets that are trusted, and a flat federation has no edge to trust: use "
-    "method.trust=secagg without method.trusted_share, gdpfed simulate, or the run of an edge (run.mailbox "
-    "with secagg=off)"
-)
 NO_SINGLE_UPDATES = (
     "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
@@ -41,7 +36,6 @@ CLIENT_STATES = "keep something between their rounds"
 
 def any_number(clients: Collection[int]) -> bool:
     """However many there are, a round begins."""
-    del clients
     return True
 
 
@@ -91,12 +85,10 @@ class Fleet(ABC):
 
         A fleet whose clients come and go waits until those who are there suffice, for a while.
         """
-        del round_index, suffices
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
         """Whose key is whose, of these clients at least; empty where nobody signs."""
-        del clients
         return Roster({})
 
     @abstractmethod
@@ -217,7 +209,7 @@ class Fleet(ABC):
                 continue
             plain = PreparedSum.of(request, parameters, order)
             each = extensions.sum_prepared(self, request, plain, ahead=ahead)
-            if request.taps and each.noise is None:
+            if request.taps and each.beside.noise is None:
                 raise PrivacyError(f"{request.name}: no stream of noise is kept for this sum")
             prepared.append(each)
         return prepared
@@ -252,21 +244,8 @@ class Fleet(ABC):
 
         Raises RunError: noise of which nobody is to add any. Raises ValueError: a sum that cannot be.
         """
-        if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
-            raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
-        # An edge that is trusted adds the noise itself, whoever colludes.
-        at_edge = request.noise_at is NoiseAt.EDGE
-        in_clear = at_edge or not self.secagg.hides_updates
-        return sum_parameters(
-            replace(self.secagg, mode="off", corrupt_tolerance=0.0) if at_edge else self.secagg,
-            label=f"{self.run_label}/round {round_index}/{request.name}",
-            num_clients=len(request.clients),
-            dimension=request.dimension,
-            clipping_norm=request.clipping_norm,
-            noise_multiplier=request.noise_multiplier * (hypot(1.0, *request.taps) if in_clear else 1.0),
-            corrections=NO_CORRECTIONS if in_clear else corrections,
-            most_members=request.scheduled_members if self.secagg.signs else 0,
-        )
+        label = f"{self.run_label}/round {round_index}/{request.name}"
+        return parameters_of(self.secagg, label, request, corrections)
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

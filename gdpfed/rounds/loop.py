@@ -182,20 +182,18 @@ class RoundLoop:
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
         """Return the clients that are drawn for a round and can be reached.
 
-        A client that cannot be reached is not charged, and a turn that it misses is moved as far as the plan
-        lets it; where the server may lie it is lost, since members compare a sum with the schedule. Under
-        fixed_size sampling it counts all the same: the accounting of the others wants cohorts of the full
-        size, unless it is about records. Nobody can change what was drawn.
+        A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
+        accounting of the others wants cohorts of the full size, unless it is about records. Nobody can change
+        what was drawn.
         """
         ledger = self.state.ledger
         plan = ledger.plan
         by_key = sampling_rule(plan.mechanism) is None
         drawn = draw_cohorts(plan, index, self.state.sampling_key) if by_key else self.method.sample(index)
-        cohorts = ledger.with_steps_left(drawn, index)
+        cohorts: Cohorts = ledger.with_steps_left(drawn, index)
         if present is not None and not plan.absent_clients_count:
             cohorts = tuple(cohort[np.isin(cohort, list(present))] for cohort in cohorts)
-            if not self.fleet.secagg.signs:
-                cohorts = ledger.with_moved_turns(cohorts, index, present)
+        cohorts = self.state.extensions.drawn(self.fleet, index, cohorts, present)
         if not self.method.reads_alone:
             cohorts = without_small_sums(plan, self.fleet.secagg, cohorts)
         for cohort in cohorts:

@@ -60,13 +60,13 @@ class RunningSum:
         self.prepared = prepared
         self.parameters = prepared.parameters
         self.failure: str | None = None
-        correctors = prepared.correctors
-        self._session = ServerSession(prepared.parameters, prepared.members, roster, correctors=correctors)
+        others = prepared.without_update
+        self._session = ServerSession(prepared.parameters, prepared.members, roster, correctors=others)
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
         """What its keys are agreed for: parameters, members, and those of them without an update."""
-        return self.parameters, self.prepared.members, self.prepared.correctors
+        return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
     def running(self) -> bool:
@@ -125,15 +125,11 @@ class RunningSum:
         encoding = self.parameters.encoding(result.num_contributors)
         total = encoding.decode(result.total)
         num_survivors, norms = len(result.survivors), self.prepared.norms_of(result.survivors)
-        in_sum = {*result.survivors, *result.correctors}
-        corrections = {
-            client: turns for client, turns in self.prepared.corrections.items() if client in in_sum
-        }
-        correcting = sum(bool(turns) for turns in corrections.values())
+        taken_back = self.prepared.beside.taken_back_by({*result.survivors, *result.correctors})
         # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
         level = self.parameters.noise_levels if self.blamed else result.noise_level
         try:
-            check_sum(encoding, num_survivors, level, total, norms, correcting)
+            check_sum(encoding, num_survivors, level, total, norms, len(dict(taken_back)))
         except ImplausibleSum as error:
             return ClientSum(name, None, 0, str(error))
         return ClientSum(
@@ -144,7 +140,7 @@ class RunningSum:
             members=tuple(sorted(result.survivors)),
             share_stddev=self._share_in(encoding, result.num_contributors, level),
             asked=self.parameters.num_clients,
-            taken_back=[(client, turn) for client, turns in corrections.items() for turn in turns],
+            taken_back=taken_back,
         )
 
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from gdpfed.child_process import FLOWER_LOGGER
 from gdpfed.clients.keyed_noise import KEY_BYTES
 from gdpfed.clients.messages import PLAIN
+from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import noise_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods.base import ClientSum
@@ -54,7 +54,7 @@ def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.u
 
 
 def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters, each.noise)
+    noise = sum_noise_steps(each.order, each.parameters, each.beside.noise)
     return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)
 
 

@@ -1,19 +1,18 @@
 """A sum as a fleet carries it out: a charged request, its parameters, and what each client does."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum, inf
 from typing import Self
 
 import numpy as np
 
-from gdpfed.clients.kept_states import KeptStates
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.methods.base import SumRequest, Theta
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Vector
 from gdpfed.record_steps import RecordSteps
-from gdpfed.rounds.noise_streams import SumNoise
+from gdpfed.rounds.extensions.base import NOTHING_BESIDE, Beside
 from secagg import SumParameters
 
 
@@ -29,10 +28,7 @@ class PreparedSum:
         start: the model that they start from.
         parts: of every client whose part differs from the sum's bound and weight 1.
         at_edge: whether an edge that is trusted sums in clear and adds the noise.
-        noise: of a stream of sums; None where it is independent of other sums.
-        corrections: of masked sums of a stream: who takes back noise, and of which earlier rounds. It holds
-            every member without an update, of whom no noise may be due.
-        kept: by its clients between their rounds; None where they keep nothing.
+        beside: what stands beside its updates.
     """
 
     name: str
@@ -42,9 +38,7 @@ class PreparedSum:
     start: Theta
     parts: dict[int, ClientPart]
     at_edge: bool = False
-    noise: SumNoise | None = None
-    corrections: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    kept: KeptStates | None = None
+    beside: Beside = NOTHING_BESIDE
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
@@ -64,14 +58,14 @@ class PreparedSum:
         return self.parts.get(client_id, ClientPart())
 
     @cached_property
-    def correctors(self) -> frozenset[int]:
+    def without_update(self) -> frozenset[int]:
         """The members without an update."""
-        return frozenset(self.corrections).difference(self.clients)
+        return frozenset(self.beside.members).difference(self.clients)
 
     @cached_property
     def members(self) -> frozenset[int]:
         """Everybody who is asked in it."""
-        return self.correctors.union(self.clients)
+        return self.without_update.union(self.clients)
 
     @property
     def norms(self) -> Vector:
@@ -105,16 +99,10 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
     return replace(
         order,
         training=order.training if request.training is None else request.training,
-        noise=request.noise,
-        work=request.work,
-        window=request.window,
         smallest_norm=inf if alike else request.smallest_norm,
         smallest_weight=least,
         largest_weight=largest,
-        norm_factor=request.norm_factor,
-        indicator_share=request.indicator_share,
-        taps=request.taps,
-        settings=request.settings,
+        **request.told,
     )
 
 

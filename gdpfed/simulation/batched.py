@@ -10,19 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastgrad.record_gradients import RecordGradients
+from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import BitsOf, gradients_of, holder_of, record_updates, secret_bits
-from gdpfed.clients.update import update_steps, with_own_noise
+from gdpfed.clients.record_work import Updates, gradients_of, holder_of
+from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import function_of
+from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
-from gdpfed.learning.training.record_training import Take
+from gdpfed.learning.training.record_training import RecordGradients, Take
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 from secagg import Encoding
 
+TRAINED_TOGETHER = ("update", "noised_update")
+"""Works of local training, which many clients do at once; each client does any other work by itself."""
 MOST_CLIENTS = 1024
 # Model, update, velocity, noise and their copies, in 32 and in 64 bits.
 BYTES_A_PARAMETER = 4 * 4 + 6 * 8
@@ -70,7 +74,8 @@ class BatchedRecords:
             )
             for own, client_id in zip(orders, clients, strict=True)
         ]
-        return record_updates(orders, theta, self.gradients, holders, take, cohort.encoding.grid)
+        updates: Updates = function_of(order.work, "updates")
+        return updates(orders, theta, self.gradients, holders, take, cohort.encoding.grid)
 
 
 class BatchedEngine(Engine):
@@ -182,7 +187,7 @@ class BatchedEngine(Engine):
     def _chunk(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> tuple[Sequence[int], torch.Tensor]:
-        if order.kind.held_out or order.kind.vote:
+        if not (order.kind.on_records or order.work in TRAINED_TOGETHER):
             steps = self._one_by_one(order, theta, clients, cohort)
         else:
             steps = contributions_steps(self._updates(order, theta, clients, cohort), order, cohort, clients)

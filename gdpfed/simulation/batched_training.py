@@ -17,7 +17,7 @@ from fastgrad.im2col import is_plain, unfolded_conv2d
 from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss, cross_entropy
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.late_import import late_import
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import trainable

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.kept_states import KeptStates
+from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import ClientPart, TrainingOrder
-from gdpfed.clients.record_work import BitsOf, secret_bits
 from gdpfed.clients.update import update_steps
 from gdpfed.methods.base import Theta
 from secagg import Encoding

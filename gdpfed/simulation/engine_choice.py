@@ -11,13 +11,13 @@ import torch
 
 from conf.schema import SimulationConfig
 from conf.schema.run_config import AUTO, LOCAL, RAY
-from fastgrad.record_gradients import RecordGradients
 from gdpfed.child_process import can_fork
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
 from gdpfed.installed import how_to_get
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task, choose_device
+from gdpfed.learning.training.record_training import RecordGradients
 from gdpfed.registry import Registry
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining

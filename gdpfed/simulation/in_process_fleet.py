@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, SecAggConfig
-from gdpfed.clients.record_work import secret_bits
-from gdpfed.clients.update import noised_counts
+from gdpfed.clients.noise import noised_counts, secret_bits
 from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum
@@ -95,7 +94,9 @@ class InProcessFleet(Fleet):
             SumJob(
                 each.order,
                 each.start,
-                Cohort(each.clients, each.parameters.encoding(len(each.clients)), each.parts, each.kept),
+                Cohort(
+                    each.clients, each.parameters.encoding(len(each.clients)), each.parts, each.beside.kept
+                ),
             )
             for each in sums
         ]
@@ -109,7 +110,7 @@ class InProcessFleet(Fleet):
 
     def _plain(self, each: PreparedSum, encoding: Encoding, trained: StepSum) -> ClientSum:
         started = perf_counter()
-        steps = trained.total + sum_noise_steps(each.order, each.parameters, each.noise)
+        steps = trained.total + sum_noise_steps(each.order, each.parameters, each.beside.noise)
         self._spend("noise", started)
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
 

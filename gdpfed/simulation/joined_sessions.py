@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from gdpfed.clients.keyed_noise import KeyedNoise, member_key
-from gdpfed.clients.update import keyed_steps, own_noise
+from gdpfed.clients.noise import keyed_steps, own_noise
 from gdpfed.learning.task import choose_device
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, Steps, SumJob
@@ -73,14 +73,17 @@ class JoinedSessions:
         prepared = self._prepared
         groups: dict[int, list[int]] = {}
         for client_id, num_contributors in contributors.items():
-            if client_id not in prepared.correctors:
+            if client_id not in prepared.without_update:
                 groups.setdefault(num_contributors, []).append(client_id)
         return [
             SumJob(
                 prepared.order,
                 prepared.start,
                 Cohort(
-                    clients, prepared.parameters.encoding(num_contributors), prepared.parts, prepared.kept
+                    clients,
+                    prepared.parameters.encoding(num_contributors),
+                    prepared.parts,
+                    prepared.beside.kept,
                 ),
             )
             for num_contributors, clients in groups.items()
@@ -88,7 +91,7 @@ class JoinedSessions:
 
     def corrections(self) -> dict[int, bytes]:
         """The vectors of those members without an update that have taken the shares of the others."""
-        correctors = self._contributors.keys() & self._prepared.correctors
+        correctors = self._contributors.keys() & self._prepared.without_update
         return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
 
     def masked(self, clients: Sequence[int], steps: Steps) -> dict[int, bytes]:
@@ -99,7 +102,7 @@ class JoinedSessions:
         return self._each(Stage.MASK, mask, dict(zip(clients, steps, strict=True)))
 
     def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
-        prepared, stream, share = self._prepared, self._prepared.noise, None
+        prepared, stream, share = self._prepared, self._prepared.beside.noise, None
         if stream is not None:
             key = member_key(stream.key, session.client_id)
             share = KeyedNoise(key, prepared.parameters.client_noise_stddev(num_contributors))
@@ -114,8 +117,8 @@ class JoinedSessions:
 
     def _taken_back(self, client_id: int) -> list[KeyedNoise]:
         """The parts of a client's earlier shares that are due; each follows from the key of its sum."""
-        turns = self._prepared.corrections.get(client_id, ())
-        noise = self._prepared.noise
+        turns = self._prepared.beside.corrections.get(client_id, ())
+        noise = self._prepared.beside.noise
         return [
             KeyedNoise(member_key(each.key, client_id), tap * each.share_stddev)
             for each, tap in (() if noise is None else noise.taken_back)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-import gdpfed.clients.update as client_update
+import gdpfed.clients.works.update as client_update
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.update import encoded_anyway
 from gdpfed.federation.node.journal import read_journal
@@ -89,7 +89,7 @@ def test_no_error_in_data_leaves_a_node(monkeypatch, tmp_path, error, caplog):
     def fail(order, client_id):
         raise error(f"coordinate 5 is {SECRET}")
 
-    monkeypatch.setattr("gdpfed.clients.update.batch_generator", fail)
+    monkeypatch.setattr("gdpfed.clients.works.update.batch_generator", fail)
     numbers, node = parameters(), {**IN_CLEAR, "session-file": str(tmp_path / "kept")}
     record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
     order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})

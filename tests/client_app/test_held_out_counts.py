@@ -10,8 +10,10 @@ import torch
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.held_out import held_out_update
+from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.clients.works import Job
+from gdpfed.clients.works.held_out_counts import of_records
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import ExampleForm, OwnData, held_out_rows, own_held_out, own_split
 from gdpfed.learning.models import flatten
@@ -53,9 +55,8 @@ def test_one_record_moves_what_is_encoded_by_the_square_root_of_two_at_most(clip
     data = TASK.held_out(0)
 
     def sent(records):
-        return contribution_steps(
-            order, held_out_update(order, THETA, encoding, records, 0, MODEL, CPU), encoding
-        )
+        job = Job(order, THETA, encoding, 0, CPU, secret_bits)
+        return contribution_steps(order, of_records(job, records), encoding)
 
     whole = sent(data)
     for left_out in range(len(data)):

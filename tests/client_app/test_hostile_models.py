@@ -17,9 +17,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.held_out import held_out_update
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.update import contribution_steps
+from gdpfed.clients.works import Job
+from gdpfed.clients.works.held_out_counts import of_records
 from gdpfed.errors import InputError
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data import Split
@@ -170,7 +172,7 @@ def sent(theta, records):
     """The counts of some records, as integer steps times the grid."""
     order, parameters = order_for("held_out_counts")
     encoding = parameters.encoding(4)
-    update = held_out_update(order, theta, encoding, records, 0, MODEL, torch.device("cpu"))
+    update = of_records(Job(order, theta, encoding, 0, torch.device("cpu"), secret_bits), records)
     return encoding.grid * contribution_steps(order, update, encoding)
 
 

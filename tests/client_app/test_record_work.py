@@ -9,16 +9,11 @@ import torch
 
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
+from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import (
-    checked_steps,
-    gradients_of,
-    holder_of,
-    record_bound,
-    record_updates,
-    secret_bits,
-)
+from gdpfed.clients.record_work import checked_steps, gradients_of, holder_of, record_bound
 from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.clients.works import function_of
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
@@ -174,7 +169,9 @@ def sums_with_and_without(order, encoding, scales, rng):
     order = replace(order, records=every)
     for zeroed in ([], [left_out]):
         holder = holder_of(order, 0, np.arange(12), lambda: TASK.client_data(0), bits_of)
-        update = record_updates([order], THETA, Given(zeroed), [holder], take, encoding.grid)
+        update = function_of(order.work, "updates")(
+            [order], THETA, Given(zeroed), [holder], take, encoding.grid
+        )
         own = encoding if order.clipping_norm == inf else encoding.clipped_to(order.clipping_norm)
         yield (
             contribution_steps(order, update[0], encoding),
@@ -229,7 +226,7 @@ def test_a_record_without_a_finite_gradient_is_left_out_of_the_sum():
             return torch.from_numpy(rows[places]), torch.from_numpy(data.y[places])
 
         holder = holder_of(order, 0, np.arange(len(data)), lambda: data, bits_of)
-        return record_updates([order], THETA, gradients, [holder], take, 2.0**-20)
+        return function_of(order.work, "updates")([order], THETA, gradients, [holder], take, 2.0**-20)
 
     broken = data.x.copy()
     broken[0] = np.nan
@@ -270,7 +267,7 @@ def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_account
         # B is public: of both it is that of the larger.
         draws.expected_size = 100.0
         holder = RecordHolder(np.arange(num_records), steps, draws, bits_of(0))
-        return record_updates([order], theta, gradients, [holder], take, 1e-9)[0]
+        return function_of(order.work, "updates")([order], theta, gradients, [holder], take, 1e-9)[0]
 
     if scale / eta >= (1e9 if work == "convex_steps" else 1e12) or (scale >= 1e6 and work == "convex_steps"):
         with pytest.raises(OrderError, match="lie below rounding"):

@@ -364,7 +364,7 @@ DEFENCES = (
         "counts-in-batches",
         "client_app/test_hostile_models.py"
         "::test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are",
-        (("gdpfed/clients/held_out.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
+        (("gdpfed/clients/works/held_out_counts.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
     ),
     Defence(
         "errors-after-the-charge",

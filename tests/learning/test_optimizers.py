@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from conf.load import load
-from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.configured import learning_rate_of, training_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_work import gradients_of
-from gdpfed.clients.update import batch_generator, update_steps
+from gdpfed.clients.update import update_steps
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import (
@@ -22,7 +22,7 @@ from gdpfed.learning.training.optimizers import (
     LocalTraining,
     check_training,
 )
-from gdpfed.learning.training.record_training import RecordHolder, noised_updates
+from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, noised_updates
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.methods import make_method
 from gdpfed.record_steps import RecordSteps

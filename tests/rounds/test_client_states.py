@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conf.load import load
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.client_states import CLIENT_STATES, KeptState

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-import gdpfed.clients.update as client_update
+import gdpfed.clients.works.update as client_update
 from conf.load import load
 from gdpfed.audit.accounting import epsilon_after
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import FailedError, PrivacyError
 from gdpfed.methods.fedavg import DPFedAvg
 from gdpfed.privacy.ledgers.server import Ledger
@@ -94,7 +94,7 @@ class Workplace:
             self.trained.append((order.round_index, client_id))
             return batch_generator(order, client_id)
 
-        monkeypatch.setattr("gdpfed.clients.update.batch_generator", noted)
+        monkeypatch.setattr("gdpfed.clients.works.update.batch_generator", noted)
         monkeypatch.setattr(client_update, "local_update", standing_still)
         monkeypatch.setattr(DPFedAvg, "make_plan", cached_plan)
         monkeypatch.setattr("gdpfed.audit.mechanisms.charged_groups.epsilon_after", cached_figure)

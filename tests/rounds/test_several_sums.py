@@ -12,7 +12,7 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.local_update import clip, local_update
 from gdpfed.methods.base import ClientSum, SumRequest

@@ -66,7 +66,7 @@ def test_nodes_draw_and_clip_persons_and_charge_all_their_parties(hospitals, tmp
         seen.append((tuple(x.shape), bounds[0], float(np.linalg.norm(sums[0] * unit))))
         return sums
 
-    monkeypatch.setattr("gdpfed.clients.record_work.exact_sums", watched)
+    monkeypatch.setattr("gdpfed.clients.works.gradient_sum.exact_sums", watched)
     run(tmp_path / "run", told, grid=grid)
     assert refusals(grid) == []
     assert len(seen) == 2 * PARTIES

@@ -8,7 +8,7 @@ import torch
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_work import gradients_of
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten

@@ -8,7 +8,7 @@ from flwr.app import Context
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load, split
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import batch_generator
+from gdpfed.clients.works.update import batch_generator
 from gdpfed.learning.training.local_update import local_update
 
 

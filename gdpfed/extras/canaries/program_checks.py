@@ -253,7 +253,6 @@ def _beyond_bound(
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     """Turns of every run against the limits, what they cost, the run's log and its ledger: no false alarm."""
-    del level
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):

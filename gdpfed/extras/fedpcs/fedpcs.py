@@ -36,6 +36,7 @@ from gdpfed.methods.base import (
     ConfiguredMethod,
     CurveStyle,
     PlanTable,
+    RunOption,
     SumRequest,
     SumUpdates,
     Theta,
@@ -77,7 +78,7 @@ class FedPCS(ConfiguredMethod):
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
     config_class: ClassVar[type[MethodConfig]] = FedPCSConfig
-    any_optimizer: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ()
 
     def __init__(self, plan: PrivacyPlan, config: Config, found: Equilibrium, declared: Declared) -> None:
         super().__init__(plan, config)

@@ -146,7 +146,6 @@ class RewardsFile(Observer):
         self._path, self._method = directory, method
 
     def round_ended(self, ended: RoundEnded) -> None:
-        del ended
         ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
         taken = {int(client): rounds for client, rounds in ledger[TURNS].items()}
         earned = {str(client): value for client, value in rewards_of(self._method, taken).items()}

@@ -84,7 +84,6 @@ class PlannedDraws:
 
     def chances(self, round_index: int) -> Floats | None:
         """p_i of a round, from all that was released before, shape (n,); None where the plan says them."""
-        del round_index
         return None
 
     def take_counts(self, counts: Floats) -> None:
@@ -102,7 +101,6 @@ class PlannedDraws:
 
     def noted(self, round_index: int) -> dict[str, float]:
         """The numbers for later samples, of clients that released a gradient in this round."""
-        del round_index
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:

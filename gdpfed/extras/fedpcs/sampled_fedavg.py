@@ -121,7 +121,6 @@ class SampledFedAvg(ConfiguredMethod):
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
         """None are known: few of these sums have keys to agree on."""
-        del theta, round_index, draw
         return []
 
     def round(

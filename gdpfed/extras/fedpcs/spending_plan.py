@@ -109,7 +109,6 @@ class StepBudgets(ClientBudgets):
 
     def most_epsilons(self, delta: float) -> Floats:
         """What is promised to each client, at the delta that it was planned for."""
-        del delta
         return self.epsilons
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
@@ -138,7 +137,6 @@ class StepBudgets(ClientBudgets):
         return largest
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
-        del round_index, distance
         return self.noise
 
     def to_dict(self) -> dict[str, Any]:

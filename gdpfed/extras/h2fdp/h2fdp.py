@@ -27,6 +27,7 @@ from gdpfed.methods.base import (
     ConfiguredMethod,
     CurveStyle,
     PlanTable,
+    RunOption,
     SumRequest,
     SumUpdates,
     Theta,
@@ -39,7 +40,7 @@ from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import NoiseAt
-from gdpfed.record_steps import KINDS, RecordSteps, Work
+from gdpfed.record_steps import RecordSteps, Work, kind_of
 
 
 @dataclass
@@ -68,7 +69,7 @@ class SubnetMethod(ConfiguredMethod):
 
     unit: ClassVar[Unit | None] = None
     compared: ClassVar[bool] = False
-    any_optimizer: ClassVar[bool] = False
+    goes_with: ClassVar[tuple[RunOption, ...]] = ()
 
     @property
     def work(self) -> Work:
@@ -92,7 +93,6 @@ class SubnetMethod(ConfiguredMethod):
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
         """Nothing: a round has several sums of the same clients, and keys are agreed for each in its turn."""
-        del theta, round_index, draw
         return []
 
     def window_requests(
@@ -154,7 +154,6 @@ class SubnetMethod(ConfiguredMethod):
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
         """The change of a subnet's model by a released sum: by default the mean over the planned devices."""
-        del round_index
         return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
 
 
@@ -240,7 +239,7 @@ class H2FDP(SubnetMethod):
         if not self.plan.about_records:
             return request
         records = records_of(self.plan)[number]
-        noised = KINDS[self.work].own_noise
+        noised = kind_of(self.work).own_noise
         one = RecordSteps(
             num_steps=self.window_steps,
             batch_rates=records.batch_rates,
@@ -266,10 +265,10 @@ class H2FDP(SubnetMethod):
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
         counts = self.record_counts[members]
-        if KINDS[self.work].own_noise:
+        if kind_of(self.work).own_noise:
             return np.asarray(total / (counts / self.record_counts.mean()).sum())
         rate = self.learning_rate(round_index)
-        if KINDS[self.work].window == "window":
+        if kind_of(self.work).window == "window":
             return np.asarray(rate * total / len(members))
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
@@ -293,7 +292,7 @@ class H2FDP(SubnetMethod):
         return trusts_of(self.plan)
 
     def _factor(self, number: int, size: int) -> float:
-        if KINDS[self.work].own_noise:
+        if kind_of(self.work).own_noise:
             return float(np.sqrt(size))
         return noise_factor(self.config.secagg, self.trusts[number], size)
 

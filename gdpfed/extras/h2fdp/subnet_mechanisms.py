@@ -14,7 +14,7 @@ from gdpfed.extras.h2fdp.subnets import windows_of_round
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.record_method import configured_records
 from gdpfed.methods.sum_parameters import sum_parameters
-from gdpfed.record_steps import KINDS, RecordSteps, Work, record_move
+from gdpfed.record_steps import RecordSteps, Work, kind_of, record_move
 
 Mechanism = Literal["update", "step_sum", "convex", "step_local", "window"]
 WORKS: dict[Mechanism, Work] = {
@@ -174,7 +174,7 @@ def mean_noise(
         expected_batch: B, of one device.
         steps: m, of a window.
     """
-    kind = KINDS[work]
+    kind = kind_of(work)
     if not kind.on_records:
         return stddev / size
     if kind.window == "window":

@@ -30,7 +30,7 @@ from gdpfed.privacy.validation import (
     require_positive,
     require_rate,
 )
-from gdpfed.record_steps import KINDS, Work
+from gdpfed.record_steps import Work, kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Windows:
     @property
     def bound(self) -> WindowBound | None:
         """What bounds the end of a window; None where every step is released."""
-        return KINDS[self.work].window
+        return kind_of(self.work).window
 
     @property
     def steps_per_round(self) -> int:
@@ -74,7 +74,7 @@ class Windows:
     @property
     def contribution_norm(self) -> float:
         """What a device's part is held to; it is hardly ever exceeded, and a projection costs no privacy."""
-        if KINDS[self.work].own_noise:
+        if kind_of(self.work).own_noise:
             return math.inf
         if self.bound == "window":
             return self.move / 2
@@ -202,7 +202,7 @@ def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> Rec
 def _group_plan(
     windows: Windows, records: RecordPlan, subnet: Group, sampling_rate: float, *, sums_hidden: bool
 ) -> GroupPlan:
-    summed, norm = not KINDS[windows.work].own_noise, windows.contribution_norm
+    summed, norm = not kind_of(windows.work).own_noise, windows.contribution_norm
     accounted = records.groups[0].epsilon_accounted
     return GroupPlan(
         epsilon=records.groups[0].epsilon,

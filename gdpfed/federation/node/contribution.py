@@ -142,7 +142,7 @@ def masked_update(
     taken_back: Sequence[KeyedNoise],
 ) -> bytes:
     """Train, and return the session's masked vector, with new noise and less what is taken back."""
-    from gdpfed.clients.update import own_noise
+    from gdpfed.clients.noise import own_noise
 
     steps = who.steps(order, theta, session.encoding())
     noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
@@ -152,7 +152,7 @@ def masked_update(
 def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
     """Return the masked vector of a member that brings no update."""
     with loaded_for_good("torch"):
-        from gdpfed.clients.update import keyed_steps
+        from gdpfed.clients.noise import keyed_steps
         from gdpfed.learning.task import choose_device
 
     steps = keyed_steps(session.encoding(), [], taken_back, choose_device("auto"))

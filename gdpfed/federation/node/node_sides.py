@@ -24,12 +24,10 @@ class NodeSide:
         Raises:
             NodeConfigError: it was not started for that.
         """
-        del told, player, budgets
         raise NodeConfigError("this node is asked a question that has no answer here")
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
         """The epsilon that a node says when it joins, at most its own budget."""
-        del told, player
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:

@@ -48,22 +48,18 @@ class ServerSide:
 
     def asks(self, config: Config) -> bool:
         """Whether nodes are asked before the plan of this run is made."""
-        del config
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
         """The configuration with what the nodes answered."""
-        del nodes
         return config
 
     def told_at_join(self, config: Config) -> Values | None:
         """Flat values that nodes are told when they are asked to join; None for nothing."""
-        del config
         return None
 
     def told_with_terms(self, config: Config) -> Values | None:
         """Flat values that come with the terms of a run; None for nothing."""
-        del config
         return None
 
 

@@ -31,7 +31,6 @@ PLACE = "data"
 
 def not_here(source: DataSource) -> Dataset:
     """Refuse: whoever has the data gives them before they are asked for. Raises LearningError."""
-    del source
     raise LearningError(
         f"dataset={NAME} is data that a Python program gives, and here nobody has: begin or go on with the "
         'run there, as in gdpfed.simulate("run.resume=DIR", data=...)'
@@ -175,7 +174,6 @@ def _of_frame(
     rows = np.arange(1, table.num_rows + 1)
 
     def read(wanted: Sequence[int], uneven: Any) -> Any:
-        del uneven
         yield Batch({names[at]: table.column(at).combine_chunks() for at in wanted}, rows, rows)
 
     return dataset_of_table(TableFile(PLACE, names, FileForm(), Found(), read), columns, test_fraction)

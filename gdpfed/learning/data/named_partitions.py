@@ -101,7 +101,6 @@ def _skewed(name: str) -> Sharing:
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner
 
-        del seed
         made: Partitioner = getattr(partitioner, name)(num_partitions=num_clients)
         return made
 
@@ -117,7 +116,6 @@ def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partit
 
 def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
     """A text file with a line for every training example: whose it is, by number or name."""
-    del num_clients, seed
     owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
     owners = owners[:-1] if len(owners) and not owners[-1] else owners
     if len(owners) != len(data.train):

@@ -263,7 +263,6 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
-        del uneven
         rows = 0
         try:
             columns = [written[at] for at in wanted]

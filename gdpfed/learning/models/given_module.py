@@ -13,7 +13,6 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
         """A copy. `start`: what names the numbers that the run began with; a finished model has others."""
-        del input_shape, num_classes, start
         # Where models are built: on the CPU, or nowhere where only their size is asked for.
         return deepcopy(module).to(torch.empty(0).device)
 

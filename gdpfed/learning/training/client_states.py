@@ -43,9 +43,8 @@ class KeptState(ABC):
         """How many numbers a client keeps for a model of so many parameters: by default as many."""
         return dimension
 
-    def check(self, training: LocalTraining) -> None:
+    def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training
         """Refuse a training that the state does not go with, by a LearningError; by default none."""
-        del training
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
@@ -63,7 +62,6 @@ class KeptState(ABC):
 
     def told(self, told: Floats, sums: RoundSums, training: LocalTraining) -> Floats:
         """What clients are told in the next round, float32[d]: zeros at first, and by default ever after."""
-        del sums, training
         return told
 
 
@@ -91,7 +89,6 @@ class Scaffold(KeptState):
             )
 
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
-        del training
         return told - kept
 
     def kept(self, kept: Floats, told: Floats, sent: Updates, training: LocalTraining) -> Floats:

@@ -120,7 +120,6 @@ def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | No
 
 def nothing_tested(theta: Theta) -> Evaluation:
     """Say nothing of a model, where the server has no examples to test it on."""
-    del theta
     return Evaluation(None, None)
 
 

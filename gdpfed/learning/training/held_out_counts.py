@@ -163,7 +163,6 @@ def _histograms(counts: Counts) -> tuple[Counts, Counts]:
 
 def _auc(counts: Counts, num_classes: int) -> float | None:
     """P(score of class 1 > score of class 0), ties within a bin counted half."""
-    del num_classes
     low, high = _histograms(counts)
     wins = float(high @ (np.cumsum(low) - low / 2))
     return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None
@@ -171,7 +170,6 @@ def _auc(counts: Counts, num_classes: int) -> float | None:
 
 def _calibration_error(counts: Counts, num_classes: int) -> float | None:
     """Mean distance of a bin's middle and what came true in it, by records; noise makes it larger."""
-    del num_classes
     false, true = _histograms(counts)
     middles = (np.arange(BINS) + 0.5) / BINS
     return _share(float(np.abs(true - middles * (false + true)).sum()), float((false + true).sum()))

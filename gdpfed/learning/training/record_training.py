@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
-from fastgrad.record_gradients import SLACK, RecordGradients
+from fastgrad.modules import Loss
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
@@ -36,6 +37,55 @@ StepBound = Literal["record", "convex", "step"]
 """What is held to the clipping norm: each record's gradient, by clipping (record) or by its loss (convex), or
 the sum of a step's batch over B (step). Of the last two the end alone is released, so rounding counts: theta
 is in float64, and so are the gradients of a convex loss."""
+
+STEP_SLACK = 1 - 2.0**-18
+"""Of C, for a step that is clipped as a whole: more than what float32 rounds away in it."""
+
+
+class RecordGradients(Protocol):
+    """Gradients of single records, clipped and summed, as they are handed in (`RECORD_GRADIENTS`)."""
+
+    device: torch.device
+    form: str
+    loss: Loss
+    most_clients: int | None
+    sizes: list[int]
+    stacks: bool
+
+    @property
+    def model(self) -> nn.Module:
+        """The architecture."""
+
+    def memory_budget(self) -> int:
+        """Return how many bytes to use at once."""
+
+    def records_at_once(self, least_bytes: int = 0) -> int:
+        """Return how many records go through at once, each with at least so many bytes of memory."""
+
+    def clipped_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        clipping_norms: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the sum of each model's clipped gradients over the records that are present."""
+
+    def truncated_sums(
+        self,
+        thetas: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        present: torch.Tensor,
+        bounds: torch.Tensor,
+        unit: float,
+    ) -> torch.Tensor:
+        """Return the same in integers, each gradient cut to multiples of a unit."""
+
+    def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return every record's gradient without clipping."""
+
 
 Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
 T = TypeVar("T")
@@ -138,7 +188,7 @@ def _noised(
             exact += gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
         total[k] = exact / holder.batches.expected_size
         if bound == "step":
-            total[k] = clip(total[k].double(), SLACK * holder.steps.clipping_norm)
+            total[k] = clip(total[k].double(), STEP_SLACK * holder.steps.clipping_norm)
     return total
 
 
@@ -223,7 +273,6 @@ def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torc
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """The threads of this process; one that was forked has none of its parent's."""
-    del process
     return ThreadPoolExecutor(threads)
 
 

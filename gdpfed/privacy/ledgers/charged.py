@@ -17,7 +17,7 @@ import numpy as np
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, CountsRequest, Release, Vector, broken_number
-from gdpfed.record_steps import KINDS
+from gdpfed.record_steps import kind_of
 
 R = TypeVar("R", bound=Release)
 
@@ -143,12 +143,16 @@ class OpenRound:
             return f"the plan charges {', '.join(plan.works)}, not {request.work}"
         if request.unit != plan.unit:
             return f"the plan protects a {plan.unit}, not a {request.unit}"
-        if request.alone and plan.private and (plan.sums_hidden or not KINDS[request.work].own_noise):
+        if request.alone and plan.private and (plan.sums_hidden or not kind_of(request.work).own_noise):
             return "it is one client's update, to be read in clear, and the plan promises privacy"
         if broken := broken_number(request):
             return broken
         if not plan.private:
             return ""
+        kind = kind_of(request.work)
+        protects = kind.on_records or kind.own_noise if plan.about_records else not kind.on_records
+        if kind.once or not protects:
+            return f"{request.work} is not a work of rounds that protect a {plan.unit}"
         return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
 
     def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:

@@ -35,7 +35,6 @@ class SamplingLaw(ABC):
 
     def drawn_rate(self, rate: float, group_size: int) -> float:
         """Return q_m as it is drawn for a wanted rate."""
-        del group_size
         return rate
 
     @abstractmethod
@@ -57,7 +56,6 @@ class SamplingLaw(ABC):
         """
         if not 0 <= size <= group_size:
             raise PrivacyError(f"{size} clients of a group of {group_size} cannot have been drawn")
-        del rate
 
     @abstractmethod
     def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:

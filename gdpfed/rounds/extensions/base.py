@@ -8,6 +8,7 @@ The moments of an extension, in the order in which a run comes to them:
 | the files are there | `opened_run`, once a process |
 | before the first round of a process | `before_rounds` |
 | a round begins | `start`, `replaces` |
+| the cohorts are drawn | `drawn`, of the project's own alone |
 | the method asks for sums | `asked`; once they are charged `requested`, `sums_ended`, `taken` |
 | the round has made its step | `stepped`, `released`, `evaluated`, `record` |
 | the checkpoint is on the disk | `state_dict` before it, `saved` after it |
@@ -21,7 +22,8 @@ extension is code of the server's all the same: it sees what the server sees.
 """
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
@@ -32,7 +34,9 @@ from gdpfed.methods.base import ClientSum, Cohorts, SumRequest, SumUpdates, Thet
 from gdpfed.rounds.observers import Observer, RoundEnded
 
 if TYPE_CHECKING:
+    from gdpfed.clients.kept_states import KeptStates
     from gdpfed.rounds.fleet import Fleet
+    from gdpfed.rounds.noise_streams import SumNoise
     from gdpfed.rounds.prepared import PreparedSum
     from gdpfed.rounds.run import OpenRun, PreparedRun
     from secagg import SumParameters
@@ -141,11 +145,46 @@ class Extension(Observer, ABC):
             raise ValueError(f"{self.key} keeps nothing, but got {', '.join(sorted(state))}")
 
 
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What stands beside the updates of a sum, as extensions have put it there.
+
+    Attributes:
+        noise: of a stream of sums; None where it is independent of other sums.
+        corrections: of masked sums of a stream: who takes back noise, and of which earlier rounds. It holds
+            every member without an update, of whom no noise may be due.
+        kept: by the clients of the sum between their rounds; None where they keep nothing.
+    """
+
+    noise: "SumNoise | None" = None
+    corrections: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    kept: "KeptStates | None" = None
+
+    @property
+    def members(self) -> Collection[int]:
+        """Who is asked beside those with an update, and who takes noise back."""
+        return self.corrections.keys()
+
+    def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
+        """Return who of some members takes noise back, and of which round: pairs."""
+        pairs = self.corrections.items()
+        return [(client, turn) for client, turns in pairs if client in members for turn in turns]
+
+
+NOTHING_BESIDE = Beside()
+
+
 class SumExtension(Extension):
     """An extension of the project's own, which also says what stands beside the updates of a sum.
 
     What it returns decides about noise, so `run.extensions` takes none from elsewhere.
     """
+
+    def drawn(
+        self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
+    ) -> Cohorts:
+        """Return the cohorts of a round as they are asked; `present` can be reached, None for all clients."""
+        return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
@@ -204,6 +243,14 @@ class Extensions(Sequence[Extension]):
         for each in self:
             requests = each.asked(order, requests)
         return list(requests)
+
+    def drawn(
+        self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
+    ) -> Cohorts:
+        """Return the cohorts of a round as all would have them asked."""
+        for each in self._of_sums:
+            cohorts = each.drawn(fleet, round_index, cohorts, present)
+        return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"

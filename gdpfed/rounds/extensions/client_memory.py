@@ -100,7 +100,11 @@ class ClientMemory(SumExtension):
     ) -> PreparedSum:
         """Give the sum what its clients have kept."""
         counts = request.coordinates is not None
-        return prepared if ahead or counts else replace(prepared, kept=self.kept)
+        return (
+            prepared
+            if ahead or counts
+            else replace(prepared, beside=replace(prepared.beside, kept=self.kept))
+        )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
         """Step what clients are told by a round's released sums, and count what their members have kept.

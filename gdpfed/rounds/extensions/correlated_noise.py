@@ -4,7 +4,7 @@ Where the server adds the noise of sums in clear it keeps the bytes; where sums 
 earlier sum send what they take back of their own shares, as members without an update.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import hypot
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.methods.base import ClientSum, SumRequest
+from gdpfed.methods.base import ClientSum, Cohorts, SumRequest
+from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.mechanism_options import HasTurns, taps_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.extensions.base import State, SumExtension
@@ -24,7 +25,7 @@ from gdpfed.rounds.prepared import PreparedSum
 from secagg import Corrections, SumParameters
 
 if TYPE_CHECKING:
-    from gdpfed.rounds.run import PreparedRun
+    from gdpfed.rounds.run import OpenRun, PreparedRun
 
 
 class CorrelatedNoise(SumExtension):
@@ -40,6 +41,7 @@ class CorrelatedNoise(SumExtension):
         self.streams = NoiseStreams(max(len(taps_of(plan.mechanism, group)) for group in groups))
         self._taken_back: list[list[tuple[int, int]]] = []
         self._round_index = -1
+        self._ledger: Ledger | None = None
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
@@ -67,6 +69,21 @@ class CorrelatedNoise(SumExtension):
             return 0
         return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
 
+    def opened_run(self, run: "OpenRun") -> None:
+        """Take the run's ledger, which knows who had turns."""
+        self._ledger = run.loop.state.ledger
+
+    def drawn(
+        self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
+    ) -> Cohorts:
+        """Move turns that clients have missed, as far as the plan lets them be, into places of who is away.
+
+        Where the server may lie a turn is lost, since members compare a sum with the schedule.
+        """
+        if present is not None and not fleet.secagg.signs and self._ledger is not None:
+            cohorts = self._ledger.with_moved_turns(cohorts, round_index, present)
+        return cohorts
+
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
@@ -89,7 +106,8 @@ class CorrelatedNoise(SumExtension):
         parameters, corrections = _with_corrections(fleet, request, prepared, noise)
         if fleet.secagg.hides_updates and not ahead:
             self.streams.asked(request.name, tuple(prepared.clients), _largest_share(parameters))
-        return replace(prepared, parameters=parameters, noise=noise, corrections=corrections)
+        beside = replace(prepared.beside, noise=noise, corrections=corrections)
+        return replace(prepared, parameters=parameters, beside=beside)
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
         """Keep the noise of what was released, and erase what no later round takes back."""

@@ -71,6 +71,6 @@ def test_a_federation_shows_no_more_than_is_stated(trained):
 
 
 def test_nodes_that_add_no_noise_are_found(trained, monkeypatch):
-    monkeypatch.setattr(node, "own_noise", silent)
+    monkeypatch.setattr("gdpfed.clients.noise.own_noise", silent)
     monkeypatch.setattr("secagg.protocol.client_keys._check_noise", lambda state, noise: None)
     assert not all(figure.held for figure in figures(trained(4)))

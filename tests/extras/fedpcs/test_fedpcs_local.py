@@ -15,7 +15,7 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.order import OrderError
-from gdpfed.clients.update import with_own_noise
+from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.errors import InputError, PrivacyError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.spending_plan import StepBudgets

@@ -11,7 +11,7 @@ from scipy import stats
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
-from gdpfed.clients.update import noised_counts
+from gdpfed.clients.noise import noised_counts
 from gdpfed.errors import InputError, PrivacyError, RunError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.client_choice import noised_distances, released_delta_chances

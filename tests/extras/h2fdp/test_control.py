@@ -11,7 +11,7 @@ import pytest
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.update import noise_steps
+from gdpfed.clients.noise import noise_steps
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.extras.h2fdp.control import (
     BACKHAUL,

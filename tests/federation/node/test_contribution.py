@@ -12,8 +12,9 @@ from client_app.carried import stage_request
 from conf.errors import ConfigError
 from conf.load import load
 from gdpfed.clients.messages import DATA, MASK, ORDER_RECORD, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.update import noise_steps, update_steps
+from gdpfed.clients.update import update_steps
 from gdpfed.federation.node.contribution import MOST, checked_order
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.own import ExampleForm

@@ -18,7 +18,7 @@ from gdpfed.privacy.mechanism_options import ProtectsRecords, RecordGroup, broke
 from gdpfed.privacy.mechanisms.records.terms import RecordTerms, StepTerms, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
-from gdpfed.record_steps import KINDS, RecordSteps, record_move
+from gdpfed.record_steps import RecordSteps, kind_of, record_move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     ) -> str:
         if len(request.records) < len(request.clients):
             return "it does not say what steps its clients take, and the plan charges steps on records"
-        if not KINDS[request.work].own_noise and (broken := broken_place(self, group_of, request)):
+        if not kind_of(request.work).own_noise and (broken := broken_place(self, group_of, request)):
             return broken
         for client, asked, weight in zip(
             request.clients.tolist(), request.records, request.weights.tolist(), strict=True
@@ -149,7 +149,7 @@ class RecordSums(Mechanism, ProtectsRecords):
                 f"{planned.batch_rates}"
             )
         moved = weight * record_move(request.work, asked) * noise_factor(self, m, len(request.clients))
-        own = KINDS[request.work].own_noise
+        own = kind_of(request.work).own_noise
         carried = asked.noise_multiplier if own else request.noise_stddev / moved
         owed = planned.noise_multiplier if own else planned.sum_noise
         if not carried >= owed * (1 - ROUNDING):

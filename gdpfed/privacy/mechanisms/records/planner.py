@@ -25,7 +25,7 @@ from gdpfed.privacy.planning.plan_options import PlanOptions
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
 from gdpfed.privacy.sums_once import Vote
 from gdpfed.privacy.validation import require_count, require_delta
-from gdpfed.record_steps import KINDS
+from gdpfed.record_steps import kind_of
 
 DEFAULT_DELTA = 1e-5
 BATCH_TAIL = 6.0
@@ -49,7 +49,7 @@ class _Common:
     @property
     def is_noised(self) -> bool:
         """Whether the sum is noised, and not every step."""
-        return not KINDS[self.training.work].own_noise
+        return not kind_of(self.training.work).own_noise
 
     @property
     def share_of_norm(self) -> float:

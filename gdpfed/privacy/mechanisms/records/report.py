@@ -10,7 +10,7 @@ from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sums_once import HeldOutCounts
-from gdpfed.record_steps import KINDS
+from gdpfed.record_steps import kind_of
 from gdpfed.report.console import rich_table
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
@@ -90,7 +90,7 @@ class RecordReport(MechanismReport):
 
     def against_others(self, plan: PrivacyPlan) -> str:
         """Say against whom the figures hold; that depends on who adds the noise."""
-        if all(KINDS[work].own_noise for work in plan.works):
+        if all(kind_of(work).own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "
                 "server and the other clients."

@@ -13,7 +13,7 @@ from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import RecordBudgets
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
-from gdpfed.record_steps import KINDS, RECORD_WORKS, RecordSteps, Work, record_move
+from gdpfed.record_steps import RECORD_WORKS, RecordSteps, Work, kind_of, record_move
 
 MOST_RECORD_GROUPS = 100
 
@@ -91,7 +91,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     @property
     def private_by_itself(self) -> bool:
-        return KINDS[self.records.work].own_noise
+        return kind_of(self.records.work).own_noise
 
     def updates_in(self, round_index: int) -> int:
         return self.records.sums_per_round

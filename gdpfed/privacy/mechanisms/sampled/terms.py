@@ -13,6 +13,7 @@ from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import SampledTerms
 from gdpfed.privacy.release import ROUNDING
+from gdpfed.record_steps import kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,8 @@ class SumTerms(Terms, SampledTerms):
         if told.noise != event.noise:
             return f"{told.noise} noise was ordered where the terms say {event.noise}"
         # Whatever a client sends of norm C costs the same: an update, or shares of its held-out records.
-        if told.work not in ("update", "held_out_rates"):
+        kind = kind_of(told.work)
+        if kind.on_records or kind.own_noise or kind.once:
             return f"{told.work} was ordered, which the terms do not charge"
         return ""
 

@@ -12,6 +12,7 @@ from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import TurnTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from gdpfed.privacy.release import ROUNDING
+from gdpfed.record_steps import PLAIN, kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ class ScheduledTerms(Terms, TurnTerms):
             return f"clipping norm {norm:.6g} is above the {self.event.clipping_norm:.6g} of the terms"
         if told.noise != "gaussian":
             return f"{told.noise} noise was ordered where the terms say gaussian"
-        if told.work != "update":
+        if kind_of(told.work) != PLAIN:
             return f"{told.work} was ordered, which the terms do not charge"
         return ""
 

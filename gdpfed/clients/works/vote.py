@@ -1,4 +1,4 @@
-"""A client's vote: it tries every setting on its own records, and sends 1 for the one that does best.
+"""The works vote and vote_by_rounds: a client tries every setting, and sends 1 for the one that does best.
 
 Nothing of a trial leaves the client but the vote. A trial is the run as the client can do it alone: all steps
 on a part of its records, with the noise that the common model would have, and then a test on the others. It
@@ -7,6 +7,7 @@ may be anything, since only the vote is accounted.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -15,13 +16,17 @@ import torch
 from torch import nn
 
 from conf.limits import MOST_SETTINGS, VOTABLE
-from fastgrad.record_gradients import RecordGradients
+from gdpfed.clients.examples import examples_of
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
+from gdpfed.clients.order_checks import built_model
+from gdpfed.clients.record_work import built_gradients
+from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.text import one_label
+from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.evaluate import evaluate
 from gdpfed.learning.training.local_update import clip, local_update
-from gdpfed.learning.training.record_training import RecordHolder, noised_updates
+from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, noised_updates
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 from secagg import Encoding
@@ -33,27 +38,18 @@ of local training, which take longer, on one of them."""
 Ints = npt.NDArray[np.int64]
 
 
-def vote_update(
-    order: TrainingOrder,
-    theta: npt.NDArray[np.float32],
-    encoding: Encoding,
-    data: Split,
-    client: "Trial",
-) -> torch.Tensor:
-    """The client's vote, 1 - grid for one setting and 0 for the others: shape (settings,), float64.
+def work(job: Job) -> torch.Tensor:
+    """Return the client's vote, 1 - grid for one setting and 0 for the others: shape (settings,), float64.
 
-    So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart.
-
-    Args:
-        order: with the settings, and the steps of a trial.
-        theta: where the run begins, shape (d,).
-        encoding: of the sum.
-        data: the client's records; with fewer than two it votes at random.
-        client: how it tries them.
+    So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart. A client with
+    fewer than two records votes at random.
 
     Raises:
         OrderError: settings that are none, no steps, or a grid too coarse for votes.
     """
+    order, theta, data = job.order, job.theta, examples_of(job)
+    gradients = partial(built_gradients, order.task, job.device)
+    client = Trial(built_model(order.task), gradients, job.bits(job.client_id), job.device)
     settings = settings_in(order)
     generator, scores = generator_of(client.random_bytes), [0.0] * len(settings)
     if len(data) > 1:
@@ -61,8 +57,22 @@ def vote_update(
         scores = [_tried(order, theta, each, data, parts, client) for each in settings]
     best = [number for number, score in enumerate(scores) if score == max(scores)]
     vote = torch.zeros(len(settings), dtype=torch.float64)
-    vote[int(generator.choice(best))] = one_vote(encoding)
+    vote[int(generator.choice(best))] = one_vote(job.encoding)
     return vote
+
+
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Refuse settings that are none, and an order without the steps of a trial: OrderError, LearningError."""
+    settings_in(order)
+    if order.records is None:
+        raise OrderError("the order's work is vote and it does not say which steps a trial has")
+    if order.work == "vote":
+        built_gradients(order.task, choose_device(order.device))
+
+
+def check_grid(encoding: Encoding) -> None:
+    """Refuse a grid that is too coarse for votes: OrderError."""
+    one_vote(encoding)
 
 
 def one_vote(encoding: Encoding) -> float:

@@ -1,0 +1,101 @@
+"""Secret bits, a client's share of a sum's noise, and noise in class counts that it releases."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.errors import PrivacyError
+from gdpfed.learning.task import choose_device
+from gdpfed.learning.training.secret_draws import RandomBytes, gaussian_noise
+from secagg import Encoding, SumParameters, keystream
+
+BitsOf = Callable[[int], RandomBytes]
+"""A secret source of bits for each client, by its id."""
+
+
+def secret_bits(client_id: int) -> RandomBytes:
+    """Return a keystream under a fresh key of the operating system, whichever client it is for."""
+    return keystream(os.urandom(32))
+
+
+def own_noise(
+    order: TrainingOrder,
+    parameters: SumParameters,
+    num_contributors: int,
+    share: KeyedNoise | None = None,
+    taken_back: Sequence[KeyedNoise] = (),
+) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
+    """One client's share of Gaussian noise in integer steps, shape (d,), drawn on the training device.
+
+    None where the sum has none; the word for the law where the order wants discrete noise, which a session
+    draws itself.
+
+    Args:
+        share: the noise that is new; by default under a fresh key of the operating system.
+        taken_back: parts of earlier shares, which are rounded together with it.
+    """
+    if parameters.noise_multiplier == 0:
+        return None
+    if order.noise == "discrete_gaussian":
+        return "discrete_gaussian"
+    if share is None:
+        stddev = parameters.client_noise_stddev(num_contributors)
+        share = KeyedNoise(os.urandom(KEY_BYTES), stddev)
+    encoding = parameters.encoding(num_contributors)
+    return keyed_steps(encoding, [share], taken_back, choose_device(order.device))
+
+
+def noise_steps(
+    order: TrainingOrder, parameters: SumParameters, num_contributors: int
+) -> npt.NDArray[np.int64]:
+    """One client's share of the noise, C sigma / sqrt(n2 - D - c), in integer steps, shape (d,).
+
+    A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
+    """
+    noise = own_noise(order, parameters, num_contributors)
+    if noise is not None and not isinstance(noise, str):
+        return noise
+    levels = parameters.encoding(num_contributors).levels
+    if levels is None:
+        return np.zeros(parameters.dimension, dtype=np.int64)
+    return levels.draw(0, parameters.dimension, os.urandom(32))
+
+
+def keyed_steps(
+    encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
+) -> npt.NDArray[np.int64]:
+    """Gaussian noise from the keystreams of its keys less what is taken back, rounded once: int64[d]."""
+    if encoding.levels is not None and encoding.levels.multipliers:
+        raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
+    noise = torch.zeros(encoding.dimension, dtype=torch.float64, device=device)
+    for sign, parts in ((1, new), (-1, taken_back)):
+        for each in parts:
+            drawn = gaussian_noise(encoding.dimension, each.stddev, keystream(each.key), device=device)
+            noise.add_(drawn, alpha=sign)
+    return encoding.encode_noise(noise.cpu().numpy())
+
+
+GRID = 2.0**-10
+"""What is released is a multiple of this, so that its last digits tell nothing."""
+
+
+def noised_counts(
+    counts: npt.NDArray[np.int64], noise_stddev: float, random_bytes: RandomBytes
+) -> npt.NDArray[np.float64]:
+    """counts + N(0, s^2) in each, rounded, shape (B,).
+
+    One record that is replaced moves two counts by one each, or none: sqrt 2 in norm, so that it costs 1 /
+    s^2 zCDP. Values may lie below 0; who uses them clips them, which is post-processing. `counts`: records of
+    every class, shape (B,). `noise_stddev`: s, above 0. `random_bytes`: the client's secret source of bits.
+    Raises PrivacyError: no noise.
+    """
+    if not noise_stddev > 0:
+        raise PrivacyError(f"class counts are asked for under noise of standard deviation {noise_stddev:g}")
+    noise = gaussian_noise(len(counts), noise_stddev, random_bytes, device=torch.device("cpu")).numpy()
+    return np.asarray(np.rint((counts + noise) / GRID) * GRID)

@@ -1,0 +1,71 @@
+"""What a client computes for a sum, a file a work.
+
+A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
+job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
+weighed, clipped, rounded to a grid and hidden. Three more functions may be in the file:
+
+* ``check(order, theta, encoding, client_id)`` refuses an order that no examples make right, before a charge;
+* ``check_grid(encoding)`` refuses a sum whose grid is too coarse for the work, before a run;
+* ``without_examples(job)`` returns what is sent where examples cannot be used, which is zeros otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.record_steps import WORKS as TABLE
+from gdpfed.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+    from gdpfed.clients.order import TrainingOrder
+    from gdpfed.learning.data import Split
+    from gdpfed.learning.data.own import OwnData
+    from gdpfed.learning.training.secret_draws import RandomBytes
+    from secagg import Encoding
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What one client is to compute for one sum.
+
+    Attributes:
+        order: what to compute, for this client.
+        theta: the model to start from, shape (d,).
+        encoding: of the sum.
+        client_id: whose contribution it is.
+        device: to compute on.
+        bits: makes the secret source of bits of a client.
+        own_data: the client's own examples, or where they lie; None for its part of the data set.
+        added: to every gradient of an update, shape (d,); None for nothing.
+    """
+
+    order: "TrainingOrder"
+    theta: npt.NDArray[np.float32]
+    encoding: "Encoding"
+    client_id: int
+    device: "torch.device"
+    bits: "Callable[[int], RandomBytes]"
+    own_data: "OwnData | Split | None" = None
+    added: npt.NDArray[np.float32] | None = None
+
+
+class Work(Protocol):
+    """The file of a work."""
+
+    @staticmethod
+    def work(job: Job) -> "torch.Tensor":
+        """Return the update, before it is weighed and clipped: shape (d,), float64."""
+
+
+WORKS: Registry[Work] = TABLE
+"""The files of works, each imported when it is asked for."""
+
+
+def function_of(work: str, name: str) -> Any:
+    """Return a function that the file of a work may have; None where it has none of that name."""
+    return getattr(WORKS.get(work), name, None)

@@ -1,0 +1,50 @@
+"""The work dp_sgd: steps of DP-SGD on a client's records, under noise of its own in every step."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.record_work import alone, checked_model
+from gdpfed.clients.works import Job
+from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, Take, noised_updates
+from gdpfed.learning.training.secret_draws import gaussian_noise
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return theta_i - theta after noised steps, shape (d,), float64."""
+    return alone(job, updates)
+
+
+def updates(
+    orders: Sequence[TrainingOrder],
+    theta: npt.NDArray[np.float32],
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    grid: float,
+) -> torch.Tensor:
+    """Return the same of several clients, as in `gdpfed.clients.record_work.alone`: shape (clients, d)."""
+    return noised_updates(gradients, theta, orders[0].training, holders, take)
+
+
+def without_examples(job: Job) -> torch.Tensor:
+    """Return noise of standard deviation eta C sigma sqrt(m) / q in each coordinate, of m steps.
+
+    That is as of one record at rate q, since how many there are is not known: nobody sees that it is zeros.
+    """
+    update = torch.zeros(job.encoding.dimension, dtype=torch.float64)
+    told = job.order.records
+    if told is None:
+        return update
+    stddev = told.clipping_norm * told.noise_multiplier * sqrt(told.num_steps) / min(told.batch_rates)
+    stddev *= job.order.training.learning_rate
+    return update + gaussian_noise(len(update), stddev, job.bits(job.client_id), device=update.device)
+
+
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Refuse steps that are none, and a model that couples records: OrderError, LearningError."""
+    checked_model(order)

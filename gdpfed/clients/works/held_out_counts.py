@@ -1,0 +1,93 @@
+"""The work held_out_counts: counts on records that a client holds out and never trains on."""
+
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.examples import held_out_of
+from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
+from gdpfed.clients.order_checks import built_model
+from gdpfed.clients.works import Job
+from gdpfed.learning.data import Split
+from gdpfed.learning.training.evaluate import BATCH_SIZE, model_outputs
+from gdpfed.learning.training.held_out_counts import (
+    counts_dimension,
+    held_out_counts,
+    held_out_rates,
+)
+from gdpfed.privacy.sums_once import RECORD_MOVES
+from secagg import Encoding
+
+FLOAT_SLACK = 1 - 2.0**-30
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return what a client sends of its held-out records, in float64: counts, as `counted` has them.
+
+    The counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that, clipping them brings no
+    two further apart, and rounding moves two sums by grid sqrt(d) at most: together sqrt(2), as in
+    `record_bound` of `gdpfed.clients.record_work`. What the model says of a record is computed of it alone:
+    in a batch, the last digits depend on how many others there are, and a hostile model makes answers of
+    them. In a sum by party counts are the client's block, and all others are zero, which moves a record's two
+    cells and no distance.
+
+    Raises:
+        OrderError: an order without the number of classes, or a grid too coarse for counts.
+        LearningError: labels that are no classes.
+    """
+    check(job.order, job.theta, job.encoding, job.client_id)
+    return of_records(job, held_out_of(job))
+
+
+def of_records(job: Job, data: Split) -> torch.Tensor:
+    """Return what is sent of some records."""
+    order, dimension = job.order, job.encoding.dimension
+    counts = counted(job, data)
+    if order.counts_by_party(dimension):
+        blocks = np.zeros((order.task.num_clients, len(counts)))
+        blocks[job.client_id] = counts
+        counts = blocks.reshape(-1)
+    return torch.from_numpy(counts * shrunk(job.encoding))
+
+
+def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.float64]:
+    """Return counts of right and wrong answers on some records or, as ``rates``, their shares."""
+    task = job.order.task
+    counts = np.zeros(counts_dimension(task.classes_counted, rates=rates))
+    if not len(data):
+        return counts
+    together = BATCH_SIZE if rates else 1
+    model, loss = built_model(task), task.make_loss()
+    outputs, _ = model_outputs(model, job.theta, data, loss, job.device, batch_size=together)
+    labels = data.y.astype(np.int64)
+    found = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
+    return np.asarray(found, np.float64)
+
+
+def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
+    """Refuse an order without the number of classes, and counts of a client that has no block: OrderError."""
+    if order.task.form is None:
+        raise OrderError("the order does not say how many classes there are, so nothing can be counted")
+    if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
+        raise OrderError(f"the order has counts of {order.task.num_clients} clients, and this is {client_id}")
+
+
+def check_grid(encoding: Encoding) -> None:
+    """Refuse a grid that is too coarse for counts: OrderError."""
+    shrunk(encoding)
+
+
+def shrunk(encoding: Encoding) -> float:
+    """What counts are multiplied by, so that rounding leaves what a record moves within sqrt(2).
+
+    Raises OrderError: the grid is too coarse for counts.
+    """
+    rounding = encoding.grid * sqrt(encoding.dimension)
+    if not rounding <= MOST_ROUNDING * RECORD_MOVES:
+        raise OrderError(
+            f"rounding {encoding.dimension} counts to steps of {encoding.grid:.3g} moves a sum by "
+            f"{rounding:.3g}, more than a tenth of what a record does: use a larger budget, or more clients"
+        )
+    return (1 - rounding / RECORD_MOVES) * FLOAT_SLACK

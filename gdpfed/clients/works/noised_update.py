@@ -1,0 +1,54 @@
+"""The work noised_update: a model's change, under noise of the client's own."""
+
+import torch
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.works import Job, update
+from gdpfed.learning.training.local_update import clip
+from gdpfed.learning.training.secret_draws import RandomBytes, gaussian_noise
+from gdpfed.record_steps import RecordSteps
+
+# Of C: far more than the rounding of float64 in the norm that is clipped to.
+SLACK = 1 - 2.0**-30
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return clip(Delta_i, C) + N(0, (C z)^2 I)."""
+    return with_own_noise(job.order, update.work(job), job.bits(job.client_id))
+
+
+def without_examples(job: Job) -> torch.Tensor:
+    """Return noise alone, so that nobody sees that it is of zeros."""
+    zeros = torch.zeros(job.encoding.dimension, dtype=torch.float64)
+    return with_own_noise(job.order, zeros, job.bits(job.client_id))
+
+
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Refuse an order without noise, or with several steps, by OrderError."""
+    _noise_in(order)
+
+
+def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: RandomBytes) -> torch.Tensor:
+    """clip(Delta, C) + N(0, (C z)^2 I), before it is weighed: the Gaussian mechanism on whole clients.
+
+    An update that is not finite counts as zero. What follows, weighing and rounding to the grid, is
+    post-processing. `order`: the client's own; its ``records`` have C and z. `update`: Delta, shape (d,),
+    float64. `random_bytes`: the client's secret source of bits. Raises OrderError: an order without noise, or
+    with several steps.
+    """
+    told = _noise_in(order)
+    noise = gaussian_noise(
+        len(update), told.clipping_norm * told.noise_multiplier, random_bytes, device=update.device
+    )
+    return clip(update, SLACK * told.clipping_norm) + noise
+
+
+def _noise_in(order: TrainingOrder) -> RecordSteps:
+    """Return what an order says of the noise of a whole update; OrderError: no noise, or several steps."""
+    told = order.records
+    if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
+        raise OrderError(
+            f"the order's work is {order.work} and it does not say one positive noise_multiplier for the "
+            "whole update: without privacy use the work update"
+        )
+    return told

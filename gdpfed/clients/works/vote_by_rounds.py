@@ -1,0 +1,5 @@
+"""The work vote_by_rounds: a vote in which a trial is rounds of local training."""
+
+from gdpfed.clients.works.vote import check as check
+from gdpfed.clients.works.vote import check_grid as check_grid
+from gdpfed.clients.works.vote import work as work

@@ -1,0 +1,36 @@
+"""The work window_steps: a window of steps that are clipped each, of which the sum carries the noise."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.record_work import alone, check_window, checked_model, ends_of_windows
+from gdpfed.clients.works import Job
+from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, Take
+from secagg import Encoding
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return (theta_i - theta) / eta after the window: shape (d,), float64."""
+    return alone(job, updates)
+
+
+def updates(
+    orders: Sequence[TrainingOrder],
+    theta: npt.NDArray[np.float32],
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    grid: float,
+) -> torch.Tensor:
+    """Return the same of several clients, as in `gdpfed.clients.record_work.alone`: shape (clients, d)."""
+    return ends_of_windows(orders, theta, gradients, holders, take, grid, bound="step")
+
+
+def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
+    """Refuse a window whose bound does not hold, whatever the records are: OrderError, LearningError."""
+    checked_model(order)
+    check_window(order, theta, encoding)

@@ -1,0 +1,115 @@
+"""The kernel's reading list: the files that are called in one masked round over Flower, and in its run.
+
+    python -m testing.reading_list      prints the list of ARCHITECTURE.md, and how long it is
+
+A run of two rounds is made first, which imports all that it needs; then one of one round is watched, in which
+nothing is imported any more. What a node does is called in this process, as a grid without Flower's runtime
+hands messages to the real handlers.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import wrap
+from types import FrameType
+from typing import Any
+
+from gdpfed.rounds.loop import RoundLoop
+from testing.small_runs import run
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app")
+MOST_FILES, MOST_LINES = 110, 19_500
+SETTINGS = (
+    "method=gdpfed_plus",
+    "privacy.against=outsiders",
+    "dataset.num_rounds=1",
+    "privacy.sampling_rate=1",
+)
+
+
+class Watch:
+    """The files of the project that were called, while it is on.
+
+    Attributes:
+        run: in the whole run.
+        round: in its round, from the draw of a cohort to the record, on whichever thread.
+    """
+
+    def __init__(self) -> None:
+        self.run: set[str] = set()
+        self.round: set[str] = set()
+        self._in_round = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call" or frame.f_code.co_name == "<module>":
+            return
+        path = frame.f_code.co_filename
+        if not path.startswith(f"{ROOT}/"):
+            return
+        name = path.removeprefix(f"{ROOT}/")
+        if name.split("/")[0] in ROOMS:
+            self.run.add(name)
+            if self._in_round:
+                self.round.add(name)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Watch, this thread and those that are begun meanwhile."""
+        original = RoundLoop._round
+
+        def watched(*arguments: Any) -> Any:
+            self._in_round = True
+            try:
+                return original(*arguments)
+            finally:
+                self._in_round = False
+
+        RoundLoop._round = watched  # type: ignore[assignment, method-assign]
+        threading.setprofile(self)
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+            RoundLoop._round = original  # type: ignore[method-assign]
+
+
+def called() -> tuple[list[str], list[str]]:
+    """Return the files that are called in a round, and in the run around it, by name."""
+    with TemporaryDirectory() as folder:
+        run(Path(folder) / "first", [*SETTINGS, "run.seed=1", "dataset.num_rounds=2"])
+        watch = Watch()
+        with watch.on():
+            run(Path(folder) / "second", [*SETTINGS, "run.seed=2"])
+    return sorted(watch.round), sorted(watch.run)
+
+
+def lines_of(name: str) -> int:
+    """Return how many lines a file has."""
+    return len((ROOT / name).read_text().splitlines())
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return the list as ARCHITECTURE.md shows it: a line a folder, with the names of its files."""
+    by_folder = sorted(names, key=lambda name: name.rpartition("/"))
+    folders = groupby(by_folder, key=lambda name: name.rpartition("/")[0])
+    rows = [
+        f"* `{folder}/`: {', '.join(name.rpartition('/')[2].removesuffix('.py') for name in own)}"
+        for folder, own in folders
+    ]
+    return "\n".join(
+        line for row in rows for line in wrap(row, 120, subsequent_indent="  ", break_on_hyphens=False)
+    )
+
+
+if __name__ == "__main__":
+    in_round, in_run = called()
+    print(in_words(in_round))
+    for title, names in (("round", in_round), ("run", in_run)):
+        print(f"{title}: {len(names)} files, {sum(map(lines_of, names)) / 1000:.1f}k lines")

@@ -1,0 +1,58 @@
+"""The kernel stays small enough to be read: its flags, its options, and which files a round calls."""
+
+import ast
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from gdpfed.methods.base import Method
+from testing.reading_list import MOST_FILES, MOST_LINES, called, in_words, lines_of
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("client_app", "conf", "deploy", "fastgrad", "gdpfed", "secagg", "server_app")
+ROUNDS = ("fleet", "loop", "pairwise", "prepared", "run", "state")
+OPTION = re.compile(
+    r"\b(votes?|held_out\w*|turns?|\w+_turns|taps|corrections?|correctors?|Corrections|NO_CORRECTIONS"
+    r"|taken_back\w*|KeptStates|kept_states|SumNoise|noise_streams|edges?|NO_EDGE|EDGE|at_edge|has_edges"
+    r"|indicator\w*|norm_factor|settings=\w*|class_counts|adaptive\w*|trusted|stream|scheduled\w*)\b"
+)
+
+
+def test_a_method_has_four_flags_at_most():
+    flags = [name for name, kind in Method.__annotations__.items() if kind == ClassVar[bool]]
+    assert 0 < len(flags) <= 4, flags
+
+
+def test_options_are_named_in_twenty_lines_of_the_round_at_most():
+    texts = [(ROOT / f"gdpfed/rounds/{name}.py").read_text().splitlines() for name in ROUNDS]
+    assert sum(bool(OPTION.search(line)) for text in texts for line in text) <= 20
+
+
+def test_no_function_deletes_an_argument_that_it_has_no_use_for():
+    found = []
+    for path in (path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+            read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and _loads(each)}
+            found += [
+                f"{path}:{each.lineno}"
+                for each in function.body
+                if isinstance(each, ast.Delete)
+                and {target.id for target in each.targets if isinstance(target, ast.Name)} & names - read
+            ]
+    assert found == []
+
+
+def _loads(name):
+    return isinstance(name.ctx, ast.Load)
+
+
+def test_the_reading_list_is_what_a_masked_round_calls():
+    in_round, _ = called()
+    shown = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = in_words(in_round)
+    assert listed in shown, f"write this under its heading in ARCHITECTURE.md:\n{listed}"
+    assert len(in_round) <= MOST_FILES
+    assert sum(map(lines_of, in_round)) <= MOST_LINES
