@@ -274,6 +274,10 @@ def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
     assert handed_on(running) == before
 
 
+def has_ended(client, run_id):
+    return client.status(run_id).status == FINISHED
+
+
 @pytest.mark.skipif(bool(lacking()), reason=lacking())
 def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_path):
     """Signed, so that it runs at all. It finds what lies in its own folders, and its own SuperNode."""
@@ -299,9 +303,15 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
     signed = sign_app(bundle, consortium, number)
     store_app(Path(running.place.folder(SUPERLINK, STATE)) / DATABASE, bundle, signed, key)
     client = running.superlink_client()
-    run_id = client.start_stored(signed.statement.app, signed.statement.bundle, {})
-    FaultyFederation(running).until(lambda: client.status(run_id).status == FINISHED, "the end of the thief")
-    of_server, *of_nodes = json.loads(report.read_text())
+    for _ in range(3):
+        report.unlink(missing_ok=True)
+        run_id = client.start_stored(signed.statement.app, signed.statement.bundle, {})
+        ended = FaultyFederation(running)
+        ended.until(partial(has_ended, client, run_id), "the end of the thief")
+        of_server, *of_nodes = json.loads(report.read_text())
+        # On a busy machine Flower may miss a node's heartbeat, and asks it nothing: the thief comes again.
+        if not any("heartbeat" in line for told in of_nodes for line in told):
+            break
 
     def got(name, superlink_or_node, *seen):
         """What a thief gets in place of a SuperExec, whose port it may take at another address."""
