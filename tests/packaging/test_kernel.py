@@ -65,6 +65,8 @@ def test_the_reading_list_is_what_a_masked_round_calls():
     listed, round_counts, _ = ended.stdout.rstrip().rsplit("\n", 2)
     shown = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert listed in shown, f"write this under its heading in ARCHITECTURE.md:\n{listed}"
-    files, lines = re.fullmatch(r"round: (\d+) files, ([\d.]+)k lines", round_counts).groups()
+    counted = re.fullmatch(r"round: (\d+) files, ([\d.]+)k lines", round_counts)
+    assert counted is not None, round_counts
+    files, lines = counted.groups()
     assert int(files) <= MOST_FILES
     assert 1000 * float(lines) <= MOST_LINES
