@@ -4,6 +4,7 @@ The code is that of one client on its node and of many clients in a simulation.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, sqrt
 from typing import Literal, cast
@@ -29,6 +30,7 @@ from gdpfed.learning.training.record_training import (
     Positions,
     RecordGradients,
     RecordHolder,
+    StepBound,
     Take,
     noised_updates,
 )
@@ -37,17 +39,40 @@ from gdpfed.record_steps import RecordSteps, record_move
 from gdpfed.registry import Registry
 from secagg import Encoding
 
-Updates = Callable[
-    [
-        Sequence[TrainingOrder],
-        npt.NDArray[np.float32],
-        RecordGradients,
-        Sequence[RecordHolder],
-        Take,
-        float,
-    ],
-    torch.Tensor,
-]
+
+@dataclass(frozen=True, eq=False)
+class RecordJobs:
+    """What one client or several, whose steps are made together, are to compute from their records.
+
+    Attributes:
+        orders: each client's own, all of one work.
+        theta: what they start from, shape (d,), or each of them, shape (clients, d).
+        gradients: of the model.
+        holders: the clients, in the order of their orders.
+        take: gives the records at some positions.
+        grid: the value of one integer step of the sum's encoding.
+    """
+
+    orders: Sequence[TrainingOrder]
+    theta: npt.NDArray[np.float32]
+    gradients: RecordGradients
+    holders: Sequence[RecordHolder]
+    take: Take
+    grid: float
+
+    @property
+    def bounds(self) -> list[float]:
+        """What each client's records are clipped to: `record_bound`."""
+        return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
+
+    def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
+        """Return theta_i - theta of every client after its steps: shape (clients, d), float64."""
+        training = self.orders[0].training
+        return noised_updates(self.gradients, self.theta, training, self.holders, self.take, bound=bound)
+
+
+Updates = Callable[[RecordJobs], torch.Tensor]
+"""Of a work's file: what each of these clients computes before it is weighed, shape (clients, d), float64."""
 RECORD_GRADIENTS: Registry[Callable[..., object]] = Registry(
     "form of gradients",
     "gdpfed.record_gradients",
@@ -234,30 +259,25 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
-    """Return what one client computes from its records, before it is weighed: shape (d,), float64.
-
-    ``updates(orders, theta, gradients, holders, take, grid)`` computes that of several clients, shape
-    (clients, d), and is one of a work's file:
-
-    * ``orders``: each client's own, all of one work;
-    * ``theta``: what they start from, shape (d,), or each of them, shape (clients, d);
-    * ``gradients``: of the model;
-    * ``holders``: the clients, in the order of their orders;
-    * ``take``: gives the records at some positions;
-    * ``grid``: the value of one integer step of the sum's encoding.
-    """
+    """Return what one client computes from its records, before it is weighed: shape (d,), float64."""
     order, data = job.order, examples_of(job)
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
     holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits)
+    gradients = built_gradients(order.task, job.device)
+    taken = taken_from(data, job.device)
+    return updates(RecordJobs([order], job.theta, gradients, [holder], taken, job.encoding.grid))[0]
 
-    def take(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+
+def taken_from(data: Split, device: torch.device) -> Take:
+    """Return what gives the records of a split at some positions, on a device."""
+
+    def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
-        x, y = (torch.from_numpy(each).to(job.device) for each in (batch.x, batch.y))
+        x, y = (torch.from_numpy(values).to(device) for values in (batch.x, batch.y))
         return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
 
-    gradients = built_gradients(order.task, job.device)
-    return updates([order], job.theta, gradients, [holder], take, job.encoding.grid)[0]
+    return take
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
@@ -274,28 +294,18 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
-def ends_of_windows(
-    orders: Sequence[TrainingOrder],
-    theta: npt.NDArray[np.float32],
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    take: Take,
-    grid: float,
-    *,
-    bound: Literal["convex", "step"],
-) -> torch.Tensor:
+def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
     """Return the ends of windows, in the unit of `record_move`, and a hair shorter for rounding."""
-    training, convex = orders[0].training, bound == "convex"
-    bounds = [record_bound(order, theta.shape[-1], grid) for order in orders]
-    for order, holder in zip(orders, holders, strict=True):
-        check_rounding(order, theta, holder.batches.expected_size)
-    ends = noised_updates(gradients, theta, training, holders, take, bound=bound)
+    convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
+    for order, holder in zip(jobs.orders, jobs.holders, strict=True):
+        check_rounding(order, jobs.theta, holder.batches.expected_size)
+    ends = jobs.noised_updates(bound)
     factors = [
         FLOAT_SLACK
         * (least / record_move(order.work, checked_steps(order)))
         * (holder.batches.expected_size if convex else 1.0)
-        / training.learning_rate
-        for order, holder, least in zip(orders, holders, bounds, strict=True)
+        / eta
+        for order, holder, least in zip(jobs.orders, jobs.holders, bounds, strict=True)
     ]
     return ends * ends.new_tensor(factors)[:, None]
 

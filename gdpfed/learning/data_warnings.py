@@ -8,6 +8,7 @@ from gdpfed.learning.data import Dataset, Windows, load_dataset
 from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.party_files import not_read
 from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties
+from gdpfed.learning.data.table_file import listed
 from gdpfed.learning.data.tabular import undeclared_persons
 from gdpfed.learning.task import Task
 
@@ -21,10 +22,9 @@ def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
     others = [name for name in data.owner_names if name not in taking_part]
     if not taking_part or not others:
         return
-    named = ", ".join(others[:MOST_NAMED]) + (" ..." if len(others) > MOST_NAMED else "")
     yield (
         f"dataset.num_clients={task.num_clients} leaves out {len(others)} of {len(data.owner_names)} "
-        f"parties: {named}; set dataset.num_clients={len(data.owner_names)} to train all"
+        f"parties: {listed(others, MOST_NAMED)}; set dataset.num_clients={len(data.owner_names)} to train all"
     )
 
 
@@ -67,6 +67,5 @@ def data_warnings(task: Task) -> Iterator[str]:
         return  # Characters, of which a text need not have all.
     missing = data.labels.unlearnt(data.train.y, data.test.y)
     if len(missing):
-        names = [data.named_classes[number] for number in missing[:MOST_NAMED].tolist()]
-        named = ", ".join(names) + (" ..." if len(missing) > MOST_NAMED else "")
+        named = listed([data.named_classes[number] for number in missing.tolist()], MOST_NAMED)
         yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"

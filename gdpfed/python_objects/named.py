@@ -1,7 +1,7 @@
 """Register objects under names that begin with ``python.``, and say by which settings they are chosen."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -143,9 +143,7 @@ def _metrics(items: Any, label_kind: str, saved: object) -> str:
     from gdpfed.learning.labels import METRICS, Metric
 
     names = []
-    listed = items if isinstance(items, list | tuple) else [items]
-    before = saved if isinstance(saved, list) and len(saved) == len(listed) else [None] * len(listed)
-    for item, once in zip(listed, before, strict=True):
+    for item, once in _each_with_saved(items, saved if isinstance(saved, list) else ()):
         if isinstance(item, str):
             names.append(item)
             continue
@@ -185,9 +183,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
         from gdpfed.rounds.extensions.table import EXTENSIONS
 
     names = []
-    listed = items if isinstance(items, list | tuple) else [items]
-    before: list[Any] = list(saved) if isinstance(saved, dict) and len(saved) == len(listed) else []
-    for place, item in enumerate(listed):
+    for item, once in _each_with_saved(items, saved if isinstance(saved, dict) else ()):
         if not isinstance(item, Extension):
             raise ConfigError(
                 f"extensions holds {_shown(item)}: give instances of gdpfed.rounds.extensions.base.Extension"
@@ -197,11 +193,17 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
                 f"extensions: this {type(item).__name__} has been in a run, which it remembers: give a new "
                 "one"
             )
-        once = before[place] if before else None
         name = _registered(EXTENSIONS, item, _always(item), once)
         made.extensions.append(item)
         names.append(name)
     return f"{KEYS['extensions']}={{{','.join(f'{name}:{{}}' for name in names)}}}"
+
+
+def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
+    """One object or several, each with the name that the run that goes on has for it; None without one."""
+    objects = items if isinstance(items, list | tuple) else [items]
+    names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
+    return zip(objects, names, strict=True)
 
 
 def _always(extension: "Extension") -> Callable[[], "Extension"]:

@@ -12,7 +12,7 @@ import torch
 
 from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import Updates, gradients_of, holder_of
+from gdpfed.clients.record_work import RecordJobs, Updates, gradients_of, holder_of
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
@@ -75,7 +75,7 @@ class BatchedRecords:
             for own, client_id in zip(orders, clients, strict=True)
         ]
         updates: Updates = function_of(order.work, "updates")
-        return updates(orders, theta, self.gradients, holders, take, cohort.encoding.grid)
+        return updates(RecordJobs(orders, theta, self.gradients, holders, take, cohort.encoding.grid))
 
 
 class BatchedEngine(Engine):

@@ -17,6 +17,7 @@ from gdpfed.rounds.loop import RoundLoop
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, MODEL_CARD_FILE, MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
+from testing.settings import last_of_each
 from testing.small_runs import files_in
 
 SMALL = (
@@ -28,11 +29,6 @@ SMALL = (
     "secagg=off",
     "method=dp_fedavg",
 )
-
-
-def but(key):
-    """The small settings without one, which may be said once only."""
-    return [each for each in SMALL if each.partition("=")[0] != key]
 
 
 def test_simulate_shows_plan_and_rounds_and_where_the_files_are(tmp_path, capsys):
@@ -120,19 +116,14 @@ def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkey
 
 
 def test_the_model_card_names_a_delta_that_is_weak(tmp_path):
-    weak = [
-        *but("privacy.delta"),
-        "privacy.delta=0.0303",
-        "run.num_rounds=1",
-        f"run.directory={tmp_path}/run",
-    ]
-    assert main(["simulate", *weak]) == 0
+    weak = [*SMALL, "privacy.delta=0.0303", "run.num_rounds=1", f"run.directory={tmp_path}/run"]
+    assert main(["simulate", *last_of_each(weak)]) == 0
     card = (tmp_path / "run" / "model_card.md").read_text()
     assert "**Weak: delta 0.0303 is large for 24 clients" in card
 
 
 def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_path, capsys, monkeypatch):
-    overrides = but("privacy.delta")
+    overrides = [each for each in SMALL if "delta" not in each]
     with monkeypatch.context() as before:
         before.setattr(gdpfed.methods.rates, "default_delta", lambda num_clients: num_clients**-1.1)
         begun = [*overrides, f"run.directory={tmp_path}/run", "run.stop_after_round=1"]
@@ -159,8 +150,8 @@ def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_pa
 )
 def test_what_cannot_run_is_one_line(tmp_path, capsys, override, status, words):
     (tmp_path / "file").touch()
-    words_of_run = [*but(override.partition("=")[0]), override.format(occupied=tmp_path)]
-    assert main(["simulate", *words_of_run]) == status
+    settings = last_of_each([*SMALL, override.format(occupied=tmp_path)])
+    assert main(["simulate", *settings]) == status
     err = capsys.readouterr().err
     assert words in err
     assert err.count("\n") == 1

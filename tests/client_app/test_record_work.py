@@ -11,7 +11,7 @@ from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import checked_steps, gradients_of, holder_of, record_bound
+from gdpfed.clients.record_work import RecordJobs, checked_steps, gradients_of, holder_of, record_bound
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.errors import LearningError, PrivacyError
@@ -139,6 +139,12 @@ def test_a_grid_that_is_too_coarse_for_the_records_norm_is_refused():
         record_bound(replace(order, weight=0.5), len(THETA), most)
 
 
+def updates_of(order, theta, gradients, holder, take, grid):
+    """What the work of an order computes from a client's records, shape (1, d)."""
+    jobs = RecordJobs([order], theta, gradients, [holder], take, grid)
+    return function_of(order.work, "updates")(jobs)
+
+
 def sums_with_and_without(order, encoding, scales, rng):
     """What two engines send for one batch of drawn gradients, with all records and without one of them."""
     rows = rng.normal(size=(12, len(THETA))) * rng.choice(scales, size=(12, 1))
@@ -169,9 +175,7 @@ def sums_with_and_without(order, encoding, scales, rng):
     order = replace(order, records=every)
     for zeroed in ([], [left_out]):
         holder = holder_of(order, 0, np.arange(12), lambda: TASK.client_data(0), bits_of)
-        update = function_of(order.work, "updates")(
-            [order], THETA, Given(zeroed), [holder], take, encoding.grid
-        )
+        update = updates_of(order, THETA, Given(zeroed), holder, take, encoding.grid)
         own = encoding if order.clipping_norm == inf else encoding.clipped_to(order.clipping_norm)
         yield (
             contribution_steps(order, update[0], encoding),
@@ -226,7 +230,7 @@ def test_a_record_without_a_finite_gradient_is_left_out_of_the_sum():
             return torch.from_numpy(rows[places]), torch.from_numpy(data.y[places])
 
         holder = holder_of(order, 0, np.arange(len(data)), lambda: data, bits_of)
-        return function_of(order.work, "updates")([order], THETA, gradients, [holder], take, 2.0**-20)
+        return updates_of(order, THETA, gradients, holder, take, 2.0**-20)
 
     broken = data.x.copy()
     broken[0] = np.nan
@@ -267,7 +271,7 @@ def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_account
         # B is public: of both it is that of the larger.
         draws.expected_size = 100.0
         holder = RecordHolder(np.arange(num_records), steps, draws, bits_of(0))
-        return function_of(order.work, "updates")([order], theta, gradients, [holder], take, 1e-9)[0]
+        return updates_of(order, theta, gradients, holder, take, 1e-9)[0]
 
     if scale / eta >= (1e9 if work == "convex_steps" else 1e12) or (scale >= 1e6 and work == "convex_steps"):
         with pytest.raises(OrderError, match="lie below rounding"):

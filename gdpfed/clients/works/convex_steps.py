@@ -1,13 +1,12 @@
 """The work convex_steps: a window of steps on a convex loss, of which the sum carries the noise."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_work import (
+    RecordJobs,
     alone,
     check_convex,
     check_convex_steps,
@@ -17,7 +16,6 @@ from gdpfed.clients.record_work import (
 )
 from gdpfed.clients.works import Job
 from gdpfed.learning.models.networks import convex_bounds
-from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, Take
 from secagg import Encoding
 
 
@@ -29,19 +27,12 @@ def work(job: Job) -> torch.Tensor:
     return alone(job, updates)
 
 
-def updates(
-    orders: Sequence[TrainingOrder],
-    theta: npt.NDArray[np.float32],
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    take: Take,
-    grid: float,
-) -> torch.Tensor:
-    """Return the same of several clients, as in `gdpfed.clients.record_work.alone`: shape (clients, d)."""
-    known = convex_bounds(gradients.model)
-    for order, holder in zip(orders, holders, strict=True):
+def updates(jobs: RecordJobs) -> torch.Tensor:
+    """Return the same of several clients: shape (clients, d)."""
+    known = convex_bounds(jobs.gradients.model)
+    for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_convex_steps(order, len(holder.records), known)
-    return ends_of_windows(orders, theta, gradients, holders, take, grid, bound="convex")
+    return ends_of_windows(jobs, "convex")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:

@@ -1,16 +1,12 @@
 """The work dp_sgd: steps of DP-SGD on a client's records, under noise of its own in every step."""
 
-from collections.abc import Sequence
 from math import sqrt
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import alone, checked_model
+from gdpfed.clients.record_work import RecordJobs, alone, checked_model
 from gdpfed.clients.works import Job
-from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, Take, noised_updates
 from gdpfed.learning.training.secret_draws import gaussian_noise
 
 
@@ -19,16 +15,9 @@ def work(job: Job) -> torch.Tensor:
     return alone(job, updates)
 
 
-def updates(
-    orders: Sequence[TrainingOrder],
-    theta: npt.NDArray[np.float32],
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    take: Take,
-    grid: float,
-) -> torch.Tensor:
-    """Return the same of several clients, as in `gdpfed.clients.record_work.alone`: shape (clients, d)."""
-    return noised_updates(gradients, theta, orders[0].training, holders, take)
+def updates(jobs: RecordJobs) -> torch.Tensor:
+    """Return the same of several clients: shape (clients, d)."""
+    return jobs.noised_updates()
 
 
 def without_examples(job: Job) -> torch.Tensor:

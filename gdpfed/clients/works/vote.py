@@ -19,7 +19,7 @@ from conf.limits import MOST_SETTINGS, VOTABLE
 from gdpfed.clients.examples import examples_of
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
-from gdpfed.clients.record_work import built_gradients
+from gdpfed.clients.record_work import built_gradients, taken_from
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.text import one_label
@@ -179,12 +179,8 @@ class Trial:
             batches = PoissonBatches(own.batch_rates, np.zeros(len(rest), dtype=np.int64))
             return RecordHolder(rest, own, batches, self.random_bytes)
 
-        def take(places: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-            batch = data.take(places.reshape(-1))
-            x, y = (torch.from_numpy(each).to(self.device) for each in (batch.x, batch.y))
-            return x.view(*places.shape, *x.shape[1:]), y.view(*places.shape, *y.shape[1:])
-
-        moved = noised_updates(self.gradients(), theta, training, [holder(rest) for rest in rests], take)
+        holders, taken = [holder(rest) for rest in rests], taken_from(data, self.device)
+        moved = noised_updates(self.gradients(), theta, training, holders, taken)
         return np.asarray(moved.cpu().numpy())
 
     def rounds(

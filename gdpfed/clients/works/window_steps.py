@@ -1,15 +1,12 @@
 """The work window_steps: a window of steps that are clipped each, of which the sum carries the noise."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import alone, check_window, checked_model, ends_of_windows
+from gdpfed.clients.record_work import RecordJobs, alone, check_window, checked_model, ends_of_windows
 from gdpfed.clients.works import Job
-from gdpfed.learning.training.record_training import RecordGradients, RecordHolder, Take
 from secagg import Encoding
 
 
@@ -18,16 +15,9 @@ def work(job: Job) -> torch.Tensor:
     return alone(job, updates)
 
 
-def updates(
-    orders: Sequence[TrainingOrder],
-    theta: npt.NDArray[np.float32],
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    take: Take,
-    grid: float,
-) -> torch.Tensor:
-    """Return the same of several clients, as in `gdpfed.clients.record_work.alone`: shape (clients, d)."""
-    return ends_of_windows(orders, theta, gradients, holders, take, grid, bound="step")
+def updates(jobs: RecordJobs) -> torch.Tensor:
+    """Return the same of several clients: shape (clients, d)."""
+    return ends_of_windows(jobs, "step")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:

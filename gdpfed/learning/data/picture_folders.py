@@ -127,11 +127,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def pictures_in(folder: Path) -> list[str]:
-    """The paths of all pictures below a folder, in order."""
-    return list(_pictures_below(folder, NotRead()))
-
-
 def _pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
     """All pictures below a folder, links followed, in the order of their folders and names."""
     for place, below, names in sorted(_walked(folder, others)):
