@@ -97,7 +97,7 @@ test:
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv
-	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py
+	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py tests/flower
 
 test-compose: venv
 	$(BIN)/python -m tests.deploy.containers $(OPTIONS)

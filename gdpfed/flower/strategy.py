@@ -41,33 +41,38 @@ class GDPFed(Strategy):
     Args:
         settings: any of ``gdpfed settings``, as in ``"privacy.clipping_norm=0.5"``, ``"run.directory=DIR"``,
             ``"run.resume=DIR"``.
-        budgets: epsilon of each group of equal size, in the order of client numbers, or "clients" where each
+        budgets: epsilon of each group of equal size, in the order of client numbers; None or "clients": each
             node says its own.
         num_clients: N, clients from 0 to N - 1.
         num_rounds: of the plan; None leaves it to `start`.
-        method: whose work is a whole update, such as gdpfed_plus, gdpfed or fedavg.
+        method: whose work is a whole update, such as gdpfed_star, gdpfed or fedavg; None is gdpfed_plus.
         against: whom epsilon holds against, as ``privacy.against``; None for what the method usually has.
     """
 
     def __init__(
         self,
         *settings: str,
-        budgets: Sequence[float] | str = CLIENTS,
+        budgets: Sequence[float] | str | None = None,
         num_clients: int,
         num_rounds: int | None = None,
-        method: str = "gdpfed_plus",
+        method: str | None = None,
         against: str | None = None,
     ) -> None:
-        words = budgets if isinstance(budgets, str) else f"[{','.join(map(str, budgets))}]"
-        resumed = any(each.startswith("run.resume=") for each in settings)
+        if not (budgets is None or isinstance(budgets, str)):
+            budgets = f"[{','.join(map(str, budgets))}]"
+        resumed = _are_given(settings, "run.resume")
+        if budgets is None and not _are_given(settings, "privacy.budgets"):
+            budgets = CLIENTS
         # Of a run that goes on, what nodes have said is written down as numbers.
-        said = [] if resumed and words == CLIENTS else [f"privacy.budgets={words}"]
-        said += [] if against is None else [f"privacy.against={against}"]
+        if resumed and budgets == CLIENTS:
+            budgets = None
+        if method is None and not _are_given(settings, "method"):
+            method = "gdpfed_plus"
+        arguments = {"method": method, "privacy.budgets": budgets, "privacy.against": against}
         self._settings = (
             f"dataset={DATASET}",
-            f"method={method}",
             f"dataset.num_clients={num_clients}",
-            *said,
+            *(f"{name}={value}" for name, value in arguments.items() if value is not None),
             *settings,
         )
         self._num_rounds = num_rounds
@@ -172,6 +177,10 @@ class GDPFed(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Refuse, as `configure_train`. Raises RunError."""
         _refuse_steps()
+
+
+def _are_given(settings: Sequence[str], name: str) -> bool:
+    return any(each.startswith(f"{name}=") for each in settings)
 
 
 def _refuse_steps() -> NoReturn:

@@ -324,6 +324,21 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_asked(tmp_path
     assert grid.sent == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "settings", "asked"),
+    [
+        ({}, (), ("method=gdpfed_plus", "privacy.budgets=clients")),
+        ({"method": "gdpfed", "budgets": [1, 3.5]}, (), ("method=gdpfed", "privacy.budgets=[1,3.5]")),
+        ({}, ("method=gdpfed_star", "privacy.budgets=[2]"), ("method=gdpfed_star", "privacy.budgets=[2]")),
+    ],
+)
+def test_method_and_budgets_are_given_once_as_arguments_or_as_settings(arguments, settings, asked, caplog):
+    with caplog.at_level("INFO", "flwr"):
+        GDPFed(*settings, num_clients=4, **arguments).summary()
+    (words,) = (each.getMessage().split() for each in caplog.records)
+    assert sorted(words) == sorted(("dataset=flower_app", "dataset.num_clients=4", *asked))
+
+
 def test_a_strategy_that_wraps_this_one_is_refused():
     strategy = GDPFed(budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3)
     for step in (

@@ -1,6 +1,12 @@
 """Apps in the form of Flower's quickstarts, made private by the lines of docs/library.md."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +19,7 @@ from safetensors.numpy import load_file
 
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.launch.flower_run import Launch
+from gdpfed.launch.home import free_ports
 from gdpfed.learning.models.build import draws_by
 from gdpfed.runs.round_log import read_rounds
 from testing.flower_traces import FlowerTraces
@@ -20,6 +27,7 @@ from testing.local_grid import LocalGrid, as_grid
 from testing.page_examples import examples_of
 from testing.small_runs import nothing_drawn
 
+BIN = Path(sys.executable).parent
 QUICKSTARTS = Path(__file__).parent / "quickstarts"
 RUN_CONFIG: dict[str, Any] = {"num-server-rounds": 3, "learning-rate": 0.1, "local-epochs": 10}
 PYPROJECT = """
@@ -129,3 +137,65 @@ def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
     assert all({"mask", "unmask"} <= each.seconds.keys() for each in rounds if sum(each.survivors))
     assert sum(sum(each.survivors) for each in rounds) >= 3
     assert traces.left() == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_quickstart_on_nodes_of_its_own(tmp_path, traces):
+    """Flower's own commands, nodes that are processes with ledgers, and the app that one of them submits."""
+    app, run = tmp_path / "app", tmp_path / "run"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
+    source = private_source("numpy_app", run, 3).replace("GDPFed(", "GDPFed('method=gdpfed_star', ")
+    (app / "numpy_app.py").write_text(source, encoding="utf-8")
+    port, *own = free_ports(4)
+    environment = traces.environment | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with ExitStack() as processes:
+
+        def start(home, command, *words):
+            home.mkdir()
+            return processes.enter_context(
+                ended([BIN / command, *words], environment | {"FLWR_HOME": str(home)}, home / "log")
+            )
+
+        where = ("--insecure", "--host", "127.0.0.1", "--port")
+        start(traces.homes / "server", "flower-superlink", *where, str(port))
+        for client, node_port in enumerate(own):
+            home = traces.homes / f"node-{client}"
+            says = f'partition-id={client} num-partitions=3 epsilon=500.0 ledger="{home / "ledger.db"}"'
+            link = ("--superlink", f"127.0.0.1:{port}", "--node-config", says)
+            start(home, "flower-supernode", *where, str(node_port), *link)
+        config = traces.homes / "user"
+        config.mkdir()
+        (config / "config.toml").write_text(
+            f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n', encoding="utf-8"
+        )
+        for _ in range(60):
+            submitted = subprocess.run(
+                [BIN / "flwr", "run", app, "here", "--stream"],
+                env=environment | {"FLWR_HOME": str(config)},
+                capture_output=True,
+                text=True,
+            )
+            if "Successfully started" in submitted.stdout:
+                break
+            time.sleep(1)
+    assert (run / "seal.json").exists(), submitted.stdout + (traces.homes / "server" / "log").read_text()
+    assert audit_run(run).findings == ()
+    assert [each.survivors for each in read_rounds(run)] == [[3]] * 3
+    for client in range(3):
+        assert (traces.homes / f"node-{client}" / "ledger.db").exists()
+
+
+@contextmanager
+def ended(command, environment, log):
+    """A process and its children, which end with the block."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
