@@ -1,6 +1,6 @@
 """Tables of `gdpfed reproduce` in a document: what is missing is trained, what is there is read.
 
-python -m benchmarks.reproduced EXPERIMENT [--seeds 3] [--output runs/reproduce]
+python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--seeds 3] [--jobs 1]
 """
 
 import sys
@@ -32,13 +32,15 @@ def tables_of(markdown: str) -> str:
 
 def main() -> None:
     """Reproduce one experiment, and write its tables."""
-    options = read_options(__doc__, overrides=True, seeds=3, output="runs/reproduce")
-    if len(options.overrides) != 1:
-        sys.exit("name one experiment, as in h2fdp-figure5; gdpfed reproduce --list names them all")
-    name, output = options.overrides[0], Path(options.output)
-    status = gdpfed(
-        ["reproduce", name, "--seeds", str(options.seeds), "--output", str(output), "--jobs", "1"]
+    options = read_options(
+        __doc__, overrides=True, datasets="", rows="", seeds=3, jobs=1, output="runs/reproduce"
     )
+    names = [word for word in options.overrides if "=" not in word]
+    if len(names) != 1:
+        sys.exit("name one experiment, as in h2fdp-figure5; gdpfed reproduce --list names them all")
+    (name,), output = names, Path(options.output)
+    chosen = [f"--{key}={getattr(options, key)}" for key in ("datasets", "rows", "seeds", "jobs", "output")]
+    status = gdpfed(["reproduce", *options.overrides, *chosen])
     if status:
         sys.exit(status)
     page = (PROJECT / output / name / TABLE_FILE).read_text("utf-8")

@@ -1,6 +1,7 @@
 """Accuracies of trained cells: tables beside the published values, pictures over rounds and megabytes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 from gdpfed.extras.experiments.definitions import Choice, Experiment
 from gdpfed.extras.experiments.presentation import Footnotes
 from gdpfed.extras.experiments.runs import Outcome
+from gdpfed.report.comparison import Line, differences_table
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.plots import (
@@ -48,7 +50,14 @@ DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
 def accuracy_tables(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
 ) -> list[Table]:
-    """One table with a column a data set; or, where the experiment has columns, one table a data set."""
+    """One table with a column a data set; or, where the experiment has columns, one table a data set.
+
+    Tables of differences follow, a data set and column each, where the experiment compares with a row.
+    """
+    return [*_accuracies(experiment, datasets, outcomes), *_differences(experiment, outcomes)]
+
+
+def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]) -> list[Table]:
     if not experiment.columns:
         headings = {(name, ""): dataset_label(name) for name in datasets}
         return [_table(experiment, experiment.title, headings, outcomes)]
@@ -59,6 +68,31 @@ def accuracy_tables(
             for column, choice in experiment.columns.items()
         }
         tables.append(_table(experiment, f"{experiment.title}, {dataset_label(name)}", headings, outcomes))
+    return tables
+
+
+def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
+    """How much more each row has than the one that is compared with, where there are two seeds."""
+    tables = []
+    for reference in outcomes:
+        dataset, row, column = reference.cell.place
+        if row != experiment.compared_with or reference.line is None:
+            continue
+        beside = [
+            each for each in outcomes if each is not reference and each.cell.place[::2] == (dataset, column)
+        ]
+        table = differences_table(
+            [
+                Line(experiment.rows[each.cell.row].label, each.line.runs)
+                for each in (reference, *beside)
+                if each.line is not None
+            ]
+        )
+        if table is not None:
+            where = ", ".join(
+                filter(None, [dataset_label(dataset), column and experiment.columns[column].label])
+            )
+            tables.append(replace(table, title=f"{table.title}, {where}"))
     return tables
 
 

@@ -94,6 +94,7 @@ class Experiment:
         masks: whether sums are computed under masks; without them the text says so.
         paper_delta: whether delta is the paper's, n**-1.1 for n clients, in place of the default.
         best_of_columns: whether a last column has every row's best accuracy.
+        compared_with: a row to which all others get their differences, seed by seed; empty: none.
         traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.
     """
@@ -113,6 +114,7 @@ class Experiment:
     masks: bool = True
     paper_delta: bool = False
     best_of_columns: bool = False
+    compared_with: str = ""
     traffic: bool = False
     published: Published = field(default_factory=Published)
 
@@ -133,7 +135,8 @@ class Experiment:
             ]
             require(bool(meant), f"{self.name} has no row '{name}': it has {', '.join(self.rows)}")
             kept |= {row: self.rows[row] for row in meant}
-        return replace(self, rows=kept) if kept else self
+        with_it = self.compared_with if self.compared_with in kept else ""
+        return replace(self, rows=kept, compared_with=with_it) if kept else self
 
     def validate(self) -> None:
         """Check what the types cannot say.
@@ -151,6 +154,10 @@ class Experiment:
                 method is None or method in METHODS.names(),
                 f"{self.name}: effective_step_of={method} is none of {', '.join(METHODS.names())}",
             )
+        require(
+            self.compared_with in ("", *self.rows),
+            f"{self.name}: compared_with={self.compared_with} is no row: it has {', '.join(self.rows)}",
+        )
         published = self.published
         for row in (*published.accuracy, *published.variances, *published.magnitude):
             require(row in self.rows, f"{self.name}: published figures for '{row}', which is no row")

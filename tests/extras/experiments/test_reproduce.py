@@ -15,6 +15,7 @@ from gdpfed.errors import ExperimentError
 from gdpfed.extras.experiments.cells import Setting
 from gdpfed.methods import make_method, resolve
 from tests.extras.experiments.small_experiment import (
+    EXPERIMENT,
     ROUNDS,
     SWEEP,
     StubTrainer,
@@ -52,6 +53,16 @@ def test_mean_and_deviation_over_the_seeds_beside_the_published_figure(whole):
     assert (row["seeds"], row["published_percent"], row["missing"]) == ("3", "44.5", "")
     picture = imread(output / "small" / "picture.png")
     assert 0.005 < (picture[..., :3].min(axis=2) < 0.9).mean() < 0.5
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENT, SWEEP])
+def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment):
+    """Made-up accuracies: each seed has 0.02 more, and a method's name of two letters more has as much."""
+    _, shown = run_it(tmp_path, StubTrainer(), experiment=replace(experiment, compared_with="plus"))
+    assert shown.count("Differences to Plus, by seed, Digits") == max(len(experiment.columns), 1)
+    table = (tmp_path / experiment.name / "table.md").read_text().partition("**Differences to Plus")[2]
+    assert "| DP | 2 | -2.0 ± 0.0 | -2.0 to -2.0 |" in table
+    assert "| Plus |" not in table
 
 
 def test_every_cell_says_its_exact_configuration(whole):
