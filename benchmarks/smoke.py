@@ -165,6 +165,13 @@ BENCHMARKS: dict[str, Tiny] = {
         )
     ),
     "overhead": Tiny(("--rounds=2", "dataset.num_clients=15", "privacy.sampling_rate=1"), alone=False),
+    "readings": Tiny(
+        (
+            *("--methods", "fedavg", "--only", "5x5, 32 and 64 channels, 512 units, a picture a class"),
+            *("--", "run.num_rounds=1", "privacy.sampling_rate=1", ALONE),
+        ),
+        {"DATASET": "digits", "NUM_CLIENTS": 12},
+    ),
     "records": Tiny(
         ("--turns=1",),
         {
