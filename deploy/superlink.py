@@ -1,15 +1,21 @@
-"""``python -m deploy.superlink``: Flower's SuperLink, which waits for its database.
+"""``python -m deploy.superlink``: Flower's SuperLink, which waits for its database and runs under any path.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
 share a busy host, or another program writes, a turn may take longer. Here it may take as long as whoever
 asks waits for an answer.
+
+The tables of that file are made by scripts in Flower's own folder. Flower hands over its path in a list that
+is split at spaces and commas: below a folder named "my study" no script is found, and the SuperLink ends.
+Here the path stays whole.
 """
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from flwr.supercore import sql_mixin
+from flwr.supercore.state.alembic import utils
 from flwr.supercore.version import package_version
 from flwr.superlink.cli import flower_superlink
 
@@ -19,6 +25,7 @@ from gdpfed.errors import LaunchError
 # A SuperNode gives up a question after 30 seconds.
 WAIT_MILLISECONDS = 25_000
 _SETTINGS, _WAIT = "SQLITE_PRAGMAS", "busy_timeout"
+_TABLES = "build_alembic_config"
 
 
 def wait_for_database() -> None:
@@ -28,11 +35,32 @@ def wait_for_database() -> None:
     """
     settings = dict(getattr(sql_mixin, _SETTINGS, ()))
     if _WAIT not in settings:
-        raise LaunchError(
-            f"the SuperLink of Flower {package_version} has no {_SETTINGS} with {_WAIT}: install the Flower "
-            "of uv.lock, or read sql_mixin.py of this one and change deploy/superlink.py"
-        )
+        raise _another_flower(f"{_SETTINGS} with {_WAIT}", "sql_mixin.py")
     setattr(sql_mixin, _SETTINGS, tuple((settings | {_WAIT: str(WAIT_MILLISECONDS)}).items()))
+
+
+def find_tables_under_any_path() -> None:
+    """Make Flower find the scripts that make its tables although its path has a space or a comma.
+
+    Raises LaunchError: this Flower makes its tables otherwise.
+    """
+    made = getattr(utils, _TABLES, None)
+    if made is None:
+        raise _another_flower(_TABLES, "state/alembic/utils.py")
+
+    def with_whole_paths(engine: Any) -> Any:
+        config = made(engine)
+        config.set_main_option("path_separator", "newline")
+        return config
+
+    setattr(utils, _TABLES, with_whole_paths)
+
+
+def _another_flower(lacking: str, file: str) -> LaunchError:
+    return LaunchError(
+        f"the SuperLink of Flower {package_version} has no {lacking}: install the Flower of uv.lock, or read "
+        f"{file} of this one and change deploy/superlink.py"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def start(flower: Sequence[str]) -> None:
     """Run Flower's SuperLink with these words, all of which are its own."""
     wait_for_database()
+    find_tables_under_any_path()
     sys.argv = ["flower-superlink", *flower]
     flower_superlink()
 

@@ -231,6 +231,11 @@ DEFENCES = (
         (("deploy/superlink.py", "    wait_for_database()\n", ""),),
     ),
     Defence(
+        "space-in-the-path",
+        "deploy/test_superlink.py::test_its_tables_are_made_under_any_path",
+        (("deploy/superlink.py", "    find_tables_under_any_path()\n", ""),),
+    ),
+    Defence(
         "key-not-registered",
         "deploy/test_federation.py::test_a_node_that_nobody_registered_is_refused",
         (

@@ -8,6 +8,7 @@ from flwr.supercore.constant import NOOP_FEDERATION_ID
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
+from flwr.supercore.state.alembic import utils
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode import start_client_internal as client
 from flwr.supernode.start_client_internal import _verify_fab
@@ -16,6 +17,7 @@ from deploy import supernode
 from deploy.compose import compose_file
 from deploy.federation import Federation
 from deploy.stored_app import store_app
+from deploy.superlink import find_tables_under_any_path
 from deploy.superlink_client import SuperLinkError
 from deploy.supernode import (
     ASK_SECONDS,
@@ -175,9 +177,10 @@ def test_another_flower_is_not_started(monkeypatch):
         check_flower()
 
 
-@pytest.mark.filterwarnings("ignore:No path_separator found in configuration:DeprecationWarning")
-def test_flower_finds_a_stored_app_with_its_signatures(tmp_path):
+def test_flower_finds_a_stored_app_with_its_signatures(tmp_path, monkeypatch):
     """Written beside a SuperLink's own state, by another process; Flower reads it by its own function."""
+    monkeypatch.setattr(utils, "build_alembic_config", utils.build_alembic_config)
+    find_tables_under_any_path()
     database, app, bundle = tmp_path / "superlink.db", signed(), bundle_of("1.2.3")
     state = SqlLinkState(str(database), NoOpFederationManager(), ObjectStoreFactory().store())
     state.initialize()
