@@ -16,12 +16,13 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
 
     Raises ValueError: no YAML, or a key that is said twice; one line.
     """
-    loader = yaml.BaseLoader if as_texts else yaml.SafeLoader
     try:
-        root = yaml.compose(text, Loader=loader)
-        if root is not None:
-            _refuse_twice(root, set())
-        return yaml.load(text, Loader=loader)  # noqa: S506 - both build plain data alone
+        loader = (yaml.BaseLoader if as_texts else yaml.SafeLoader)(text)
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _refuse_twice(root, set())
+        return loader.construct_document(root)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"this is no YAML: {' '.join(str(error).split())}") from None
 

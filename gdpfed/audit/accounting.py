@@ -174,7 +174,7 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
         return math.inf
     delta = min(sums.charged_delta(delta) for sums, _ in taken)
     inverse = math.fsum(count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in taken)
-    return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+    return _gaussian_epsilon(inverse**-0.5, delta)
 
 
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
@@ -209,8 +209,14 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
         inverse = math.fsum(
             count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in releases
         )
-        return float(dp.get_epsilon_gaussian(inverse**-0.5, delta))
+        return _gaussian_epsilon(inverse**-0.5, delta)
     return _epsilon_of_losses(tuple(releases), delta, grid)
+
+
+@lru_cache(maxsize=4096)
+def _gaussian_epsilon(sigma: float, delta: float) -> float:
+    """Epsilon at delta of one Gaussian of sensitivity 1; several checks of an audit need the same figure."""
+    return float(dp.get_epsilon_gaussian(sigma, delta))
 
 
 @lru_cache(maxsize=4096)

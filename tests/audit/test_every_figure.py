@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.errors import AuditError
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
+from gdpfed.yaml_files import read_yaml
 from testing.small_runs import run
 
 CLIENTS = [
@@ -38,6 +40,14 @@ ALSO_FREE = {
     "adaptive": (),
     "turns": (),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def settings_read_once():
+    """A thousand audits of files with the same settings: to read these takes half of an audit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gdpfed.audit.run_files.read_yaml", cache(read_yaml))
+        yield
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
