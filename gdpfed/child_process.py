@@ -9,12 +9,15 @@ import json
 import logging
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from multiprocessing.context import ForkContext
 from pathlib import Path
+from typing import Any
 
 from gdpfed.errors import GDPFedError
 
@@ -24,6 +27,8 @@ SIMULATION = "flwr-simulation"
 WATCH_SECONDS = 0.5
 LOG_VARIABLE, JSON = "GDPFED_LOG", "json"
 """The environment variable that makes every line of the log a JSON object, by its one value."""
+RAY_HOOK = {"RAY_RUNTIME_ENV_HOOK": f"{__name__}.with_python_quoted"}
+"""The environment variable that has Ray start its workers as :func:`with_python_quoted` says."""
 _PARENT_DEATH_SIGNAL = 1
 
 
@@ -54,6 +59,16 @@ def serve_only(parent: int) -> None:
     # A parent that ended before it could be watched sends no signal.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Ray's description of its workers, with this Python's path quoted where a shell would split it.
+
+    Ray hands the path to a shell as it is: below a folder with a space in its name no worker starts, and Ray
+    tries again without end.
+    """
+    described, python = dict(runtime_env or {}), shlex.quote(sys.executable)
+    return described if python == sys.executable else {"py_executable": python, **described}
 
 
 def is_program(name: str) -> bool:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Self
 
 from conf.load import hydra_string
+from gdpfed.child_process import RAY_HOOK
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, free_ports, last_line
 from gdpfed.runs.paths import below, user_path
@@ -226,7 +227,7 @@ class Launch:
                 *("--control-api-address", f"127.0.0.1:{control}"),
             ],
             log=SUPERLINK_LOG,
-            environment={"RAY_TMPDIR": self._ray, "RAY_USAGE_STATS_ENABLED": "0"},
+            environment={"RAY_TMPDIR": self._ray, "RAY_USAGE_STATS_ENABLED": "0", **RAY_HOOK},
         )
         self._wait_until_healthy(superlink, runtime)
         command = run_command(

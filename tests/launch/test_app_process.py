@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import pkgutil
 import subprocess
 import sys
 import time
@@ -11,8 +13,10 @@ from io import StringIO
 import psutil
 import pytest
 from flwr.supercore.logger import ConsoleHandler
+from ray._private.runtime_env.context import RuntimeEnvContext
+from ray.core.generated.common_pb2 import Language
 
-from gdpfed.child_process import LOG_VARIABLE, begin_process, make_json, make_plain
+from gdpfed.child_process import LOG_VARIABLE, RAY_HOOK, begin_process, make_json, make_plain
 from gdpfed.errors import ConfigError
 from gdpfed.launch.home import PROJECT
 
@@ -107,3 +111,23 @@ def test_a_clientapp_ends_with_the_superexec_that_started_it():
         time.sleep(0.1)
     assert not app.is_running() or app.status() == psutil.STATUS_ZOMBIE
     starter.stdout.close()
+
+
+def test_workers_of_a_simulation_start_below_a_folder_with_a_space(tmp_path, monkeypatch):
+    """Ray asks the hook that the environment names, and hands the path that it gets to a shell."""
+    python = tmp_path / "a study, für alle" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "started $1"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (hook,) = map(pkgutil.resolve_name, RAY_HOOK.values())
+    described = hook({"env_vars": {"A": "b"}})
+    assert described["env_vars"] == {"A": "b"}
+    said = []
+    monkeypatch.setattr(
+        os, "execvp", lambda file, args: said.append(subprocess.run(args, capture_output=True, check=False))
+    )
+    RuntimeEnvContext(py_executable=described["py_executable"]).exec_worker(["a worker.py"], Language.PYTHON)
+    assert [each.stdout for each in said] == [b"started a worker.py\n"]
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python")
+    assert hook(None) == {}
