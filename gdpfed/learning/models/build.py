@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import lru_cache, partial
 from inspect import Parameter, signature
 from threading import RLock
+from types import FunctionType
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -27,12 +28,13 @@ _DRAWING = RLock()
 
 @contextmanager
 def draws_by(seed: int) -> Iterator[None]:
-    """Within, torch's own generator begins at ``seed``; afterwards it stands where it stood.
+    """Within, torch's own generator of the CPU begins at ``seed``; afterwards it stands where it stood.
 
     All threads of a process share that generator, so one thread at a time is within.
     """
     with _DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        # torch.manual_seed keeps a note for each kind of device that has not begun yet, with the stack.
+        torch.default_generator.manual_seed(seed)
         yield
 
 
@@ -172,9 +174,30 @@ def count_parameters(
 
     Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
     """
+    shapes = (name, input_shape, num_classes, options)
+    if given.weights is not None or not isinstance(MODELS.get(name), FunctionType):
+        return _counted(*shapes, local, given)
+    # An option 1 is equal to 1.0, which a model may refuse.
+    return _known_count(MODELS.get(name), repr(options), *shapes, local, given)
+
+
+def _counted(
+    name: str,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    options: Options,
+    local: tuple[str, ...],
+    given: Given,
+) -> int:
     model = _without_memory(name, input_shape, num_classes, options, given)
     leave_out(model, local)
     return dimension_of(model)
+
+
+@lru_cache(maxsize=64)
+def _known_count(builder: Builder, words: str, *settings: Any) -> int:
+    """The count of a model that depends on these settings alone: a node needs it for each message."""
+    return _counted(*settings)
 
 
 def count_numbers(
