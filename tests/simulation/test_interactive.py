@@ -4,8 +4,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
-
 import gdpfed
 from conf.load import load
 from gdpfed.methods import make_method
@@ -32,14 +30,16 @@ def answered(tmp_path, *words, said=""):
     return done
 
 
-@pytest.mark.parametrize("stdin", [True, False])
-def test_a_program_that_is_no_file_trains_in_several_processes_and_prints_nothing_of_ours(tmp_path, stdin):
-    done = answered(tmp_path, "-", said=TRAIN) if stdin else answered(tmp_path, "-c", TRAIN)
+def test_a_program_from_standard_input_trains_in_several_processes_and_prints_nothing_of_ours(tmp_path):
+    done = answered(tmp_path, "-", said=TRAIN)
     assert (done.stdout, done.stderr) == ("2 rounds\n", "")
 
 
-def test_at_a_prompt_the_end_of_a_run_is_told_and_where_it_is(tmp_path):
-    lines = answered(tmp_path, "-i", "-q", said=TRAIN).stdout.splitlines()
+def test_a_program_prints_nothing_of_ours_and_at_a_prompt_the_end_of_a_run_is_told_and_where_it_is(tmp_path):
+    """``python -i -c`` runs a program that is no file, and then there is a prompt."""
+    program = TRAIN.replace("directory=run", "directory=program")
+    first, *lines = answered(tmp_path, "-i", "-q", "-c", program, said=TRAIN).stdout.splitlines()
+    assert first == "2 rounds"
     assert [line for line in lines if "round 1/2" not in line] == [
         f"training 2 rounds; the run's files are in {tmp_path / 'run'}",
         lines[-2],

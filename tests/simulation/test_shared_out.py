@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 import weakref
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from gdpfed.child_process import fork_context
+from gdpfed.cli import main
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
@@ -88,22 +88,30 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
         engine.close()
 
 
+def said_into(file, words):
+    """``gdpfed`` in a process that has imported everything."""
+    with file.open("w") as stream:
+        os.dup2(stream.fileno(), 2)
+        sys.stderr = stream
+        status = main(words)
+    os._exit(status)
+
+
 def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
     overrides = ["dataset.num_clients=24", "method=fedavg", "secagg=off", "run.num_rounds=100000"]
-    command = [sys.executable, "-m", "gdpfed.cli", "simulate", *overrides, "simulation.workers=2"]
-    run = subprocess.Popen(
-        [*command, f"run.directory={tmp_path}/run"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ["simulate", *overrides, "simulation.workers=2", f"run.directory={tmp_path}/run"]
+    run = fork_context().Process(target=said_into, args=(tmp_path / "stderr", words))
+    run.start()
     rounds = tmp_path / "run" / "rounds.jsonl"
     while not (rounds.exists() and rounds.stat().st_size):
-        assert run.poll() is None
+        assert run.is_alive()
         time.sleep(0.05)
     workers = psutil.Process(run.pid).children()
     assert len(workers) == 2
-    run.send_signal(signal.SIGINT)
-    message = run.communicate(timeout=30)[1]
+    os.kill(run.pid, signal.SIGINT)
+    run.join(30)
+    assert run.exitcode == 130
+    message = (tmp_path / "stderr").read_text()
     assert message == f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
     assert not any(worker.is_running() for worker in workers)
 

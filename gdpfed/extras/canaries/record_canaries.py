@@ -167,11 +167,15 @@ class RecordCanaries(Canaries):
 
     def gradients(self, places: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
         """The gradients of the records at these places before they are clipped, shape (places, d)."""
-        found = np.zeros((len(places), dimension), dtype=np.float32)
         numbers = np.where(places < len(self.number_at), self.number_at[places % len(self.number_at)], -1)
         ours = np.flatnonzero(numbers >= 0)
         canaries = numbers[ours]
-        found[ours] = -self.directions.vectors(canaries) * self.lengths[canaries, None]
+        rows = self.directions.vectors(canaries)
+        rows *= -self.lengths[canaries, None]
+        if len(ours) == len(places):
+            return rows
+        found = np.zeros((len(places), dimension), dtype=np.float32)
+        found[ours] = rows
         return found
 
 
