@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from deploy.federation import TopologyError
+from gdpfed.json_files import read_json
 from gdpfed.launch.home import PROJECT
 from gdpfed.yaml_files import read_yaml
 
@@ -31,7 +32,7 @@ def described(file: Path = FILE) -> Tree:
 
     Raises TopologyError: it is not there, is no YAML, or has a volume that is none.
     """
-    tree: Tree = json.loads(_text(file))
+    tree: Tree = read_json(_text(file))
     return tree
 
 

@@ -35,6 +35,7 @@ from gdpfed.errors import InputError, LaunchError
 from gdpfed.federation.node.allowed_overrides import check_overrides, refuse_overrides
 from gdpfed.files import read_regular, write_whole
 from gdpfed.identities import public_key_of, read_roster
+from gdpfed.json_files import read_json
 from gdpfed.signed_apps import AppSignatureError, AppStatement, release_of, signed_in
 
 SEEN_FILE = "seen.json"
@@ -105,7 +106,7 @@ class AppGate:
     def _seen(self) -> tuple[int, dict[str, str]]:
         """The highest roster number and versions so far."""
         try:
-            seen = json.loads(read_regular(self.seen_file))
+            seen = read_json(read_regular(self.seen_file))
             number, versions = seen["roster_number"], dict(seen["versions"])
             for version in versions.values():
                 release_of(version)

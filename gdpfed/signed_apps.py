@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from gdpfed.errors import InputError
 from gdpfed.identities import IdentityError, write_new
+from gdpfed.json_files import read_json
 from secagg import Identity
 from secagg.crypto.signatures import is_signed
 
@@ -135,7 +136,7 @@ class SignedApp:
         Raises AppSignatureError: damaged, of another form, or not signed by this consortium.
         """
         try:
-            content = json.loads(data)
+            content = read_json(data)
             version, told = content.pop("format"), content.pop("statement")
             signatures = {name: bytes.fromhex(value) for name, value in content.items()}
             if version != FORMAT_VERSION or type(version) is not int:

@@ -18,6 +18,7 @@ from gdpfed.audit.accounting import Charges, charges_of, event_in
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
+from gdpfed.json_files import read_json
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
     """Read a ledger: whether its checksum is right, and its runs."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = read_json(path.read_text(encoding="utf-8"))
     body = data["ledger"]
     canonical = json.dumps(body, sort_keys=True).encode()
     intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()

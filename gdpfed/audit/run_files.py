@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gdpfed.errors import AuditError
+from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     AT_CHANCE_FILE,
@@ -145,7 +146,7 @@ def _text(path: Path) -> str:
 def _mapping(path: Path) -> dict[str, Any]:
     text = _text(path)
     try:
-        data = read_yaml(text) if path.suffix == ".yaml" else json.loads(text)
+        data = read_yaml(text) if path.suffix == ".yaml" else read_json(text)
     except (ValueError, RecursionError) as error:
         raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
@@ -199,7 +200,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:
-            record = json.loads(line)
+            record = read_json(line)
         except ValueError:
             record = None
         if not isinstance(record, dict):

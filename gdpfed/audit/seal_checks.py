@@ -4,13 +4,13 @@ Who changes a file can make a new seal. `digest_of_seal` tells, if it was publis
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
+from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import (
     CHECKPOINT_FILE,
     COLUMNS_FILE,
@@ -91,7 +91,7 @@ def _check_manifest(directory: Path) -> Iterator[str]:
     """Check that weights and what their outputs are called belong together."""
     manifest = directory / MANIFEST_FILE
     try:
-        said: Any = json.loads(manifest.read_text(encoding="utf-8"))
+        said: Any = read_json(manifest.read_text(encoding="utf-8"))
         hashes = {name: str(said["sha256"][Path(name).name]) for name in (MODEL_FILE, DESCRIPTION_FILE)}
     except (OSError, ValueError, TypeError, KeyError):
         yield f"{MANIFEST_FILE} does not say which weights and description belong together"
@@ -109,7 +109,7 @@ def _check_page(directory: Path) -> Iterator[str]:
         return
     again = f"make it again with gdpfed report {directory} --html"
     try:
-        said: Any = json.loads(seal.read_text(encoding="utf-8"))
+        said: Any = read_json(seal.read_text(encoding="utf-8"))
         page_digest, of_run = said["sha256"][PAGE_FILE], said["sha256"].get(SEAL_FILE)
     except FileNotFoundError:
         yield f"{PAGE_FILE} is there, and no {PAGE_SEAL_FILE} with its hash: {again}"

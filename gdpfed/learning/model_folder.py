@@ -17,6 +17,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.files import save_whole
+from gdpfed.json_files import read_json
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
 from gdpfed.learning.data.own import ExampleForm
@@ -163,7 +164,7 @@ def _bound_weights(folder: Path, description: str) -> bytes:
         raise LearningError(
             f"{folder} has no {MANIFEST_FILE}, which says what belongs together: restore it from a copy"
         )
-    hashes = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))["sha256"]
+    hashes = read_json((folder / MANIFEST_FILE).read_text(encoding="utf-8"))["sha256"]
     weights = (folder / WEIGHTS_FILE).read_bytes()
     for name, data in ((DESCRIPTION_FILE, description.encode()), (WEIGHTS_FILE, weights)):
         if hashes[name] != sha256(data).hexdigest():

@@ -1,6 +1,5 @@
 """A finished run, read back from its directory."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
+from gdpfed.json_files import read_json
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.progress import metrics_of
 from gdpfed.runs.file_formats import (
@@ -190,7 +190,7 @@ def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
 def read_plan(path: Path) -> Mapping[str, Any]:
     """The plan of a run in its JSON form; ReportError where a directory holds none."""
     try:
-        plan = json.loads((path / PLAN_FILE).read_text(encoding="utf-8"))
+        plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ReportError(f"{path} is a damaged run: {PLAN_FILE} holds no plan") from None

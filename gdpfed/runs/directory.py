@@ -17,6 +17,7 @@ from conf.load import to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
+from gdpfed.json_files import read_json
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.model_folder import save_declaration, save_model
@@ -41,8 +42,7 @@ from gdpfed.runs.file_formats import (
     SEALED_IF_THERE,
     SETTINGS_KEY,
     SETTINGS_OF,
-    VERSION_KEY,
-    check_version,
+    read_versioned,
     save_result,
     versioned,
 )
@@ -136,8 +136,7 @@ class RunDirectory:
         """
         path = self.path / ASSIGNMENT_FILE
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            check_version(path, saved.get(VERSION_KEY))
+            saved = read_versioned(path)
             name = saved["run"]
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunError(
@@ -151,7 +150,7 @@ class RunDirectory:
                     f"run.resume={self.path}: {called} changed since the run began: bring back the former "
                     "ones, or start a new run"
                 )
-        if saved != now:
+        if versioned(saved) != now:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
                 "restore it from a copy"
@@ -169,7 +168,7 @@ class RunDirectory:
         path = self.path / LEDGER_FILE
         try:
             self._ledger_was = path.read_bytes()
-            data = json.loads(self._ledger_was)
+            data = read_json(self._ledger_was)
         except (OSError, ValueError) as error:
             raise RunError(
                 f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
@@ -229,9 +228,7 @@ class RunDirectory:
         """
         path = self.path / COUNTS_FILE
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            check_version(path, saved.get(VERSION_KEY))
-            counts = np.asarray(saved["counts"], dtype=np.float64)
+            counts = np.asarray(read_versioned(path)["counts"], dtype=np.float64)
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise RunError(
                 f"run.resume={self.path}: {COUNTS_FILE} cannot be read ({error}); each client releases its "

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from gdpfed.errors import GDPFedError, RunError
 from gdpfed.files import save_whole
+from gdpfed.json_files import read_json
 
 R = TypeVar("R")
 
@@ -76,6 +77,20 @@ def check_version(path: Path, found: object) -> None:
         )
 
 
+def read_versioned(path: Path) -> dict[str, Any]:
+    """What `versioned` made of values: the values of a JSON file of this version, without the version.
+
+    Raises:
+        RunError: as :func:`check_version`.
+        OSError, ValueError: it cannot be read, or is no JSON object.
+    """
+    values = read_json(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    check_version(path, values.pop(VERSION_KEY, None))
+    return values
+
+
 def read_result(
     path: Path, words: str, of_values: Callable[[dict[str, Any]], R], error: type[GDPFedError] = RunError
 ) -> R | None:
@@ -87,9 +102,7 @@ def read_result(
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        check_version(path, values.pop(VERSION_KEY, None))
-        return of_values(values)
+        return of_values(read_versioned(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as reason:
         raise error(f"{path} cannot be read as {words}: {reason}") from None
 
@@ -105,7 +118,7 @@ def check_json_file(path: Path) -> None:
     Raises RunError: as :func:`check_version`.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     if isinstance(content, dict):

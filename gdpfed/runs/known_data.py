@@ -13,7 +13,7 @@ from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
 from gdpfed.learning.task import Task
-from gdpfed.runs.file_formats import CHECKPOINT_FILE, VERSION_KEY, check_version, versioned
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, read_versioned, versioned
 
 DATA_FILE = "data.json"
 PATH, TEST_PATH, PARTITION = "dataset.path", "dataset.test_path", "dataset.partition_options"
@@ -45,9 +45,7 @@ def refuse_other_data(run: Path, task: Task) -> None:
     if not (run / CHECKPOINT_FILE).exists():
         return  # Nothing is resumed without one, and whoever reads it says why.
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        check_version(path, saved.get(VERSION_KEY))
-        began = dict(saved["sha256"])
+        began = dict(read_versioned(path)["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"run.resume={run}: {DATA_FILE} cannot be read ({error}), so nobody knows what the run began "

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from math import nan
 from pathlib import Path
 
+from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import ROUNDS_FILE, VERSION_KEY, check_version, versioned
 
 
@@ -112,7 +113,7 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:
-            values = json.loads(line)
+            values = read_json(line)
             check_version(path, values.pop(VERSION_KEY, None))
             records.append(RoundLogEntry(**values))
         except (ValueError, TypeError, AttributeError) as error:

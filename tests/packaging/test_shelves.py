@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_AUDIT = (
     *("gdpfed/audit", "gdpfed/__init__.py", "gdpfed/errors.py", "gdpfed/registry.py", "gdpfed/files.py"),
-    *("gdpfed/yaml_files.py", "gdpfed/extras_table.py", "gdpfed/decimal_numbers.py"),
+    *("gdpfed/yaml_files.py", "gdpfed/json_files.py", "gdpfed/extras_table.py", "gdpfed/decimal_numbers.py"),
     "gdpfed/mechanism_table.py",
     *("gdpfed/runs/__init__.py", "gdpfed/runs/file_formats.py", "conf/__init__.py", "conf/errors.py"),
 )

@@ -12,6 +12,7 @@ from gdpfed.audit import run_files
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.errors import AuditError, RunError
+from gdpfed.json_files import read_json
 from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.file_formats import FORMAT_VERSION
 from gdpfed.runs.round_log import read_rounds
@@ -141,3 +142,21 @@ def test_a_checkpoint_reads_back(paused):
     checkpoint = Checkpoint.load(paused)
     assert checkpoint.completed_rounds == len(read_rounds(paused)) == 2
     assert checkpoint.theta.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 1, "version": 2}', "the key 'version' is there twice"),
+        ('{"a": {"b": 1, "c": 2, "b": 1}}', "the key 'b' is there twice"),
+        ('{"epsilon": NaN}', "NaN is not a number of JSON"),
+        ("[-Infinity]", "-Infinity is not a number of JSON"),
+        ("[\N{ARABIC-INDIC DIGIT ONE}]", "Expecting value"),
+        ("[" * 100_000, "nested too deep"),
+        ("", "Expecting value"),
+    ],
+)
+def test_json_that_can_be_read_in_two_ways_is_refused(text, said):
+    with pytest.raises(ValueError, match=said) as error:
+        read_json(text)
+    assert "\n" not in str(error.value)

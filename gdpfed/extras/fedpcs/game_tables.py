@@ -11,6 +11,7 @@ from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.own_spending import OwnSpending
 from gdpfed.extras.fedpcs.spending_plan import StepBudgets
 from gdpfed.files import save_whole
+from gdpfed.json_files import read_json
 from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.mechanism_options import sampling_rule
@@ -146,7 +147,7 @@ class RewardsFile(Observer):
         self._path, self._method = directory, method
 
     def round_ended(self, ended: RoundEnded) -> None:
-        ledger = json.loads((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
+        ledger = read_json((self._path / LEDGER_FILE).read_text(encoding="utf-8"))
         taken = {int(client): rounds for client, rounds in ledger[TURNS].items()}
         earned = {str(client): value for client, value in rewards_of(self._method, taken).items()}
         values = versioned({"rewards": self._method.equilibrium.rewards.tolist(), "clients": earned})

@@ -15,6 +15,7 @@ from gdpfed.federation.node.join_checks import DataRefusedError
 from gdpfed.federation.node.node_config import DATA_KEY
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.json_files import read_json
 from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.own import OwnData
@@ -91,7 +92,7 @@ def _runs_in(path: Path) -> dict[str, str]:
     if data is None:
         return {}
     try:
-        body = json.loads(data)
+        body = read_json(data)
         if body["version"] != VERSION:
             raise ValueError(f"it has version {body['version']!r}, and this program reads {VERSION}")
         return {str(run): str(name) for run, name in body["runs"].items()}

@@ -20,6 +20,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import LEDGER_COPY_KEY, LEDGER_KEY, NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.json_files import read_json
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK
 from gdpfed.privacy.ledgers.client import ClientLedger
 
@@ -109,7 +110,7 @@ class LedgerFile:
 
     def _body(self, data: bytes) -> Any:
         try:
-            read = json.loads(data)
+            read = read_json(data)
             if not isinstance(read, dict) or set(read) != {"ledger", "sha256"}:
                 raise PrivacyError("it is no mapping of ledger and sha256")
             if read["sha256"] != _digest(read["ledger"]):

@@ -25,6 +25,7 @@ from gdpfed.clients.keyed_noise import NoiseShare
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import SESSION_FILE_KEY, NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.json_files import read_json
 from secagg import LocalProtocolError
 
 KEY_BYTES, HANDLE_BYTES = 32, 16
@@ -149,7 +150,7 @@ class SessionFile:
         """What is not too old; nothing where the file is gone or damaged: keys may always go."""
         try:
             data = self._file.read()
-            body = {"sessions": {}} if data is None else json.loads(data)
+            body = {"sessions": {}} if data is None else read_json(data)
             found = {handle: OpenSession(**entry) for handle, entry in body["sessions"].items()}
             shares = [NoiseShare.from_dict(each) for each in body.get("shares", [])]
             oldest = time.time() - self.seconds

@@ -28,6 +28,7 @@ from gdpfed.federation.node.node_config import (
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
+from gdpfed.json_files import read_json
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
 from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement
 
@@ -111,7 +112,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
         data = file.read()
         own = {"number": roster.number, "digest": roster.digest.hex()}
         try:
-            highest: dict[str, Any] = own if data is None else dict(json.loads(data))
+            highest: dict[str, Any] = own if data is None else dict(read_json(data))
             number, digest = int(highest["number"]), str(highest["digest"])
         except (ValueError, KeyError, TypeError):
             raise NodeConfigError(

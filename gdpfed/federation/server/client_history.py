@@ -17,6 +17,7 @@ from gdpfed.clients.messages import HISTORY_RECORD, MOST_TOLD_RUNS, TOLD_ROUNDS,
 from gdpfed.errors import RunError
 from gdpfed.federation.server.questions import Records
 from gdpfed.files import PRIVATE_MODE, read_regular, save_whole
+from gdpfed.json_files import read_json
 
 HISTORY_FILE = "client_history.json"
 VERSION = 1
@@ -86,7 +87,7 @@ class ClientHistory:
     def _read(self) -> Rounds:
         """What the file holds; nothing where there is none."""
         try:
-            body = json.loads(read_regular(self.path))
+            body = read_json(read_regular(self.path))
             if body["version"] != VERSION:
                 raise RunError(
                     f"{self.path} has version {body['version']!r}, and this gdpfed reads {VERSION}"

@@ -1,0 +1,31 @@
+"""JSON of files that programs write: read as plain data, and refused where two readers may read two things.
+
+Python's reader takes the last of two equal keys, and takes NaN and Infinity, which are no JSON.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+
+def read_json(text: str | bytes) -> Any:
+    """The data of a JSON text.
+
+    Raises ValueError: no JSON, a key that is said twice, or a number that is not finite; one line.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refused)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' is there twice")
+    return values
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number of JSON")
