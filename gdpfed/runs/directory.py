@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,6 @@ from gdpfed.runs.known_data import forget_data, save_data
 from gdpfed.runs.paths import OWNERS_ALONE, require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
-from gdpfed.yaml_files import read_yaml
 
 IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
 """Of the assignment, where there are some: every client's key and name, and what names the declaration."""
@@ -107,9 +106,8 @@ class RunDirectory:
             raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
         files = cls(path)
         files._mark = ChargedMark(path, name)
-        saved = to_yaml(config)
-        save_whole(path / CONFIG_FILE, saved.encode())
-        save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(saved)})))
+        save_whole(path / CONFIG_FILE, to_yaml(config).encode())
+        save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(config)})))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_data(path, task)
         save_result(path / CUT_FILE, Cut.of(task.load()).to_dict())
@@ -287,10 +285,10 @@ def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str,
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
 
 
-def _settings(saved: str) -> dict[str, Any]:
+def _settings(config: Config) -> dict[str, Any]:
     """The settings that a plan was made with, as JSON has them; a number that it has no word for as text."""
-    read = read_yaml(saved)
-    chosen = {group: read[group] for group in SETTINGS_OF} | {"run": {"seed": read["run"]["seed"]}}
+    settings = asdict(config)
+    chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
     plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
     return plain
 

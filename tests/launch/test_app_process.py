@@ -13,8 +13,7 @@ from io import StringIO
 import psutil
 import pytest
 from flwr.supercore.logger import ConsoleHandler
-from ray._private.runtime_env.context import RuntimeEnvContext
-from ray.core.generated.common_pb2 import Language
+from ray._private.runtime_env.context import Language, RuntimeEnvContext
 
 from gdpfed.child_process import LOG_VARIABLE, RAY_HOOK, begin_process, make_json, make_plain
 from gdpfed.errors import ConfigError

@@ -108,7 +108,7 @@ def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
         time.sleep(0.05)
     workers = psutil.Process(run.pid).children()
     assert len(workers) == 2
-    os.kill(run.pid, signal.SIGINT)
+    psutil.Process(run.pid).send_signal(signal.SIGINT)
     run.join(30)
     assert run.exitcode == 130
     message = (tmp_path / "stderr").read_text()

@@ -173,7 +173,7 @@ class RecordCanaries(Canaries):
         rows = self.directions.vectors(canaries)
         rows *= -self.lengths[canaries, None]
         if len(ours) == len(places):
-            return rows
+            return rows.astype(np.float32)
         found = np.zeros((len(places), dimension), dtype=np.float32)
         found[ours] = rows
         return found
