@@ -206,6 +206,16 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"' if escaped != word or " " in word else word
 
 
+def _one_word(text: str) -> str:
+    """Return an absolute path that units and their script can name without quotes."""
+    if absolute(text).split() != [text] or set(text) & set("\"'\\%:;&|<>()`*?"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has a space or a mark that systemd or a shell reads otherwise: make a link "
+            "without one (ln -s), and name that"
+        )
+    return text
+
+
 TARGET_TEXT = """\
 [Unit]
 Description=GDPFed+
@@ -301,14 +311,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--epsilon", type=budget, help="this node's budget; else the one of --budgets in turn"
     )
-    parser.add_argument("--data", type=absolute, metavar="DIR", help="the folder of this party's data")
+    parser.add_argument("--data", type=_one_word, metavar="DIR", help="the folder of this party's data")
     for name, default, what in (
         ("directory", "/srv/gdpfed", "the directory of python -m deploy.init"),
         ("checkout", "/opt/gdpfed", "a checkout of the project with its .venv"),
     ):
         parser.add_argument(
             f"--{name}",
-            type=lambda text: Path(absolute(text)),
+            type=lambda text: Path(_one_word(text)),
             default=Path(default),
             metavar="DIR",
             help=f"{what} (default: %(default)s)",

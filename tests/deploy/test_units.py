@@ -59,6 +59,22 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
         assert f"u gdpfed-{service} -" in files["gdpfed-node-1.conf"]
 
 
+@pytest.mark.parametrize("option", ["--data", "--directory", "--checkout"])
+@pytest.mark.parametrize("path", ["/srv/my study", "/srv/100%", "/srv/a:b"])
+def test_a_folder_that_a_unit_would_read_otherwise_is_refused(tmp_path, option, path, capsys):
+    with pytest.raises(SystemExit):
+        main([*FEW, "--party", NODE, "--into", str(tmp_path / "units"), option, path])
+    assert f"'{path}' has a space or a mark that systemd or a shell reads otherwise: make a link without" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "units").exists()
+
+
+def test_a_folder_may_have_letters_of_any_language(tmp_path):
+    guard = written(tmp_path, NODE, "--data", "/srv/für")["gdpfed-node-1-guard.service"]
+    assert "BindReadOnlyPaths=/srv/für:/srv/gdpfed/node-1-superexec/data" in guard
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
 def test_root_hands_over_a_folder_once_and_leaves_what_the_service_puts_into_it(tmp_path):
     """Later a service could put a link there, to a file that is not its own."""
