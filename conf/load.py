@@ -18,7 +18,13 @@ from yaml import YAMLError
 
 from conf.errors import ConfigError
 from conf.mapping_keys import key_twice, other_number
-from conf.option_files import chosen_options, groups, method_configs, option_directories
+from conf.option_files import (
+    chosen_options,
+    groups,
+    method_configs,
+    option_directories,
+    set_client_count,
+)
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
 
@@ -280,8 +286,7 @@ def load(
 
     `overrides`: what is set. `begun`: the settings of a run that goes on, by group and key: they stand in the
     place of all that the overrides do not name. `forgotten`: dotted keys that are not taken from it. Raises
-    ConfigError: an unknown key or option, a wrong type, or a value out of range; one line that names it and
-    what would be accepted.
+    InputError: an unknown key or option, a wrong type, or a value out of range, and what would be accepted.
     """
     methods = method_configs()
     _check_form(overrides)
@@ -293,6 +298,7 @@ def load(
         composed = _compose(read)
         if begun is not None:
             _go_on(composed, overrides, begun, forgotten)
+        set_client_count(composed.dataset)
         config = cast("Config", OmegaConf.to_object(composed))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None

@@ -21,7 +21,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from conf.errors import ConfigError
 from conf.schema import (
@@ -51,18 +51,29 @@ class Table(Protocol):
 _tables: dict[str, Table] = {}
 
 
-def hand_in(*, methods: Table, option_packages: Table) -> None:
+def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
     """Take the methods, each with its ``config_class``, and the packages that hold option files.
+
+    `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
     :mod:`gdpfed.methods` does this when it is imported, so that nothing here imports a method.
     """
-    _tables.update(methods=methods, option_packages=option_packages)
+    _tables.update(methods=methods, option_packages=option_packages, client_counts=client_counts)
 
 
 def _table(kind: str) -> Table:
     if kind not in _tables:
         raise ConfigError("no method is known yet: import gdpfed.methods before a configuration is made")
     return _tables[kind]
+
+
+def set_client_count(dataset: DictConfig) -> None:
+    """Give a data set whose option leaves open how many clients there are as many as its files say.
+
+    Raises InputError: they do not say it, or cannot be read.
+    """
+    if OmegaConf.is_missing(dataset, "num_clients"):
+        dataset.num_clients = _table("client_counts").get(dataset.name)(dataset.path, dataset.columns)
 
 
 def option_directories() -> list[Path]:

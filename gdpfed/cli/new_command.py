@@ -84,8 +84,15 @@ def _budgets(text: str) -> list[float]:
 
 def _clients_by_default(answers: dict[str, Any]) -> str:
     from conf.load import compose_options
+    from conf.option_files import set_client_count
 
-    return str(compose_options([f"dataset={answers['data']}"]).dataset.num_clients)
+    dataset = compose_options([f"dataset={answers['data']}"]).dataset
+    dataset.path = answers.get("path")
+    try:
+        set_client_count(dataset)
+    except InputError:
+        return ""  # The data do not say it, so somebody has to.
+    return str(dataset.num_clients)
 
 
 def _budgets_by_default(answers: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The methods, one in each file: each makes a plan, requests sums, and computes the next model."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from conf.option_files import hand_in
@@ -34,7 +35,19 @@ METHODS: Registry[type[Method]] = Registry(
 )
 """Every method that can be chosen; one is imported when it is asked for."""
 
-hand_in(methods=METHODS, option_packages=Registry("option package", "gdpfed.conf", error=ConfigError))
+CLIENT_COUNTS: Registry[Callable[[str | None, str | None], int]] = Registry(
+    "data set that says how many clients it has",
+    "gdpfed.client_counts",
+    built_in={"csv": "gdpfed.learning.data.party_files:counted_parties"},
+    error=ConfigError,
+)
+"""From ``dataset.path`` and ``dataset.columns`` to the number of parties that they name."""
+
+hand_in(
+    methods=METHODS,
+    option_packages=Registry("option package", "gdpfed.conf", error=ConfigError),
+    client_counts=CLIENT_COUNTS,
+)
 
 
 def methods_with(*options: RunOption) -> str:

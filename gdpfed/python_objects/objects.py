@@ -208,9 +208,9 @@ def _of_tables(said: Collection[str]) -> list[str]:
     """What runs on a table start from and those on arrays do not, as settings; what is said is left out."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
-        f"dataset.{key}={value}"
-        for key, value in tables.items()
-        if key in STARTS and others[key] != value and f"dataset.{key}" not in said
+        f"dataset.{key}={tables[key]}"
+        for key in tables
+        if key in STARTS and others[key] != tables[key] and f"dataset.{key}" not in said
     ]
 
 

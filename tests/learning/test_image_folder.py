@@ -171,6 +171,16 @@ def one_level_off(root):
         folder(root / site, ("benign", "malignant"))
 
 
+def one_level_off_with_a_class_missing(root):
+    folder(root / "bonn", ("benign", "malignant"))
+    folder(root / "ulm", ("benign",))
+
+
+def one_level_off_in_splits(root):
+    for split in ("train", "test"):
+        one_level_off(root / split)
+
+
 def one_folder_too_many(root):
     folder(root / "images")
 
@@ -224,6 +234,16 @@ def one_of_a_class(root):
             "bonn holds no pictures but the folders benign, malignant, as ulm does: are these the",
         ),
         (
+            one_level_off_with_a_class_missing,
+            {},
+            "bonn holds no pictures but the folders benign, malignant, and ulm some of them: are these",
+        ),
+        (
+            one_level_off_in_splits,
+            {},
+            "train: bonn holds no pictures but the folders benign, malignant, as ulm",
+        ),
+        (
             one_folder_too_many,
             {},
             "images holds no pictures but the folders cat, dog: if these are the classes, set",
@@ -264,11 +284,37 @@ def test_a_picture_stands_as_its_camera_held_it(tmp_path):
 
 
 def test_grey_with_alpha_and_a_picture_with_previews_are_read(tmp_path):
-    Image.fromarray(np.full((6, 8, 2), 200, np.uint8), "LA").save(tmp_path / "a.png")
+    Image.fromarray(np.stack([np.full((6, 8), 200), np.full((6, 8), 255)], 2).astype(np.uint8), "LA").save(
+        tmp_path / "a.png"
+    )
     assert (read_picture(str(tmp_path / "a.png"), 3, None) == 200).all()
     first, *others = frames(2)
     first.save(tmp_path / "b.jpg", format="MPO", save_all=True, append_images=others)
     assert read_picture(str(tmp_path / "b.jpg"), 3, None).max() < 5
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "tiff", "palette", "key"])
+def test_ink_on_transparency_lies_on_white(tmp_path, kind):
+    """All colours are black, and what is drawn is in the alpha channel, or one colour stands for nothing."""
+    ink = np.zeros((6, 8), np.uint8)
+    ink[:, 2:4] = 255
+    drawn = Image.fromarray(np.stack([0 * ink, 0 * ink, 0 * ink, ink], 2), "RGBA")
+    name, options = f"a.{kind}", {"lossless": True} if kind == "webp" else {}
+    if kind in ("palette", "key"):
+        drawn = Image.fromarray(255 - ink, "L").convert("P" if kind == "palette" else "RGB")
+        options = {"transparency": 255 if kind == "palette" else (255, 255, 255)}
+        name = "a.png"
+    drawn.save(tmp_path / name, **options)
+    for channels in (1, 3):
+        found = read_picture(str(tmp_path / name), channels, None)
+        assert (found == np.where(ink, 0, 255)).all()
+
+
+def test_folders_of_patients_in_those_of_classes_are_read(tmp_path):
+    for name, patients in (("cat", ("p1", "p2")), ("dog", ("p3", "p4", "p1"))):
+        folder(tmp_path / name, patients)
+    data = load_dataset(source(tmp_path))
+    assert (data.class_names, len(data.train) + len(data.test)) == (("cat", "dog"), 50)
 
 
 def test_what_systems_put_beside_is_no_class_and_what_is_not_read_is_counted(tmp_path):

@@ -53,7 +53,8 @@ def test_relative_paths_of_a_run_begin_where_it_began(tmp_path, monkeypatch):
     tables.mkdir()
     (tmp_path / "elsewhere" / "tables").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "elsewhere")
-    config = load(["dataset=csv", "dataset.path=tables", "dataset.columns=/columns.yaml"])
+    words = ["dataset.path=tables", "dataset.columns=/columns.yaml", "dataset.num_clients=2"]
+    config = load(["dataset=csv", *words])
     found = as_of_run(config, run).dataset
     assert (found.path, found.columns, found.test_path) == (str(tables), "/columns.yaml", None)
     tables.rmdir()

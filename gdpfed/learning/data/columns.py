@@ -104,6 +104,7 @@ class Columns:
             besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
         incomplete_rows: ``keep``, or ``drop`` for leaving out records with any value missing.
+        missing_parties: ``drop`` for leaving out records of a shared table without a party; else "".
         separator, decimal, encoding: of a CSV file.
         purpose: what the model is for, in a sentence; empty where nothing is said.
         period: when the records are from.
@@ -129,6 +130,7 @@ class Columns:
     person: str | None = None
     person_parties: int = 1
     label_set: tuple[Named, ...] = ()
+    missing_parties: str = ""
 
     @property
     def label_kind(self) -> str:
@@ -193,7 +195,7 @@ class Columns:
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
 
 
-NEW = ("label_set", "missing_marks")
+NEW = ("label_set", "missing_marks", "missing_parties")
 """Fields that a declaration has had from the start only where they say something."""
 
 

@@ -50,7 +50,7 @@ def columns_of(values: Any, place: str) -> Columns:
         required=("label",),
         allowed=(
             *("numeric", "categorical", "party", "record_group", "test", "person", "missing"),
-            *("missing_labels", "incomplete_rows", "separator", "decimal", "encoding"),
+            *("missing_labels", "missing_parties", "incomplete_rows", "separator", "decimal", "encoding"),
             *("purpose", "period"),
         ),
     )
@@ -64,6 +64,7 @@ def columns_of(values: Any, place: str) -> Columns:
         test=_named(found.get("test")),
         missing=_marks(found.get("missing")),
         missing_labels=_word(found.get("missing_labels"), ("error", DROP)),
+        missing_parties=_word(found.get("missing_parties"), ("error", DROP)).removeprefix("error"),
         incomplete_rows=_word(found.get("incomplete_rows"), (KEEP, DROP)),
         separator=_word(found.get("separator"), SEPARATORS),
         decimal=_word(found.get("decimal"), DECIMALS),
@@ -73,6 +74,8 @@ def columns_of(values: Any, place: str) -> Columns:
         person=person,
         person_parties=person_parties,
     )
+    if columns.missing_parties and columns.party is None:
+        raise LearningError(f"{place}: missing_parties says what to do without a party: declare party, too")
     if columns.num_inputs == 0:
         raise LearningError(f"{place} declares no column under numeric or categorical: a model needs inputs")
     everything = columns.names()
@@ -225,8 +228,8 @@ def to_yaml(columns: Columns) -> str:
     for key in ("party", "record_group", "test"):
         named: Named | None = getattr(columns, key)
         written[key] = named and {"column": named.name, "values": list(named.values)}
-    marks = ("person", "missing", "missing_labels", "incomplete_rows", "separator", "decimal", "encoding")
-    for key in (*marks, *ABOUT):
+    marks = ("person", "missing", "missing_labels", "missing_parties", "incomplete_rows")
+    for key in (*marks, "separator", "decimal", "encoding", *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
     if columns.person_parties > 1:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import bare_name
-from gdpfed.learning.data.declaration import COLUMNS_FILE
+from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
 from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, is_table, table_name
 
 
@@ -31,6 +31,29 @@ def not_read(path: Path) -> list[str]:
     """The names of what lies in a folder and is neither a table nor says how tables are read."""
     known = (COLUMNS_FILE, FILES_FILE)
     return [each.name for each in sorted(path.iterdir()) if each.name not in known and not _is_table(each)]
+
+
+def counted_parties(path: str | None, columns: str | None) -> int:
+    """How many parties a table or a folder of tables names; 1 where there is neither, which a run refuses.
+
+    `path`, `columns`: as ``dataset.path`` and ``dataset.columns``. They are the values of ``party`` of the
+    declaration, or the tables of the folder; no row is read.
+
+    Raises LearningError: nobody says whose rows are, or the declaration is missing or damaged.
+    """
+    place = Path(path or "").expanduser()
+    if path is None or not place.exists():
+        return 1
+    beside = (place if place.is_dir() else place.parent) / COLUMNS_FILE
+    file = Path(columns).expanduser() if columns else beside
+    if (columns or file.is_file()) and (party := read_columns(file).party) is not None:
+        return len(party.values)
+    if place.is_dir() and has_tables(place):
+        return len(tables_in(place))
+    raise LearningError(
+        f"dataset.num_clients is not set, and nobody says whose the rows of {place} are: set it, declare "
+        "party, or name a folder with a file a party"
+    )
 
 
 def has_tables(path: Path) -> bool:

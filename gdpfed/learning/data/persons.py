@@ -21,7 +21,12 @@ from gdpfed.learning.labels import Labels
 
 NO_ROW = -1
 """The label where a person has fewer rows than others, if labels are classes; NaN if they are numbers."""
-PERSON = re.compile(r"(patient|person|subject|participant)s?[ _.-]?(id|no|nr|number|code)?", re.IGNORECASE)
+PERSON = re.compile(
+    r"(unique[ _.-]?)?(patient|person|subject|participant|pat|subj|usubj|client|member|resident)s?"
+    r"([ _.-]?(id|no|nr|num|number|code|key|pseudonym))?|unique_?pid|p(at)?id|mrn|pseudonym|(person_)?key|id",
+    re.IGNORECASE,
+)
+"""Names of columns that say which person a row is about."""
 REPEATED_PERSONS = (
     "the column '{0}' repeats and is not declared: if a person has several rows, one row is protected and "
     "not the person; declare person: {0} to protect persons"

@@ -1,7 +1,8 @@
 """One picture of a file, by one rule each for what a file says beside its pixels.
 
 A picture stands as every viewer shows it, by the orientation that its camera wrote down. It has 8 bits a
-channel, and is alone in its file. Colour profiles and gamma are not applied; an alpha channel is left out.
+channel, and is alone in its file. What is transparent lies on white, as on paper: of ink on transparency the
+colours alone may be all black. Colour profiles and gamma are not applied.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def read_picture(path: str, channels: int, image_size: int | None) -> npt.NDArra
     try:
         with Image.open(path, formats=FORMATS) as file:
             _check(path, file)
-            picture = ImageOps.exif_transpose(file).convert(MODES[channels])
+            picture = _on_white(ImageOps.exif_transpose(file)).convert(MODES[channels])
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
@@ -55,6 +56,14 @@ def read_picture(path: str, channels: int, image_size: int | None) -> npt.NDArra
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    """The picture as it looks on white paper; one without transparency as it is."""
+    if not picture.has_transparency_data:
+        return picture
+    ink = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", ink.size, "white"), ink).convert("RGB")
 
 
 def _check(path: str, file: Image.Image) -> None:

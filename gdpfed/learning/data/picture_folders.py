@@ -156,22 +156,28 @@ def _shown(names: Sequence[str], others: NotRead) -> list[str]:
 
 
 def _refuse_one_level_off(folder: Path, classes: Sequence[str]) -> None:
-    """Refuse class folders that hold no pictures but all the same folders, or one that holds the classes."""
+    """Refuse class folders without pictures but mostly the same folders, or one that holds the classes."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())
         if any(each.lower().endswith(ENDINGS) for each in shown):
             return
         below.append([each for each in shown if (folder / name / each).is_dir()])
-    if len(below[0]) < 2 or any(each != below[0] for each in below):
+    counts = Counter(name for each in below for name in each)
+    common = sum(count for count in counts.values() if 2 * count > len(classes))
+    # Folders of patients in those of classes have names of their own.
+    if len(counts) < 2 or 2 * common < counts.total():
         return
-    first, inner = classes[0], listed(below[0])
+    most = max(range(len(classes)), key=lambda at: len(below[at]))
+    first, inner = classes[most], listed(below[most])
     if len(classes) == 1:
         raise LearningError(
             f"{folder / first} holds no pictures but the folders {inner}: if these are the classes, set "
             f"dataset.path={folder / first}"
         )
+    others = listed([name for name in classes if name != first])
+    alike = f"as {others} does" if len(set(map(tuple, below))) == 1 else f"and {others} some of them"
     raise LearningError(
-        f"{folder}: {first} holds no pictures but the folders {inner}, as {listed(classes[1:])} does: are "
-        f"these the classes, and {listed(classes)} the parties? Put all pictures of a class into its folder"
+        f"{folder}: {first} holds no pictures but the folders {inner}, {alike}: are these the classes, and "
+        f"{listed(classes)} the parties? Put all pictures of a class into its folder"
     )

@@ -18,6 +18,7 @@ from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
+from gdpfed.learning.data.repeats import Repeats
 from gdpfed.learning.data.table_file import Batch, TableFile
 from gdpfed.learning.data.table_rows import (
     Fault,
@@ -84,7 +85,8 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     found += [Finding((1,), f"the column '{name}' is there twice") for name in twice]
     found += _columns_found(file.names, columns)
     check = _Check(columns, [name for name in columns.names() if name in file.names and name not in twice])
-    for batch in file.batches(check.present, lambda line, values: check.uneven(file, line, values)):
+    wanted = [*check.present, *check.repeats.look_at(file.names)]
+    for batch in file.batches(wanted, lambda line, values: check.uneven(file, line, values)):
         check.batch(file, batch)
     if not check.rows:
         return 0, [*found, *check.found, Finding((), "there are no rows with data")]
@@ -133,6 +135,7 @@ class _Check:
         self.columns, self.present = columns, present
         self.rows = self.left_out = 0
         self.found: list[Finding] = []
+        self.repeats = Repeats(columns)
         self._seen = {name: _Seen() for name in present}
         self._lines: dict[tuple[str, str, str], list[int]] = {}
         self._texts: dict[tuple[str, str], int] = {}
@@ -148,8 +151,9 @@ class _Check:
         """Look at some rows as a training does."""
         columns, count = self.columns, len(batch.rows)
         self.rows += count
-        table = table_of(batch.cells, columns, file.place, own=file.own, found=file.found)
-        kept = kept_rows(table, columns)
+        declared = {name: batch.cells[name] for name in self.present}
+        table = table_of(declared, columns, file.place, own=file.own, found=file.found)
+        kept = kept_rows(table, columns, shared_out=True)
         self.left_out += count - len(kept)
 
         def note(fault: Fault) -> None:
@@ -157,9 +161,11 @@ class _Check:
                 self._note(fault, int(batch.lines[fault.row - int(batch.rows[0])]))
 
         if count:
-            checked_rows(
-                _with_blanks(table, columns), columns, Where("", batch.rows, note), kept, shared_out=True
+            where = Where("", batch.rows, note)
+            self.repeats.rows(
+                checked_rows(_with_blanks(table, columns), columns, where, kept, shared_out=True)
             )
+            self.repeats.cells(batch.cells, file.place)
         for name, cells in table.items():
             seen, taken = self._seen[name], cells.taken(kept)
             seen.filled += int((~taken.missing).sum())
@@ -189,7 +195,7 @@ class _Check:
 
     def odd(self) -> Iterator[Finding]:
         """What a training takes as it is, and its owner may not have meant."""
-        for words in self._odd_words():
+        for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 
     def _odd_words(self) -> Iterator[str]:

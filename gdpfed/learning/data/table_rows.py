@@ -55,6 +55,9 @@ class Rows:
         return Rows(self.x[at], self.y[at], **more)
 
 
+NO_PARTY = (
+    "so nobody knows whose the row is: fill it in, or declare missing_parties: drop to leave such rows out"
+)
 OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
@@ -137,14 +140,19 @@ def _rows(table: Table, columns: Columns, where: "Where", *, shared_out: bool) -
                 f"{where.place}: row {where.rows[without[0]]} has no label in the column '{name}': "
                 "declare missing_labels: drop to leave such rows out"
             )
-    kept = kept_rows(table, columns)
+    kept = kept_rows(table, columns, shared_out=shared_out)
     return checked_rows(table, columns, where, kept, shared_out=shared_out)
 
 
-def kept_rows(table: Table, columns: Columns) -> npt.NDArray[np.int64]:
-    """The positions of all rows but those that are declared to be left out, of the columns that there are."""
+def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArray[np.int64]:
+    """The positions of all rows but those that are declared to be left out, of the columns that there are.
+
+    `shared_out`: whether parties share the table.
+    """
     present: npt.NDArray[np.bool_] = np.ones(num_rows(table), dtype=np.bool_)
     needed = columns.label_names if columns.missing_labels == DROP else []
+    if shared_out and columns.party is not None and columns.missing_parties == DROP:
+        needed = [*needed, columns.party.name]
     if columns.incomplete_rows == DROP:
         needed = [*needed, *columns.inputs]
     for name in needed:
@@ -164,7 +172,7 @@ def checked_rows(
     return Rows(
         x=inputs_of(table, columns, where),
         y=_labels(table, columns, where),
-        parties=_places(table, columns.party, where) if shared_out and columns.party else None,
+        parties=_parties(table, columns.party, where) if shared_out and columns.party else None,
         groups=_places(table, columns.record_group, where) if columns.record_group else None,
         for_testing=_for_testing(table, columns.test) if columns.test else None,
         persons=None if columns.person is None else _persons(table, columns.person, where),
@@ -327,6 +335,17 @@ def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
+
+
+def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
+    """The place of every row's party; a row without one is refused in words of its own."""
+    cells = as_texts(table[column.name])
+    where.refuse(column.name, cells, cells.missing, NO_PARTY)
+    numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
+    where.refuse(
+        column.name, cells, (numbers < 0) & ~cells.missing, f"which is none of {listed(column.values)}"
+    )
+    return np.maximum(numbers, 0)
 
 
 def _looked_up(table: Table, name: str, values: Mapping[str, int], where: Where) -> npt.NDArray[np.int64]:
