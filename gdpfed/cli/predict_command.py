@@ -46,7 +46,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.onnx is not None:
         from gdpfed.learning.onnx_export import save_onnx
 
-        save_onnx(model, options.onnx)
+        print(f"The model is in {options.onnx}: {save_onnx(model, options.onnx)}")
     if options.table is None:
         return 0
     kept, found = model.predict_file(
@@ -64,7 +64,8 @@ def _execute(options: argparse.Namespace) -> int:
         sys.stdout.write(text.getvalue())
     else:
         save_output(options.output, text.getvalue().encode())
-        print(f"The predictions of {len(found.labels)} rows are in {options.output}")
+        names = ", ".join(table)
+        print(f"The predictions of {len(found.labels)} rows are in {options.output}, as {names}")
     return 0
 
 

@@ -4,8 +4,10 @@ A model of tables takes the numbers of a record as they are declared and scales 
 file, with the packages of the extra ``onnx``.
 """
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from gdpfed.errors import LearningError
 from gdpfed.files import NoRegularFileError
 from gdpfed.installed import how_to_install
 from gdpfed.learning.data.cells import Table
-from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.columns import Categorical, Columns, Numeric
 from gdpfed.learning.data.table_rows import Where, as_texts, num_rows, numbers_in
 from gdpfed.learning.data.text_cells import numbered
 from gdpfed.learning.models import said
@@ -66,12 +68,13 @@ class _WholeModel(nn.Module):
         return torch.cat(parts, dim=1).float()
 
 
-def save_onnx(model: LoadedModel, path: Path) -> None:
-    """Write a model as ONNX.
+def save_onnx(model: LoadedModel, path: Path) -> str:
+    """Write a model as ONNX, and say in words what goes in and what comes out.
 
     Its input is called ``inputs``. Of tables it is float64[N,columns], see `table_numbers`; else it is what
     training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes,...] in the order of
-    ``model.json``, or ``value``, shape (N, 1), in the unit of the label.
+    ``model.json``, or ``value``, shape (N, 1), in the unit of the label. Its metadata have what both stand
+    for, as :func:`onnx_metadata` says.
 
     Raises LearningError: the packages are not installed, or the file cannot be written.
     """
@@ -83,23 +86,58 @@ def save_onnx(model: LoadedModel, path: Path) -> None:
         example = torch.zeros(2, *form.input_shape, dtype=getattr(torch, form.input_dtype))
     else:
         example = torch.zeros(2, len(model.columns.inputs), dtype=torch.float64)
+    output = "probabilities" if form.labels.weighed else "value"
     program = torch.onnx.export(
         _WholeModel(model).eval(),
         (example,),
         dynamo=True,
         input_names=[INPUT],
-        output_names=["probabilities" if form.labels.weighed else "value"],
+        output_names=[output],
         dynamic_shapes=({0: torch.export.Dim("N")},),
         verbose=False,
     )
     if program is None:
         raise LearningError(f"torch wrote no ONNX file of the model {model.description.model}")
+    metadata = onnx_metadata(model)
+    program.model.metadata_props.update(metadata)
     try:
         if path.is_symlink():
             raise NoRegularFileError(path)
         program.save(path)
     except OSError as error:
         raise LearningError(f"--onnx={path} cannot be written: {error.strerror}") from None
+    return f"from '{INPUT}' to '{output}', with {', '.join(metadata)} as metadata"
+
+
+def onnx_metadata(model: LoadedModel) -> dict[str, str]:
+    """What a program has to know to give a model its input and to read its output, texts of JSON by name.
+
+    ``columns`` lists the columns of ``inputs`` in order: of a number its ``name``, its ends ``low`` and
+    ``high`` in its own unit, and of a date the day under ``age_on`` or ``days_since``; of a category its
+    ``name``, its ``values`` in the order of their places, and ``other`` and ``missing`` where they are
+    declared. ``classes`` are the names of the outputs, in order, and ``label_range`` the ends of a label that
+    is a number. ``declaration`` is the digest of ``columns.yaml``. Of other data there are ``classes`` alone.
+    """
+    found: dict[str, Any] = {"classes": list(model.description.classes)}
+    columns = model.columns
+    if columns is not None:
+        found["columns"] = [*map(_of_number, columns.numeric), *map(_of_category, columns.categorical)]
+        found["declaration"] = columns.digest
+        if columns.label_range is not None:
+            found["label_range"] = [*columns.label_range]
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in found.items() if value}
+
+
+def _of_number(column: Numeric) -> dict[str, Any]:
+    dated = {} if column.dated is None else {column.dated.unit: str(column.dated.day)}
+    missing = {} if column.missing is None else {"missing": column.missing}
+    return {"name": column.name, "low": column.low, "high": column.high, **missing, **dated}
+
+
+def _of_category(column: Categorical) -> dict[str, Any]:
+    stand_ins = {"other": column.other, "missing": column.missing}
+    said = {key: value for key, value in stand_ins.items() if value is not None}
+    return {"name": column.name, "values": [*column.values], **said}
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:

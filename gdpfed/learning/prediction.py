@@ -1,7 +1,7 @@
 """Using a finished model: read its folder, and predict for tables, data frames and arrays."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,21 @@ from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
 from gdpfed.learning.data.features import transform_of
+from gdpfed.learning.data.table_file import TableFile, listed
 from gdpfed.learning.data.table_rows import Fault, Where, inputs_of, num_rows, open_declared
 from gdpfed.learning.data.text_cells import Texts, texts_of
 from gdpfed.learning.labels.kind import Names
 from gdpfed.learning.model_folder import ModelDescription, read_model
 from gdpfed.learning.models import said
+from gdpfed.learning.unfamiliar import Unfamiliar
 
 CHUNK = 4096
 INCOMPLETE = (
     "and the model learnt of complete rows alone (incomplete_rows: drop): fill it in, or take the row out"
 )
 LAST_PIXEL = 255
+MOST_LINES, MOST_SKIPPED = 5, 20
+"""Of rows that are not as declared, that are named in one line, and that have a line each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +43,13 @@ class Predictions:
             has a label and else 0, shape (N, labels); of pictures the class at every place, by its number.
         probabilities: of every class or label, shape (N, classes, ...), float32; None of numbers.
         classes: what classes or labels are called, in this order.
+        notes: what of the records was not read, or is not as the model knows it, one line each.
     """
 
     labels: Names | npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float32] | None
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def to_table(self) -> dict[str, list[object]]:
         """The columns of a table: what is predicted, and the probability of every class or label."""
@@ -72,12 +78,13 @@ class LoadedModel:
     module: nn.Module
 
     def predict(self, data: Any) -> Predictions:
-        """Predict for records of which no label is known.
+        """Predict for records of which no label need be known.
 
         `data`: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in the
-        declared order, in the units of the declaration. Of a model of pictures their bytes, whole numbers
-        from 0 to 255 of shape (N, channels, height, width), which are scaled as in training. Of any other
-        model an array of shape (N, ...), scaled as for training.
+        declared order, in the units of the declaration; columns that are not declared are not read, and
+        ``notes`` of the predictions name them. Of a model of pictures their bytes, whole numbers from 0 to
+        255 of shape (N, channels, height, width), which are scaled as in training. Of any other model an
+        array of shape (N, ...), scaled as for training.
 
         Raises LearningError: columns or values that do not fit, named.
         """
@@ -85,8 +92,10 @@ class LoadedModel:
             return self.of_inputs(self._array(data))
         cells = _by_column(data, self.columns)
         _check_columns([*cells], self.columns, "the data")
+        notes = _not_read([*cells], self.columns, ())
         cells = {name: cells[name] for name in self.columns.inputs}
-        return self.of_table(table_of(cells, self.columns, "the data"), "the data")
+        found = self.of_table(table_of(cells, self.columns, "the data"), "the data")
+        return replace(found, notes=(*notes, *found.notes))
 
     def predict_file(
         self,
@@ -98,48 +107,58 @@ class LoadedModel:
     ) -> tuple[dict[str, Texts], Predictions]:
         """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
 
-        `say`: told of columns that are not read, and of rows that are left out, one line each. `skip`:
-        whether rows with values that are not as declared are left out; else the first is refused.
+        `say`: told of columns that are not read, of values that the model does not know, and of rows that are
+        left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is
+        refused for them, with their lines.
 
         Raises LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
         """
-        say = say or (lambda line: None)
+        columns, file = self._opened(path, keep)
+        notes = _not_read(file.names, columns, keep)
+        kept: dict[str, list[Texts]] = {name: [] for name in keep}
+        inputs, unfamiliar, faults = [], Unfamiliar(columns), dict[int, str]()
+
+        def fault(found: Fault) -> None:
+            faults.setdefault(found.row, found.of_value)
+
+        def uneven(line: int, values: int) -> None:
+            faults[line] = f"{values} values, and the header has {len(file.names)}"
+
+        for batch in file.batches([*dict.fromkeys([*columns.inputs, *keep])], uneven):
+            cells = {name: batch.cells[name] for name in columns.inputs}
+            table = table_of(cells, columns, str(path), own=file.own, found=file.found)
+            # Faults of a batch are named by their lines, and not by the numbers of rows.
+            made = self._inputs(table, Where(str(path), batch.lines, fault))
+            fits = np.flatnonzero(~np.isin(batch.lines, [*faults]))
+            unfamiliar.note({name: each.taken(fits) for name, each in table.items()})
+            inputs.append(made[fits])
+            # Numbers of patients stay as they are written, for whoever looks them up.
+            for name in keep:
+                texts = texts_of(batch.cells[name], name, str(path), exact=False).texts
+                kept[name].append(texts[fits])
+        if faults and not skip:
+            raise LearningError(f"{path}: {_first_faults(faults)}")
+        notes += [*unfamiliar.words(), *_skipped(faults)]
+        for note in notes if say else ():
+            say(f"{path}: {note}")
+        nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
+        found = replace(self.of_inputs(np.concatenate([nothing, *inputs])), notes=tuple(notes))
+        return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
+
+    def _opened(self, path: Path, keep: Sequence[str]) -> tuple[Columns, TableFile]:
+        """A table that has all columns that the model takes, and those that are kept."""
         if self.columns is None:
             shape = _listed(self.description.form.own_shape)
             raise LearningError(
                 f"the model takes no tables but arrays of shape (N, {shape}): use "
                 "gdpfed.load_model(path).predict(array)"
             )
-        columns, file = self.columns, open_declared(path, self.columns, str(path))
+        file = open_declared(path, self.columns, str(path))
         absent = [name for name in keep if name not in file.names]
         if absent:
             raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed(file.names)}")
-        others = [name for name in file.names if name not in (*columns.names(), *keep)]
-        if {*columns.inputs} - {*file.names}:
-            _check_columns(file.names, columns, str(path))
-        if others:
-            shown = _listed([name or "one without a name" for name in others])
-            say(f"{path}: not declared, and not read: {shown}")
-        kept: dict[str, list[Texts]] = {name: [] for name in keep}
-        inputs = []
-        faults = list[Fault]()
-        for batch in file.batches([*dict.fromkeys([*columns.inputs, *keep])]):
-            cells = {name: batch.cells[name] for name in columns.inputs}
-            table = table_of(cells, columns, str(path), own=file.own, found=file.found)
-            # With faults of a batch named by their lines, and not by the numbers of rows.
-            where = Where(str(path), batch.lines, faults.append) if skip else Where(str(path), batch.rows)
-            made = self._inputs(table, where)
-            fits: Any = ~np.isin(batch.lines, [fault.row for fault in faults]) if skip else slice(None)
-            inputs.append(made[fits])
-            # Numbers of patients stay as they are written, for whoever looks them up.
-            for name in keep:
-                texts = texts_of(batch.cells[name], name, str(path), exact=False).texts
-                kept[name].append(texts[fits])
-        for fault in faults:
-            say(f"{path}: line {fault.row} is left out: {fault.of_value}")
-        nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
-        found = self.of_inputs(np.concatenate([nothing, *inputs]))
-        return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
+        _check_columns(file.names, self.columns, str(path))
+        return self.columns, file
 
     def of_table(self, table: Table, place: str) -> Predictions:
         """Predict for the cells of a table's columns.
@@ -151,7 +170,12 @@ class LoadedModel:
         if self.columns is None:
             raise LearningError(f"{place} is a table, and the model takes none")
         _check_columns([*table], self.columns, place)
-        return self.of_inputs(self._inputs(table, Where(place, np.arange(num_rows(table)) + 1)))
+        inputs, unfamiliar = (
+            self._inputs(table, Where(place, np.arange(num_rows(table)) + 1)),
+            Unfamiliar(self.columns),
+        )
+        unfamiliar.note(table)
+        return replace(self.of_inputs(inputs), notes=tuple(unfamiliar.words()))
 
     def _inputs(self, table: Table, where: Where) -> npt.NDArray[np.float32]:
         columns = self.columns
@@ -233,19 +257,42 @@ def _array_of(values: npt.NDArray[Any]) -> Any:
 
 
 def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
-    """Refuse a table without a column that the model sees, or with one that is not declared.
+    """Refuse a table without a column that the model sees.
 
-    Raises LearningError: one line that names all of them.
+    Raises LearningError: one line that names all of them, and what may have been meant by others.
     """
     missing = [name for name in columns.inputs if name not in table]
+    if not missing:
+        return
     extra = [name for name in table if name not in columns.names()]
-    faults = [f"lacks {_listed(missing)}"] * bool(missing) + [f"has {_listed(extra)} too much"] * bool(extra)
-    if faults:
-        near = [(name, match) for name in extra for match in get_close_matches(name, missing, n=1)]
-        hint = "".join(f"; is '{name}' the column '{match}'?" for name, match in near)
-        raise LearningError(
-            f"{place} {' and '.join(faults)}: the model takes {_listed(columns.inputs)}{hint}"
-        )
+    faults = [f"lacks {_listed(missing)}"] + [f"has {_listed(extra)} too much"] * bool(extra)
+    near = [(name, match) for name in extra for match in get_close_matches(name, missing, n=1)]
+    hint = "".join(f"; is '{name}' the column '{match}'?" for name, match in near)
+    raise LearningError(f"{place} {' and '.join(faults)}: the model takes {_listed(columns.inputs)}{hint}")
+
+
+def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> list[str]:
+    """A line that names the columns that are not declared, if there are any."""
+    others = [name or "one without a name" for name in table if name not in (*columns.names(), *keep)]
+    return [f"not declared, and not read: {_listed(others)}"] * bool(others)
+
+
+def _first_faults(faults: Mapping[int, str]) -> str:
+    """The first row that is not as declared, by its line, and how many more there are."""
+    first, *others = sorted(faults)
+    more = (
+        f"; so are {len(others)} more rows, in lines {listed([*map(str, others)], MOST_LINES)}"
+        if others
+        else ""
+    )
+    return f"line {first}: {faults[first]}{more} (--skip predicts the others)"
+
+
+def _skipped(faults: Mapping[int, str]) -> list[str]:
+    """The rows that are left out, one line each; of many the first, and how many more there are."""
+    shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
+    more = len(faults) - len(shown)
+    return shown + [f"{more} more rows are left out"] * bool(more)
 
 
 def _listed(values: Sequence[object]) -> str:

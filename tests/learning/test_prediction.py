@@ -96,12 +96,13 @@ def test_files_frames_and_arrays_get_the_answer_of_the_weights(run, capsys):
             ("dose", "doze"),
             "lacks dose and has doze too much: the model takes age, dose, ward, drug; is 'doze'",
         ),
-        (("0,5", "0.5.5"), "column 'dose' holds '0.5.5' in row 1, which is no number"),
+        (("0,5", "0.5.5"), "new.csv: line 2: column 'dose' holds '0.5.5', which is no number"),
         (
             ("1956-01-01", "1.1.56"),
-            "column 'age' holds '1.1.56' in row 1, which is no date of the form ISO 8601",
+            "line 2: column 'age' holds '1.1.56', which is no date of the form ISO 8601",
         ),
-        ((";a\n", ";c\n"), "column 'ward' holds 'c' in row 1, which is none of a, b"),
+        ((";a\n", ";c\n"), "line 2: column 'ward' holds 'c', which is none of a, b"),
+        (("008;;", "008;"), "line 3: 4 values, and the header has 5 (--skip predicts the others)"),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line(run, tmp_path, capsys, change, message):
@@ -128,6 +129,51 @@ def test_undeclared_columns_are_not_read_and_bad_rows_are_left_out_if_asked(run,
     whole = (tmp_path / "p.csv").read_text()
     assert main(["predict", str(run), str(run / "new.csv")]) == 0
     assert capsys.readouterr().out == whole
+
+
+def test_the_very_table_that_trained_is_predicted_as_a_file_and_as_a_frame(run, capsys):
+    assert main(["predict", str(run), str(run / "all.csv")]) == 0
+    said = capsys.readouterr()
+    rows = list(csv.DictReader(said.out.splitlines()))
+    note = "column 'drug': 1 of 4 are 'y', which is not declared, and count as 'rest'"
+    assert said.err.splitlines() == [f"gdpfed: {run / 'all.csv'}: {note}"]
+    frame = pd.read_csv(run / "all.csv", sep=";", decimal=",").assign(room=range(4))
+    frame["age"] = pd.to_datetime(frame["age"])
+    found = gdpfed.load_model(run).predict(frame)
+    assert found.labels.tolist() == [row["predicted"] for row in rows]
+    assert found.notes == ("not declared, and not read: room", note)
+
+
+def test_what_the_model_does_not_know_is_said_of_each_column(run):
+    frame = pd.DataFrame(
+        {"age": pd.to_datetime(["1856-01-01", "1990-02-03", "2030-01-01"]), "dose": [None] * 3}
+    ).assign(ward=["a", "b", "a"], drug=["x", "z", "z"])
+    assert gdpfed.load_model(run).predict(frame).notes == (
+        "column 'age': 2 of 3 lie beyond 0 to 110, which the model learnt of, and count as its end",
+        "column 'drug': 2 of 3 are 'z', which is not declared, and count as 'rest'",
+        "column 'dose' is missing in all rows, and what is declared for it stands there",
+    )
+
+
+def test_all_rows_that_do_not_fit_are_left_out_by_their_lines(run, tmp_path, capsys):
+    """A quoted line end, so that lines are not rows; too few values; two faults in a row; and many more."""
+    head, first, second = NEW.splitlines()
+    rows = [first.replace("007", '"0\n07"'), "009;x", second.replace(";b", ";c").replace("1990", "x"), second]
+    (tmp_path / "new.csv").write_text("\n".join([head, *rows, *["y;x;z;1990-02-03;b"] * 22, ""]))
+    words = ["predict", str(run), str(tmp_path / "new.csv"), "--keep", "patient"]
+    assert main(words) == 2
+    assert (
+        "new.csv: line 4: 2 values, and the header has 5; so are 23 more rows, in lines 5, 7, 8, 9, 10 ..."
+        in (capsys.readouterr().err)
+    )
+    assert main([*words, "--skip"]) == 0
+    said = capsys.readouterr()
+    assert [row["patient"] for row in csv.DictReader(said.out.splitlines(keepends=True))] == ["0\n07", "008"]
+    lines = [each.partition("new.csv: ")[2] for each in said.err.splitlines()]
+    assert lines[0] == "line 4 is left out: 2 values, and the header has 5"
+    assert lines[1].startswith("line 5 is left out: column 'age' holds 'x-02-03'")
+    assert lines[2].startswith("line 7 is left out: column 'dose' holds 'z'")
+    assert lines[-1] == "4 more rows are left out"
 
 
 def test_a_number_comes_in_its_own_unit(tmp_path):
@@ -251,16 +297,38 @@ def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):
     assert read_columns(tmp_path / "again.yaml").digest == read_columns(run / "model" / "columns.yaml").digest
 
 
-def test_onnx_gives_the_same_answers(run, tmp_path):
+def test_an_onnx_file_says_what_its_input_and_its_output_are(run, tmp_path):
+    from gdpfed.learning.onnx_export import onnx_metadata
+
+    model = gdpfed.load_model(run)
+    found = {key: json.loads(text) for key, text in onnx_metadata(model).items()}
+    assert found["classes"] == ["healthy", "disease"]
+    assert found["columns"] == [
+        {"name": "age", "low": 0, "high": 110, "age_on": "2026-01-01"},
+        {"name": "dose", "low": -1, "high": 3, "missing": 3},
+        {"name": "ward", "values": ["a", "b"]},
+        {"name": "drug", "values": ["x", "rest"], "other": "rest", "missing": "x"},
+    ]
+    assert model.columns is not None
+    assert found["declaration"] == model.columns.digest
+    pictures = gdpfed.load_model(finished(tmp_path, "dataset=digits"))
+    assert onnx_metadata(pictures) == {"classes": json.dumps(list("0123456789"))}
+
+
+def test_onnx_gives_the_same_answers(run, tmp_path, capsys):
     for name in ("onnx", "onnxscript"):
         pytest.importorskip(name)
     onnxruntime: Any = pytest.importorskip("onnxruntime")
     from gdpfed.learning.data.cells import table_of
     from gdpfed.learning.data.table_rows import open_declared
-    from gdpfed.learning.onnx_export import table_numbers
+    from gdpfed.learning.onnx_export import onnx_metadata, table_numbers
 
     assert main(["predict", str(run), "--onnx", str(tmp_path / "model.onnx")]) == 0
+    assert "model.onnx: from 'inputs' to 'probabilities', with classes, columns" in capsys.readouterr().out
     model = gdpfed.load_model(run)
+    onnx: Any = pytest.importorskip("onnx")
+    written = onnx.load(tmp_path / "model.onnx").metadata_props
+    assert onnx_metadata(model).items() <= {each.key: each.value for each in written}.items()
     assert model.columns is not None
     _, found = model.predict_file(run / "new.csv", ["patient"])
     file = open_declared(run / "new.csv", model.columns, "new.csv")

@@ -98,8 +98,8 @@ class Repeats:
         if 0 < repeated < len(rows) / 2:
             yield (
                 f"{repeated} of {len(rows)} rows repeat another row in all declared columns: are they "
-                "copies, or has a person several rows? Each row is protected by itself; leave copies out, or declare "
-                "person"
+                "copies, or has a person several rows? Each row is protected by itself; leave copies out, or "
+                "declare person"
             )
         for name, texts in self.looked_at.items():
             count, distinct = self._counts.get(name, 0), len(np.unique(np.concatenate([*texts, rows[:0]])))
