@@ -85,6 +85,18 @@ FORMS = {
         "\n".join(line if at == 0 else f'"{at}",{line}' for at, line in enumerate(text().splitlines())),
         ["rows begin with an index that has no name"],
     ),
+    "a running number from 0 without quotes": (
+        "\n".join(line if at == 0 else f"{at - 1},{line}" for at, line in enumerate(text().splitlines())),
+        ["rows begin with an index that has no name"],
+    ),
+    "a running number from 1 before semicolons": (
+        "\n".join(line if at == 0 else f"{at};{line}" for at, line in enumerate(GERMAN.splitlines())),
+        ["rows begin with an index that has no name"],
+    ),
+    "R's names of rows": (
+        "\n".join(line if at == 0 else f'"p {at}",{line}' for at, line in enumerate(text().splitlines())),
+        ["rows begin with an index that has no name"],
+    ),
     "an index with an empty name": (
         "\n".join(f"{at - 1 if at else ''},{line}" for at, line in enumerate(text().splitlines())),
         ["not declared, and not read: one without a name"],
@@ -267,7 +279,10 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
 
 
 def test_tables_of_other_programs_are_called_by_their_kind(tmp_path):
-    for name, words in (("t.xlsx", "this is a workbook: save its sheet as CSV"), ("t.zip", "unpack it")):
+    for name, words in (
+        ("t.xls", "this is another kind of workbook: save it as .xlsx"),
+        ("t.zip", "unpack it"),
+    ):
         path = written(tmp_path, b"PK\x03\x04", name)
         with pytest.raises(LearningError, match=words):
             load_dataset(DataSource("csv", path=str(path)))

@@ -4,19 +4,23 @@ They say nothing of a record: names of columns are public. So what is found here
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.csv_records import IsRow
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS, FileForm, Found
 
 LOOKED_AT = 11
 """Lines, of which one may have the names."""
 LOOKED_AT_BYTES = 2**20
 SEP = "sep="
-INDEX = '"1"'
-"""How the first row begins where it has a running number; 1 without quotes may be a part of 1,5."""
 """How the first line begins where Excel is told the separator."""
+INDEX = '"1"'
+"""How the first row begins where R has written a running number; 1 without quotes may be a part of 1,5."""
+FEWEST = 3
+"""Rows that show an index of another form."""
+RowTest = Callable[[Sequence[str]], IsRow]
 
 
 @dataclass(frozen=True)
@@ -101,15 +105,18 @@ def _split(line: str, separator: str) -> list[str]:
         return line.split(separator)
 
 
-def all_names(names: Sequence[str], row: str, separator: str, found: Found) -> tuple[list[str], bool]:
+def all_names(
+    names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found
+) -> tuple[list[str], bool]:
     """The names of all fields of a row, and whether the last one must be empty in all rows.
 
-    A row may have one field more than there are names: an index before it that begins with "1", as R writes
-    it, or nothing after a last separator. The first row says which; a row that is otherwise is refused.
+    A row may have one field more than there are names: an index before it, or nothing after a last separator.
+    The first rows say which; a row that is otherwise is refused.
 
-    `row`: the first line below the names.
+    `below`: the first lines below the names. `reads`: from names to whether fields read as a row of them.
     """
-    fields, names = _split(row, separator), [name.strip() for name in names]
+    rows, names = [_split(line, separator) for line in below], [name.strip() for name in names]
+    fields = rows[0] if rows else []
     if len(fields) == len(names) - 1 and names[-1] == "":
         found.head.append("the line of names ends in a separator, and rows do not")
         return names[:-1], False
@@ -118,7 +125,21 @@ def all_names(names: Sequence[str], row: str, separator: str, found: Found) -> t
     if fields[-1].strip() == "":
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], True
-    if not row.startswith(INDEX):
+    if not (below[0].startswith(INDEX) or _has_index(rows, below, len(names), reads(["", *names]))):
         return names, False
     found.head.append("rows begin with an index that has no name")
     return ["", *names], False
+
+
+def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:
+    """Whether the first field of rows counts them, or names each otherwise in quotes, and the others fit.
+
+    A decimal comma in rows without an index makes a field more, too. But then no first field of several rows
+    counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
+    """
+    if len(rows) < FEWEST or not all(len(row) == width + 1 and reads(row) for row in rows):
+        return False
+    first = [row[0].strip() for row in rows]
+    counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
+    named = all(line.startswith('"') for line in below) and len({*first}) == len(rows)
+    return counts or named

@@ -7,6 +7,7 @@ looked at here: lines that read as rows of the table are rows that a quote has s
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -91,10 +92,10 @@ class RecordReader:
         if not self._rest and not self._over:
             self._more()
 
-    def line_below(self) -> str:
-        """The next line that is filled, of what is read already; nothing is taken."""
-        lines = self._rest[:LOOKED_AT].splitlines()
-        return next((line for line in lines if line.strip()), b"").decode(errors="replace")
+    def lines_below(self, most: int) -> list[str]:
+        """The next lines that are filled, of what is read already; nothing is taken."""
+        lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
+        return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
         """One record by itself; what is before it is passed over."""

@@ -22,8 +22,11 @@ DECIMALS = (".", ",")
 ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 PACKINGS = (".gz", ".bz2", ".xz")
 TEXT_ENDINGS = (".csv", ".tsv")
-ENDINGS = (*TEXT_ENDINGS, ".parquet")
-KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header")
+WORKBOOKS = (".xlsx", ".xlsm")
+ENDINGS = (*TEXT_ENDINGS, ".parquet", *WORKBOOKS)
+HIDDEN = (".", "~$")
+"""How the names of files begin that systems put beside tables, as Excel does while one is open."""
+KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header", "sheet")
 MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "NULL", "null", "None", "(null)", "\\N")
 )
@@ -40,7 +43,8 @@ class FileForm:
         dates: the form of all dates, as :meth:`datetime.datetime.strptime` reads it.
         missing: texts that stand for a missing value in every column that does not have them as values.
         missing_in: columns, each with texts that stand for a missing value in it, whatever its values are.
-        header: the names of the columns of a CSV file without a line of them.
+        header: the names of the columns of a CSV file or a sheet without a line of them.
+        sheet: of a workbook.
     """
 
     separator: str | None = None
@@ -50,6 +54,7 @@ class FileForm:
     missing: tuple[str, ...] = ()
     missing_in: tuple[tuple[str, tuple[str, ...]], ...] = ()
     header: tuple[str, ...] = ()
+    sheet: str | None = None
 
     def marks(self, name: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in that column alone."""
@@ -153,6 +158,7 @@ def _form(part: Part) -> FileForm:
         dates=said["dates"].text() if "dates" in said else None,
         **(_missing(said["missing"]) if "missing" in said else {}),
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
+        sheet=said["sheet"].text() if "sheet" in said else None,
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import bare_name
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
-from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, is_table, table_name
+from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, is_table, table_name
 
 
 def tables_in(path: Path) -> list[Path]:
@@ -62,4 +62,4 @@ def has_tables(path: Path) -> bool:
 
 
 def _is_table(file: Path) -> bool:
-    return is_table(file) and not file.name.startswith(".")
+    return is_table(file) and not file.name.startswith(HIDDEN)

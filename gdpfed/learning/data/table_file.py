@@ -1,4 +1,4 @@
-"""The one reader of tables: CSV and Parquet files, some thousand rows at a time, for all who read tables.
+"""The one reader of tables: CSV, Parquet and Excel files, some thousand rows at a time.
 
 Whoever checks, trains, predicts or declares reads with `open_table`, so that all see the same rows. Rows
 are counted in two ways: by the parser (Arrow), and of CSV by lines and quotes
@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
-from gdpfed.learning.data.csv_head import all_names, look_at_head
+from gdpfed.learning.data.csv_head import LOOKED_AT, all_names, look_at_head
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
-from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, FileForm, Found, is_table, kind_of
+from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, WORKBOOKS, FileForm, Found, is_table, kind_of
 from gdpfed.learning.data.text_files import encoded_blocks
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
@@ -38,7 +38,9 @@ PARQUET_ROWS = 2**15
 BYTES_A_CELL, MOST_TIMES = 8, 1000
 """Of a value, and as large as its Parquet file a table may be: a column may repeat a lot."""
 OTHERS = {
-    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), "a workbook: save its sheet as CSV"),
+    **dict.fromkeys(
+        (".xls", ".xlsb", ".ods"), "another kind of workbook: save it as .xlsx, or its sheet as CSV"
+    ),
     ".zip": "an archive: unpack it",
     **dict.fromkeys((".dta", ".sav", ".sas7bdat", ".rds"), "of a statistics program: write it as CSV"),
 }
@@ -129,10 +131,16 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")
+    if kind_of(path) in WORKBOOKS:
+        # Which reads tables by what is here.
+        from gdpfed.learning.data.workbook_file import open_workbook
+
+        return open_workbook(path, place, form)
     return (_open_parquet if kind_of(path) == ".parquet" else _open_csv)(path, place, form)
 
 
-def _check_width(place: str, columns: int) -> None:
+def check_width(place: str, columns: int) -> None:
+    """Refuse a table with more columns than may be."""
     if columns > MOST_COLUMNS:
         raise LearningError(
             f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out "
@@ -162,10 +170,11 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         if header is None:
             raise LearningError(f"{place} cannot be read as a table: the file is empty")
         # The parser takes a time that grows with their square. Half of the separators may be within quotes.
-        _check_width(place, header.data.count(separator.encode()) // 2)
+        check_width(place, header.data.count(separator.encode()) // 2)
         names = _fields(header.data, separator, place)
-    _check_width(place, len(names))
-    names, ends_empty = all_names(names, reader.line_below(), separator, found)
+    check_width(place, len(names))
+    below = reader.lines_below(LOOKED_AT)
+    names, ends_empty = all_names(names, below, separator, form.row_test, found)
     reader.header = names
     tests.append(form.row_test(names))
 
@@ -258,7 +267,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
     except (OSError, pa.ArrowException) as error:
         raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
     names = [name.strip() for name in written]
-    _check_width(place, len(names))
+    check_width(place, len(names))
     size = file.metadata.num_rows * len(names) * BYTES_A_CELL
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 

@@ -1,0 +1,231 @@
+"""Workbooks of Excel as tables: one sheet, by the values that its cells show, with the extra ``excel``.
+
+A number stays a number and a day a day, each as its cell holds it. A formula is the value that was saved with
+it. Where a workbook holds what no row of a table can, such as merged cells or formulas that were never
+computed, it is refused. What a filter hides is read: it is there.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import, packages_needed
+from gdpfed.learning.data.csv_head import LOOKED_AT
+from gdpfed.learning.data.file_form import FILES_FILE, FileForm, Found
+from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width, listed, one_line
+from gdpfed.learning.data.unpacked import refuse_unpacked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late_import("pyarrow")
+openpyxl = late_import("openpyxl")
+
+ROWS = 2**13
+MOST_TIMES = 200
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+MERGED = re.compile(rb"<mergeCell [^>]*ref=\"[A-Z]+(\d+):[A-Z]+(\d+)\"")
+CELL = re.compile(rb"<c r=\"[A-Z]+(\d+)\"([^>]*?)(?<!/)>(.*?)</c>", re.DOTALL)
+VALUE = re.compile(rb"<v>[^<]")
+EMPTY_TEXT = b't="str"'
+LOOK_BYTES = 2**20
+Row = tuple[Any, ...]
+
+
+def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
+    """Open the sheet of a workbook that has the declared columns, and read their names.
+
+    Raises:
+        LearningError: no workbook, none or several sheets that have them, or what no table holds.
+        InputError: the package openpyxl is not installed.
+    """
+    _refuse_unreadable(path, place)
+    found = Found()
+    with packages_needed(), _book(path, place) as book:
+        name, above = _chosen_sheet(book, form, found, place)
+        first = next(islice(_rows(book[name]), above, None), ())
+    names = list(form.own.header) or [_text(each).strip() for each in _trimmed(first)]
+    begin = above + (not form.own.header)
+    check_width(place, len(names))
+
+    def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
+        _refuse_unsaved(path, name, begin, place)
+        count = 0
+        with _book(path, place) as book:
+            lines = islice(enumerate(_rows(book[name]), start=1), begin, None)
+            whole = _whole(_to_the_end(lines, place), len(names), uneven, place)
+            while part := list(islice(whole, ROWS)):
+                numbers = np.array([line for line, _ in part], dtype=np.int64)
+                cells = {names[at]: _column([row[at] for _, row in part], form.own) for at in wanted}
+                yield Batch(cells, np.arange(count + 1, count + len(part) + 1), numbers)
+                count += len(part)
+
+    return TableFile(place, names, form.own, found, read)
+
+
+def _refuse_unreadable(path: Path, place: str) -> None:
+    """Refuse what is no workbook, or would become too large."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(OLD_EXCEL))
+        if begins == OLD_EXCEL:
+            raise LearningError(f"{place}: an old Excel file, or one with a password: save it anew as .xlsx")
+        with ZipFile(path) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+    except (OSError, BadZipFile) as error:
+        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+    refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
+
+
+@contextmanager
+def _book(path: Path, place: str) -> Iterator[Any]:
+    """The workbook with the values of its cells, open while it is read.
+
+    Raises LearningError: a damaged one.
+    """
+    load = openpyxl.load_workbook  # Where there is no such package, it is this that says so.
+    try:
+        book = load(path, read_only=True, data_only=True, keep_links=False)
+    except Exception as error:  # Of a damaged file openpyxl raises what its parsers do.
+        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple[str, int]:
+    """The name of the sheet with the declared columns, and how many rows are above their names."""
+    titles, said = [each.title for each in book.worksheets], form.own.sheet
+    if said is not None and said not in titles:
+        raise LearningError(f"{place} has no sheet '{said}', as {FILES_FILE} says; it has {listed(titles)}")
+    heads = {
+        name: [_trimmed(row) for row in islice(_rows(book[name]), LOOKED_AT)]
+        for name in ([said] if said is not None else titles)
+    }
+    wanted = {*form.wanted}
+    scores = {
+        (name, at): len(wanted & {_text(each).strip() for each in row})
+        for name, rows in heads.items()
+        for at, row in enumerate(rows)
+    }
+    having = {name for (name, _), score in scores.items() if score}
+    filled = [name for name, rows in heads.items() if any(rows)]
+    if len(having) > 1 or (not having and len(filled) != 1):
+        raise LearningError(
+            f"{place} has the sheets {listed(titles)}, of which {len(having) or 'none'} have the declared "
+            f"columns: say sheet in {FILES_FILE}"
+        )
+    (name,) = having or filled
+    first = next((at for at, row in enumerate(heads[name]) if row), 0)
+    at = (
+        max((at for each, at in scores if each == name), key=lambda at: scores[name, at]) if having else first
+    )
+    if form.own.header:
+        at = first
+    if at > first:
+        above = f"lines {first + 1} to {at} are" if at > first + 1 else f"line {at} is"
+        found.head.append(f"{above} above the names of the columns, and passed over")
+    if len(titles) > 1:
+        found.head.append(f"of the sheets {listed(titles)} '{name}' is read")
+    return name, at
+
+
+def _rows(sheet: Any) -> Iterator[Row]:
+    """The rows of a sheet as it is, whatever its saved size says."""
+    sheet.reset_dimensions()
+    return iter(sheet.iter_rows(values_only=True))
+
+
+def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
+    """Refuse merged cells below so many rows, and formulas that were saved without their values.
+
+    Raises LearningError: names the lines.
+    """
+    with _book(path, place) as book:
+        part = book[name]._worksheet_path
+    with ZipFile(path) as archive, archive.open(part) as sheet:
+        rest = b""
+        while block := sheet.read(LOOK_BYTES):
+            text = rest + block
+            cut = max(text.rfind(b"</c>"), text.rfind(b"<mergeCell "), 0)
+            _refuse_in(text if b"</worksheet" in block else text[: cut + len(b"</c>")], above, place)
+            rest = text[cut:]
+
+
+def _refuse_in(text: bytes, above: int, place: str) -> None:
+    for merged in MERGED.finditer(text):
+        first, last = sorted(map(int, merged.groups()))
+        if last > above:
+            raise LearningError(
+                f"{place}: lines {first} to {last} have merged cells: part them, and fill each in"
+            )
+    for cell in CELL.finditer(text) if b"<f" in text else ():
+        if b"<f" in cell[3] and not VALUE.search(cell[3]) and EMPTY_TEXT not in cell[2]:
+            line = cell[1].decode()
+            raise LearningError(
+                f"{place}: a formula in line {line} was saved without its value: open the workbook in Excel "
+                "and save it, or paste values"
+            )
+
+
+def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[int, Row]]:
+    try:
+        yield from lines
+    except (OSError, BadZipFile, KeyError, SyntaxError, ValueError) as error:
+        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+
+
+def _whole(
+    lines: Iterator[tuple[int, Row]], width: int, uneven: Uneven | None, place: str
+) -> Iterator[tuple[int, Row]]:
+    """The rows with something in them, as wide as the names."""
+    for line, row in lines:
+        values = _trimmed(row)
+        if len(values) > width:
+            if uneven is None:
+                raise LearningError(
+                    f"{place}: line {line} has {len(values)} values, and the header has {width}"
+                )
+            uneven(line, len(values))
+        elif values:
+            yield line, (*values, *(None,) * (width - len(values)))
+
+
+def _trimmed(row: Row) -> Row:
+    """A row without the empty cells at its end."""
+    width = next((at for at in range(len(row), 0, -1) if row[at - 1] not in (None, "")), 0)
+    return row[:width]
+
+
+def _column(values: Sequence[Any], own: FileForm) -> "pa.Array":
+    """A column of Arrow: of numbers, of truths, of days, or of texts where there are several kinds."""
+    kinds = {type(each) for each in values} - {type(None)}
+    if kinds <= {int, float}:
+        return pa.array([None if each is None else float(each) for each in values], pa.float64())
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    if kinds <= {datetime, date}:
+        return pa.array([each and datetime(*each.timetuple()[:6]) for each in values], pa.timestamp("us"))
+    return pa.array(
+        [None if each is None else _text(each, own.decimal or ".") for each in values], pa.string()
+    )
+
+
+def _text(value: Any, decimal: str = ".") -> str:
+    """A cell as a text: whole numbers without a fraction, days without a time where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value).replace(".", decimal)
+    if isinstance(value, datetime) and value.time() == time.min:
+        return value.date().isoformat()
+    return str(value)
