@@ -1,4 +1,4 @@
-"""A large table of made-up rows: seconds and peak memory to check it and to read it, beside pandas' reader.
+"""A large table of made-up rows: seconds and peak memory to check it and to load it, beside pandas' reader.
 
 Each runs in a process of its own, whose peak is above that of the imports. pandas.read_csv only makes a data
 frame: it knows no ranges, and scales nothing.
@@ -18,12 +18,15 @@ import pyarrow as pa
 from pyarrow import csv
 
 from benchmarks.harness import publish, read_options, three
+from gdpfed.learning.data.declaration import read_columns
 from gdpfed.report.console import Table
 
 CHUNK = 100_000
+FLOAT_BYTES, LABEL_BYTES = 4, 8
 READERS = {
     "gdpfed check": "check_table(table, read_columns(table.with_name('columns.yaml')))",
-    "read to train": "read_rows(table, read_columns(table.with_name('columns.yaml')), 't', shared_out=False)",
+    "load to train": "load_dataset(DataSource('csv', str(table)))",
+    "load at a node": "check_own(OwnData(table))",
     "pandas.read_csv": "pandas.read_csv(table)",
 }
 PROGRAM = """\
@@ -31,9 +34,10 @@ import json, resource, sys
 from pathlib import Path
 from time import perf_counter
 import pandas
+from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.table_check import check_table
-from gdpfed.learning.data.table_rows import read_rows
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 table, before, began = Path(sys.argv[1]), peak(), perf_counter()
 found = {act}
@@ -81,12 +85,15 @@ def main() -> None:
         table = write_table(Path(folder), options.rows, options.columns)
         size = table.stat().st_size / 2**20
         print(f"{size:.0f} MiB written in {three(perf_counter() - began)} s")
+        inputs = read_columns(table.with_name("columns.yaml")).num_inputs
+        kept = options.rows * (inputs * FLOAT_BYTES + LABEL_BYTES) / 2**20
         rows = []
         for name, act in READERS.items():
             taken, memory = measured(table, act)
             rows.append((name, three(taken), f"{memory:.0f}"))
     title = f"A CSV file of {options.rows:,} rows and {options.columns} columns, {size:.0f} MiB"
-    publish([Table(title, ("", "seconds", "peak memory (MiB)"), rows)], options.write)
+    note = f"A training keeps {kept:.0f} MiB of numbers: {inputs} inputs of 32 bits and a label of 64 a row."
+    publish([Table(title, ("", "seconds", "peak memory (MiB)"), rows, note)], options.write)
 
 
 if __name__ == "__main__":

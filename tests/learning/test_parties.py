@@ -1,5 +1,7 @@
 """Nobody is left out in silence: how many clients there are, rows of nobody, and rows that repeat."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.table_rows import Rows
+from gdpfed.learning.data.tabular import Party, dataset_of
 
 COLUMNS = "label: {column: y, classes: [0, 1]}\nnumeric: {age: [0, 100], bmi: [10, 60]}\n"
 SITES = "party: {column: site, values: [bonn, jena, ulm]}\n"
@@ -169,3 +173,24 @@ def test_an_input_that_looks_like_a_number_of_a_person_is_noted(tmp_path):
     assert any(
         each.startswith("column 'patient_id' looks like an id and is an input") for each in notes_of(path)
     )
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_parties_are_given_up_while_they_are_split(tmp_path, count):
+    """At no time is there more than two and a half times what is kept."""
+    (tmp_path / "columns.yaml").write_text(COLUMNS)
+    columns = read_columns(tmp_path / "columns.yaml")
+    tracemalloc.start()
+    try:
+        shape = (160_000 // count, 24)
+        parties = [
+            Party(str(at), Rows(np.ones(shape, np.float32), np.zeros(shape[0], np.int64), None, None, None))
+            for at in range(count)
+        ]
+        data = dataset_of(parties, columns, None, "t")
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data.train) + len(data.test) == 160_000
+    assert parties == []
+    assert peak < 2.5 * kept

@@ -53,18 +53,19 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
 
 
 def as_numbers(
-    values: Array, dtype: npt.DTypeLike, name: str, *, finite: bool = True
+    values: Array, dtype: npt.DTypeLike, name: str, *, finite: bool = True, copy: bool = True
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
     """The same array as float32 or int64.
 
-    `name`: what errors call it. `finite`: whether all must be finite.
+    `name`: what errors call it. `finite`: whether all must be finite. `copy`: whether the array itself is not
+    given back where it has the type already.
 
     Raises LearningError: text, complex or other values that are no real numbers, or some that are not finite.
     """
     if values.dtype.kind not in "biuf":
         raise LearningError(f"{name} holds values of type {values.dtype}; it must hold real numbers")
     with np.errstate(over="ignore", invalid="ignore"):
-        numbers: npt.NDArray[np.float32] | npt.NDArray[np.int64] = values.astype(dtype)
+        numbers: npt.NDArray[np.float32] | npt.NDArray[np.int64] = values.astype(dtype, copy=copy)
     if finite and not np.isfinite(numbers).all():
         raise LearningError(f"{name} holds values that are not finite as {np.dtype(dtype)}")
     return numbers

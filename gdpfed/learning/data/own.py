@@ -1,7 +1,7 @@
 """A client's own examples, in the form that the model of a data set takes."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -173,7 +173,8 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
     rows are held out and others not.
     """
     every, elsewhere = own_examples(own.path), own.held_out_path
-    train = every.take(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
+    share = own.held_out_share
+    train = every.take(np.flatnonzero(~held_out_rows(every, share))) if share else every
     if elsewhere is None and is_table(own.path) and own_columns(own.path).test is not None:
         elsewhere = own.path
     held_out = () if elsewhere is None else (own_examples(elsewhere, for_testing=True),)
@@ -181,7 +182,7 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
         refuse_shared(train, test, f"data={own.path}")
     for path, part in ((own.path, every), *((elsewhere, test) for test in held_out)):
         for name, values in (("x_train", part.x), ("y_train", part.y)):
-            as_numbers(values, np.float32, f"data={path}: {name}")
+            as_numbers(values, np.float32, f"data={path}: {name}", copy=False)
     return (train, *held_out)
 
 
@@ -207,13 +208,11 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
     in the file: a run says of which type its numbers are, by what it is transformed, and in what number of
     classes a label is none.
     """
-    rows = zip(np.ascontiguousarray(split.x), split.y, strict=True)
-    told = [x.tobytes() + y.tobytes() for x, y in rows]
+    told: Iterator[bytes] = (x.tobytes() + y.tobytes() for x, y in zip(split.x, split.y, strict=True))
     if split.persons is not None:
-        told = [person.tobytes() for person in split.persons]
-    heads = [sha256(each).digest()[:8] for each in told]
-    limit = int(share * 2**64)
-    return np.array([int.from_bytes(head, "big") < limit for head in heads], dtype=np.bool_)
+        told = (person.tobytes() for person in split.persons)
+    heads, limit = (sha256(each).digest()[:8] for each in told), int(share * 2**64)
+    return np.fromiter((int.from_bytes(head, "big") < limit for head in heads), np.bool_, len(split))
 
 
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
@@ -248,6 +247,8 @@ def _as_taken(
     blank = _unusable(own, form)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
+        # What a reader has handed over may be its own.
+        own = replace(own, x=own.x.copy(), y=own.y.copy())
         own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own

@@ -75,7 +75,8 @@ def taken_as(
     """Examples from a client's file, if inputs and labels are of the kind that the model takes.
 
     What decides is the shape and the type of all of them, and a declaration: of what a single example holds
-    nothing does. It may still have a label of no class, or numbers that are not finite.
+    nothing does. It may still have a label of no class, or numbers that are not finite. What has the types
+    already is not copied.
 
     Args:
         own: as `own_examples` has them.
@@ -98,15 +99,15 @@ def taken_as(
             f"{', '.join(map(str, label_shape))})"
         )
     if label_dtype == "float32":
-        labels: Labels = as_numbers(y, np.float32, f"data={path}: y_train", finite=False).astype(np.float32)
+        labels: Labels = as_numbers(y, np.float32, f"data={path}: y_train", finite=False, copy=False)
     elif y.dtype.kind in "biu":
-        labels = y.astype(np.int64)
+        labels = y.astype(np.int64, copy=False)
     else:
         raise LearningError(f"data={path}: y_train is {y.dtype}; it must hold class numbers, from 0")
     wanted = np.dtype(input_dtype)
     if x.dtype.kind not in ("iu" if wanted.kind == "i" else "biuf"):
         raise LearningError(f"data={path}: x_train is {x.dtype}; this training takes {wanted}")
-    inputs = as_numbers(x, wanted, f"data={path}: x_train", finite=False)
+    inputs = as_numbers(x, wanted, f"data={path}: x_train", finite=False, copy=False)
     return Split(inputs, labels, own.groups, own.persons)
 
 

@@ -86,7 +86,7 @@ def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
     """Read the records of a table that is open, as :func:`read_rows`."""
     batches = table.batches(columns.names(for_training=not shared_out))
     parts = [_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches]
-    return _joined(parts, table.place)
+    return joined_rows(parts, table.place)
 
 
 def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:
@@ -94,14 +94,20 @@ def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_o
     return _rows(cells, columns, Where(table.place, batch.rows), shared_out=shared_out)
 
 
-def _joined(parts: list[Rows], place: str) -> Rows:
-    """The records of all parts; each is given up when it is copied, so that memory is for one table."""
+def joined_rows(parts: list[Rows], place: str) -> Rows:
+    """The records of all parts; each is taken out of the list when it is copied: memory is for one table.
+
+    Raises LearningError: there are none.
+    """
     left_out, cut_inputs = sum(each.left_out for each in parts), sum(each.cut_inputs for each in parts)
-    parts = [each for each in reversed(parts) if len(each)]
-    if not parts:
+    count = sum(map(len, parts))
+    if not count:
         raise LearningError(f"{place} has no rows with data")
+    if len(parts) == 1:
+        return parts.pop()
+    parts.reverse()
     columns: dict[str, list[npt.NDArray[np.generic]]] = {name: [] for name in ("y", *OF_ROWS)}
-    x, filled = np.empty((sum(map(len, parts)), parts[0].x.shape[1]), dtype=np.float32), 0
+    x, filled = np.empty((count, parts[0].x.shape[1]), dtype=np.float32), 0
     while parts:
         part = parts.pop()
         x[filled : filled + len(part)] = part.x
@@ -125,7 +131,7 @@ def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> 
     """
     count = num_rows(table)
     rows = _rows(table, columns, Where(place, np.arange(1, count + 1)), shared_out=shared_out)
-    return _joined([rows], place)
+    return joined_rows([rows], place)
 
 
 def num_rows(table: Table) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from gdpfed.learning.data.party_files import has_tables, tables_in
 from gdpfed.learning.data.persons import REPEATED_PERSONS, refuse_shared, undeclared_person
 from gdpfed.learning.data.source import DataSource, placed_dataset
 from gdpfed.learning.data.table_file import TableFile
-from gdpfed.learning.data.table_rows import Rows, open_declared, read_rows, read_table
+from gdpfed.learning.data.table_rows import Rows, joined_rows, open_declared, read_rows, read_table
 from gdpfed.learning.data.yaml_parts import check_printable
 from gdpfed.learning.labels import Labels, labels_of
 
@@ -30,6 +31,20 @@ class Party:
 
     name: str
     rows: Rows
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """How many rows of a table are left out, and how many numbers in its columns lie beyond their range."""
+
+    left_out: int
+    cut_inputs: int
+
+    @classmethod
+    def of(cls, parties: Sequence[Party]) -> Self:
+        """Of the rows of all parties."""
+        rows = [party.rows for party in parties]
+        return cls(sum(each.left_out for each in rows), sum(each.cut_inputs for each in rows))
 
 
 def load(source: DataSource) -> Dataset:
@@ -58,7 +73,7 @@ def load(source: DataSource) -> Dataset:
                 f"dataset.test_path={source.test_path} and {name} both say what is for testing: leave one out"
             )
     test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
-    return _joined(train, test, columns, str(path), [*train, *test])
+    return _joined(train, test, columns, str(path), _Counted.of([*train, *test]))
 
 
 def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | None) -> Dataset:
@@ -111,7 +126,9 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
     """
     columns = own_columns(path)
     rows = read_rows(path, columns, f"data={path}", shared_out=False)
-    kept = rows.taken(_positions(rows.for_testing, len(rows), testing=for_testing))
+    kept = rows
+    if rows.for_testing is not None:
+        kept = rows.taken(_positions(rows.for_testing, len(rows), testing=for_testing))
     return kept.x, _within(kept.y), kept.groups, kept.persons
 
 
@@ -146,10 +163,11 @@ def own_columns(path: Path) -> Columns:
     return read_columns(path.with_name(COLUMNS_FILE))
 
 
-def dataset_of(
-    parties: Sequence[Party], columns: Columns, test_fraction: float | None, place: str
-) -> Dataset:
+def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | None, place: str) -> Dataset:
     """Split the rows of every party into those to train on and those to test on.
+
+    The list is empty afterwards: each party is given up when its rows are copied, so that memory is for one
+    table and some more.
 
     Which rows of a party are held out depends on how many it has, and on nothing that they hold. A person
     who may be at several parties is held out at all of them, or at none.
@@ -163,8 +181,9 @@ def dataset_of(
         )
     fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
     everybody = _everybody(parties) if columns.person_parties > 1 else None
-    train, test = list[Party](), list[Party]()
-    for number, party in enumerate(parties):
+    train, test, counted = list[Party](), list[Party](), _Counted.of(parties)
+    for number in range(len(parties)):
+        party = parties.pop(0)
         held_out = party.rows.for_testing
         persons = party.rows.persons
         if held_out is None and persons is not None:
@@ -175,7 +194,8 @@ def dataset_of(
         for parts, testing in ((train, False), (test, True)):
             chosen = _positions(held_out, len(party.rows), testing=testing)
             parts.append(Party(party.name, party.rows.taken(chosen)))
-    return _joined(train, test, columns, place, parties)
+        del party, persons
+    return _joined(train, test, columns, place, counted)
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
@@ -269,7 +289,7 @@ def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:
 
 
 def _joined(
-    train: Sequence[Party], test: Sequence[Party], columns: Columns, place: str, read: Sequence[Party]
+    train: list[Party], test: list[Party], columns: Columns, place: str, counted: _Counted
 ) -> Dataset:
     names = [party.name for party in train]
     if [party.name for party in test] != names:
@@ -287,37 +307,35 @@ def _joined(
         )
     shared = len(names) > 1
     for own, held_out in zip(train, test, strict=True):
-        refuse_shared(_split([own]), _split([held_out]), place)
+        refuse_shared(_as_split(own.rows), _as_split(held_out.rows), place)
+    owners = (_owners(train), _owners(test)) if shared else (None, None)
     trained, numbers = _split(train), columns.label_range is not None
     return Dataset(
         replace(trained, y=_within(trained.y)),
         _split(test),
         num_classes=columns.num_classes,
-        owners=_owners(train) if shared else None,
-        test_owners=_owners(test) if shared else None,
+        owners=owners[0],
+        test_owners=owners[1],
         owner_names=tuple(names) if shared else (),
         target_range=columns.label_range,
         record_groups=len(columns.record_group.values) if columns.record_group else 0,
         columns=columns,
         label_kind=columns.label_kind,
         cut_labels=int((np.abs(trained.y) > 1).sum()) if numbers else 0,
-        left_out=sum(party.rows.left_out for party in read),
-        cut_inputs=sum(party.rows.cut_inputs for party in read),
+        left_out=counted.left_out,
+        cut_inputs=counted.cut_inputs,
     )
 
 
-def _split(parties: Sequence[Party]) -> Split:
+def _split(parties: list[Party]) -> Split:
+    """The rows of all parties, which are taken out of the list."""
     rows = [party.rows for party in parties]
-    if len(rows) == 1:
-        return Split(rows[0].x, rows[0].y, rows[0].groups, rows[0].persons)
-    groups = [each.groups for each in rows if each.groups is not None]
-    persons = [each.persons for each in rows if each.persons is not None]
-    return Split(
-        np.concatenate([each.x for each in rows]),
-        np.concatenate([each.y for each in rows]),
-        np.concatenate(groups) if groups else None,
-        np.concatenate(persons) if persons else None,
-    )
+    parties.clear()
+    return _as_split(joined_rows(rows, ""))
+
+
+def _as_split(rows: Rows) -> Split:
+    return Split(rows.x, rows.y, rows.groups, rows.persons)
 
 
 def _owners(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
