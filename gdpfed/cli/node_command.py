@@ -4,7 +4,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from gdpfed.cli.command import Command, add_parser, add_watching, make_console, user_path
+from gdpfed.cli.command import (
+    Command,
+    add_parser,
+    add_watching,
+    check_picture,
+    make_console,
+    user_path,
+)
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +27,8 @@ gdpfed node status --node-config "epsilon=3 ledger='a.json'"    of today's"""
 STATUS_EXAMPLES = """\
 gdpfed node status ledger.json
 gdpfed node status ledger.json --node-config "epsilon=3 max-participations=9"
-gdpfed node status node-*/ledger.json --json    several, for a script"""
+gdpfed node status node-*/ledger.json --json    several, for a script
+gdpfed node status node-*/ledger.json --output spent.png    as a picture"""
 
 STATUS = (
     "Say what a node has spent, on which runs, what is left of its budget, and what it refused and why. "
@@ -54,6 +62,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     status = _action(actions, "status", "say what is spent, left and refused", STATUS, STATUS_EXAMPLES)
     status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
+    status.add_argument(
+        "--output",
+        type=user_path,
+        metavar="FILE.png",
+        help="also draw what each ledger has spent of its budget, run after run",
+    )
     status.set_defaults(act=_status)
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
     add_watching(metrics, NODE_PORT)
@@ -109,13 +123,28 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     from gdpfed.cli.audit_command import without_infinity
     from gdpfed.cli.node_status import NodeStatus
 
+    if options.output is not None:
+        check_picture(options.output)
     found = [NodeStatus.read(ledger, config) for ledger in ledgers]
+    if options.output is not None:
+        _draw(found, options.output)
     if options.json:
         print(json.dumps(without_infinity([each.to_dict() for each in found]), indent=2))
     else:
         for each in found:
             _show(each)
     return 0 if all(each.passed for each in found) else 1
+
+
+def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
+    """Draw what each payer of each ledger has spent after each of its runs."""
+    from gdpfed.report.spending import Spending
+    from gdpfed.report.spent_picture import draw_spent
+
+    spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
+    if not spent:
+        raise ConfigError(f"--output={picture}: no run has begun, so there is nothing to draw")
+    draw_spent(spent, picture)
 
 
 def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:

@@ -31,6 +31,7 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.report.console import Table
 from gdpfed.report.exported import Figure
+from gdpfed.report.spending import Step
 
 RUNS_SHOWN = 5
 REFUSALS_SHOWN = 3
@@ -104,6 +105,15 @@ class NodeStatus:
     def begun(self, name: str) -> float | None:
         """When a run began, in seconds since 1970; None where no line says so any more."""
         return next((each.time for each in self.journal if each.run == name and each.cause == BEGUN), None)
+
+    def spent_by_run(self) -> dict[str, list[Step]]:
+        """What each payer has spent after each of its runs, all runs together, by its name."""
+        found: dict[str, list[Step]] = {}
+        for run in self.audit.runs:
+            steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.payer}", [])
+            before = steps[-1].after if steps else 0.0
+            steps.append(Step(before, run.epsilon, run.budget))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; None stands for no limit."""

@@ -23,6 +23,7 @@ gdpfed plan dataset=fmnist method=gdpfed privacy.accountant=rdp
 gdpfed plan dataset=svhn --compare      every method, both epsilons
 gdpfed plan --choose                    rounds, norm and steps, without data
 gdpfed plan --epsilons 0.5,1,2,4,8      what each budget buys in noise
+gdpfed plan --output turns.png          who takes part when, as a picture
 gdpfed plan --price                     what clients spend at posted prices
 gdpfed plan privacy.budgets=[0.5,2,8] privacy.group_shares=[0.2,0.3,0.5]"""
 
@@ -55,7 +56,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=user_path,
         metavar="FILE.png",
-        help="also draw it: the game of method=fedpcs, or what --price or --epsilons finds",
+        help="also draw it: turns and noise that is taken back, the game of method=fedpcs, or what --price "
+        "or --epsilons finds",
     )
     parser.add_argument(
         "--most-rounds",
@@ -73,7 +75,8 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import check_model, show_plan
     from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohorts import refuse_skipped
-    from gdpfed.report.party_lines import party_dict
+    from gdpfed.report.mechanism_reports import report_of
+    from gdpfed.report.party_lines import party_dict, party_names
     from gdpfed.report.plan_lines import inference_dict, replacement_dict
     from gdpfed.runs.resume import load_run
 
@@ -97,8 +100,13 @@ def _execute(options: argparse.Namespace) -> int:
         config = resolve(config)
         method = make_method(config)
     refuse_skipped(method.plan, method.least_members(config))
-    if picture is not None and not method.draw_plan(picture):
-        _refuse_picture(picture)
+    if picture is not None and not (
+        method.draw_plan(picture) or report_of(method.plan).draw(method.plan, party_names(config), picture)
+    ):
+        raise ConfigError(
+            f"--output={picture}: this plan has no picture, since no turns are planned; with "
+            "privacy.against=everyone it has one, and method=fedpcs, --price and --epsilons have theirs"
+        )
     if options.json:
         plan = method.plan
         bounds = {"inference_bounds": inference_dict(plan), "replacement_bounds": replacement_dict(plan)}
@@ -196,7 +204,7 @@ def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namesp
 
 def _refuse_picture(picture: "Path | None") -> None:
     if picture is not None:
-        raise ConfigError(f"--output={picture}: only a game, --price and --epsilons are drawn")
+        raise ConfigError(f"--output={picture}: this question has no picture: leave out --output")
 
 
 def _print_json(value: object) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, make_console, require_folders, user_path
@@ -16,7 +17,9 @@ gdpfed report runs/*                       all runs side by side
 gdpfed report runs/sweep                   those of a directory
 gdpfed report runs/* --output comparison   as Markdown, CSV and pictures
 gdpfed report runs/* --markdown            tables to paste
-gdpfed report runs/heart --html            one run on one page, with its audit"""
+gdpfed report runs/heart --html            one run on one page, with its audit
+gdpfed report runs/* --html                several side by side on one page"""
+PAGE_FOLDER = Path("comparison")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,20 +34,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html",
         action="store_true",
-        help="write report.html into the directory of the one run: all of it on a page that needs no network",
+        help="write report.html, a page that needs no network: of one run, in its directory, with its audit; "
+        f"of several side by side, in DIR of --output (default: {PAGE_FOLDER})",
     )
 
 
 def _execute(options: argparse.Namespace) -> int:
     require_folders(options.runs)
-    if options.html:
-        return _write_page(options)
+    if options.html and (options.markdown or options.latex):
+        raise ConfigError("--html writes a page, and --markdown and --latex print tables: choose one")
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.report.comparison import lines_of
     from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths
 
+    paths = list(run_paths(options.runs))
+    if options.html and len(paths) == 1:
+        return _write_page(paths[0], options)
     runs, unfinished = [], []
-    for path in run_paths(options.runs):
+    for path in paths:
         try:
             runs.append(read_run(path))
         except UnfinishedError as error:
@@ -55,7 +62,13 @@ def _execute(options: argparse.Namespace) -> int:
         raise unfinished[0]
     for each in unfinished:
         print(f"gdpfed: left out: {each}", file=sys.stderr)
-    _show(lines_of(runs), options)
+    if options.html:
+        from gdpfed.report.comparison_page import write_comparison_page
+
+        page = write_comparison_page(lines_of(runs), options.output or PAGE_FOLDER)
+        make_console().print(f"The page is {page}", soft_wrap=True)
+    else:
+        _show(lines_of(runs), options)
     return 0
 
 
@@ -81,16 +94,19 @@ def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
         print(line, file=sys.stderr) if pasted else console.print(line, soft_wrap=True)
 
 
-def _write_page(options: argparse.Namespace) -> int:
+def _write_page(path: Path, options: argparse.Namespace) -> int:
     from gdpfed.audit.run_audit import audit_run
     from gdpfed.cli.audit_tables import run_table, verdict
     from gdpfed.report.finished_run import read_run
-    from gdpfed.report.report_files import Checked, write_page
+    from gdpfed.report.run_page import Checked, write_page
     from gdpfed.runs.file_formats import PAGE_FILE, PAGE_SEAL_FILE
 
-    if len(options.runs) > 1 or options.output or options.markdown or options.latex:
-        raise ConfigError("--html writes the page of one run, and nothing else: name one run alone")
-    run = read_run(options.runs[0])
+    if options.output:
+        raise ConfigError(
+            f"--html writes the page of the one run {path} into its directory: leave out --output, or name "
+            "several runs"
+        )
+    run = read_run(path)
     # A page of before is no part of what is audited.
     for name in (PAGE_FILE, PAGE_SEAL_FILE):
         (run.path / name).unlink(missing_ok=True)

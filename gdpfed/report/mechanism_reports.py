@@ -10,6 +10,8 @@ from gdpfed.mechanism_table import by_mechanism
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
     from conf.schema import Config
@@ -88,6 +90,10 @@ class MechanismReport(ABC):
     def cost_in_short(self, method: "Method") -> str:
         """Say on one line what the promise costs."""
         return f"{method.plan.messages_a_round:.1f} messages a round; {method.plan.num_rounds} rounds"
+
+    def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
+        """Draw a plan as PNG; returns whether there is a picture. `names`: of clients, if they have any."""
+        return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
         """Warnings about the plan, one line each."""

@@ -1,9 +1,47 @@
 """Pages of HTML: one style, no script, no request to anybody."""
 
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jinja2
+
+from gdpfed.report.console import Table
+
+SECTIONS_TEMPLATE = "sections_page.html"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a page, as PNG, and what it shows."""
+
+    title: str
+    png: bytes
+
+    @property
+    def source(self) -> str:
+        """The picture as an address that asks nobody."""
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page of sections: a heading, and below it a picture, a table and a note, as there are."""
+
+    title: str
+    picture: Picture | None = None
+    table: Table | None = None
+    note: str = ""
+
+
+def drawn_picture(draw: Callable[[Path], None]) -> bytes:
+    """The PNG that a function draws into a file."""
+    with TemporaryDirectory() as directory:
+        draw(picture := Path(directory) / "picture.png")
+        return picture.read_bytes()
 
 
 def page_of(template: str, **values: Any) -> str:

@@ -280,34 +280,3 @@ def budget_curve(
         axes.text(0.5, 0.5, "no budgets: this method promises no privacy", ha="center")
     axes.set_ylabel("accounted epsilon")
     save(figure, path)
-
-
-@styled
-def cohort_curve(records: Sequence[RoundLogEntry], path: Path) -> None:
-    """Write how many clients were asked in every round, and how many updates were summed, as PNG."""
-    figure, axes = _new_axes("")
-    rounds = [record.round for record in records]
-    for index, (label, sizes) in enumerate(
-        (
-            ("asked", [sum(record.cohort_sizes) for record in records]),
-            ("in the sums", [sum(record.survivors) for record in records]),
-        )
-    ):
-        axes.plot(rounds, sizes, label=label, markevery=markers_every(len(rounds)), **line_style(index))
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("clients")
-    shared_legend(figure, [axes])
-    save(figure, path)
-
-
-@styled
-def phase_areas(records: Sequence[RoundLogEntry], path: Path) -> None:
-    """Write the seconds of every round, phase above phase, as PNG."""
-    figure, axes = _new_axes("")
-    phases = list(dict.fromkeys(name for record in records for name in record.seconds if name != "total"))
-    seconds = [[record.seconds.get(name, 0.0) for record in records] for name in phases]
-    axes.stackplot([record.round for record in records], *seconds, labels=phases, colors=COLOURS)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("seconds")
-    shared_legend(figure, [axes])
-    save(figure, path)

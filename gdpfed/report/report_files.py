@@ -1,19 +1,10 @@
-"""A report as files: Markdown with CSV and pictures of lines side by side, or one run on one page."""
+"""A report as files: Markdown with CSV and pictures of lines side by side."""
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from markdown_it import MarkdownIt
 
 from gdpfed.errors import ReportError
-from gdpfed.files import save_whole
-from gdpfed.methods import METHODS
 from gdpfed.report.comparison import (
-    TRUSTED,
     Line,
     figure_of,
     kilobytes_down,
@@ -21,25 +12,18 @@ from gdpfed.report.comparison import (
     noise_magnitude,
     one_metric,
     seeds_table,
-    whom_it_holds_against,
 )
-from gdpfed.report.console import Table
-from gdpfed.report.ending import run_without_privacy
 from gdpfed.report.epsilon_picture import EPSILON_PICTURE, cost_points, draw_cost, without_privacy
-from gdpfed.report.finished_run import FinishedRun, cohorts_shown
-from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
-from gdpfed.report.pages import page_of
-from gdpfed.report.parts import Parts, parts_table
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.plots import (
     Dots,
-    cohort_curve,
     draw_curves,
     draw_dots,
     height_inches,
     method_styles,
     new_figure,
     new_panels,
-    phase_areas,
     save,
     shared_legend,
     styled,
@@ -47,15 +31,7 @@ from gdpfed.report.plots import (
 from gdpfed.report.report_tables import chance_lines, tables_of
 from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
-    BUDGET_PICTURE,
-    CONFIG_FILE,
-    MODEL_CARD_FILE,
-    PAGE_FILE,
-    PAGE_SEAL_FILE,
-    SEAL_FILE,
-    save_result,
 )
-from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 FINAL_PICTURE = "final_accuracy.png"
 BUDGETS_PICTURE = "budgets.png"
@@ -175,135 +151,3 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
     except OSError as error:
         raise ReportError(f"--output {directory} cannot be written: {error.strerror}") from None
     return directory / REPORT_FILE
-
-
-TEMPLATE = "run_page.html"
-HIDDEN = (
-    "Cohorts, dropouts and times are not on this page: epsilon holds against those who are told nothing of "
-    "them. rounds.jsonl has them, for the server."
-)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The result of an audit: whether it passed, in one sentence and figure by figure."""
-
-    passed: bool
-    verdict: str
-    findings: Sequence[str] = ()
-    table: Table | None = None
-
-
-@dataclass(frozen=True)
-class _Picture:
-    title: str
-    png: bytes
-
-    @property
-    def source(self) -> str:
-        return f"data:image/png;base64,{b64encode(self.png).decode()}"
-
-
-def write_page(run: FinishedRun, checked: Checked) -> Path:
-    """Write report.html into a run's directory, with its hash and that of the run's seal beside it.
-
-    Returns its path. The page has the result, budgets, pictures, the audit's figures, the model card and the
-    settings. Cohorts and times are left out where epsilon rests on nobody knowing them, and so is the epsilon
-    of a run that does not pass its audit.
-
-    Raises ReportError: a file of the run that is shown is missing. RunError: the page cannot be written.
-    """
-    settings, parts = run.settings["dataset"], Parts.read(run.path)
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    page = page_of(
-        TEMPLATE,
-        title=f"{_method(run)} on {dataset_label(settings['name'], settings.get('path'))}",
-        path=run.path.name,
-        tiles=_tiles(run, checked),
-        checked=checked,
-        parts=None if parts is None else parts_table([("", parts)], run.metric),
-        pictures=_pictures(run),
-        of_cohorts=_pictures_of_cohorts(run),
-        hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
-        card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
-        settings=_read(run, CONFIG_FILE).decode(),
-    )
-    target, seal = run.path / PAGE_FILE, run.path / SEAL_FILE
-    save_whole(target, page.encode())
-    of_run = {SEAL_FILE: sha256(seal.read_bytes()).hexdigest()} if seal.is_file() else {}
-    save_result(
-        run.path / PAGE_SEAL_FILE, {"sha256": {PAGE_FILE: sha256(page.encode()).hexdigest(), **of_run}}
-    )
-    return target
-
-
-def _method(run: FinishedRun) -> str:
-    """The method's label, or its name if it is not installed."""
-    name = str(run.settings["method"]["name"])
-    return METHODS.get(name).label if name in METHODS.names() else name
-
-
-def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
-    """The tiles of the page: heading, figure and note of each."""
-    shown, groups = MetricDisplay.of(run.metric), run.plan["groups"]
-    spent = run.records[-1].spent_epsilon
-    pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]
-    against = whom_it_holds_against(run.plan)
-    against = {TRUSTED: "all but the server"}.get(against, against)
-    budgets = " ".join(f"{each:.2f}/{budget:g}" for each, budget in pairs if each is not None and budget)
-    sizes = " + ".join(str(group["clients"]) for group in groups)
-    unit = run.plan.get("record_is", run.plan["unit"])
-    return [
-        (shown.heading, f"{run.final_result:{shown.form}}", f"after {len(run.records)} rounds"),
-        *_tile_without_privacy(run),
-        (
-            "epsilon",
-            (budgets or "none") if checked.passed else "unproved",
-            f"spent/budget against {against}" if budgets else "no privacy is promised",
-        ),
-        ("what is protected", f"one {unit}" if budgets else "nothing", f"delta {run.plan['delta']:.3g}"),
-        ("clients", str(sum(group["clients"] for group in groups)), f"{sizes} by budget group"),
-    ]
-
-
-def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """The result of a run beside this one that trained the same without privacy, where there is one."""
-    beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
-    if beside is None:
-        return []
-    name, value = read_rounds(beside)[-1].shown
-    return [("without privacy", MetricDisplay.of(name).text(value), f"as in {beside.name}, beside this run")]
-
-
-def _pictures(run: FinishedRun) -> list[_Picture]:
-    return [
-        _Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
-        _Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
-    ]
-
-
-def _pictures_of_cohorts(run: FinishedRun) -> list[_Picture]:
-    """What depends on who was drawn, for the end of the page; nothing where it may not be shown."""
-    if not cohorts_shown(run.plan, run.settings):
-        return []
-    drawn = [_Picture("Clients asked, and those in the sums", _drawn(cohort_curve, run.records))]
-    if any(len(record.seconds) > 1 for record in run.records):
-        drawn.append(_Picture("Seconds of a round by phase", _drawn(phase_areas, run.records)))
-    return drawn
-
-
-def _drawn(draw: Callable[[Sequence[RoundLogEntry], Path], None], records: Sequence[RoundLogEntry]) -> bytes:
-    with TemporaryDirectory() as directory:
-        draw(records, picture := Path(directory) / "picture.png")
-        return picture.read_bytes()
-
-
-def _read(run: FinishedRun, name: str) -> bytes:
-    try:
-        return (run.path / name).read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise ReportError(
-            f"{run.path / name}, which the page shows, cannot be read ({reason}): restore it, or resume the "
-            "run, which writes it again"
-        ) from None

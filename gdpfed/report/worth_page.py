@@ -1,6 +1,5 @@
 """A comparison with parties alone, pooled rows and no privacy, as a picture and as one page."""
 
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from gdpfed.report.class_figures import Figure
 from gdpfed.report.comparison import Line
 from gdpfed.report.epsilon_picture import EPSILON_PICTURE, cost_points, draw_cost
 from gdpfed.report.metric_display import MetricDisplay, Spread
-from gdpfed.report.pages import page_of
+from gdpfed.report.pages import SECTIONS_TEMPLATE, Picture, Section, page_of
 from gdpfed.report.rivals import EVERYWHERE, RIVALS, Worth
 
-PAGE, TEMPLATE = "worth.html", "worth_page.html"
+PAGE = "worth.html"
 ABOUT = (
     "Accuracy on the test rows of all parties. What is compared was trained on the parties' rows without "
     "noise: it is for those who may see them, and no budget covers it."
@@ -35,9 +34,15 @@ def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path 
 
 def write_worth_page(worth: Worth, picture: Path | None, directory: Path) -> Path:
     """Write picture and tables as one page that needs no network; returns its path."""
-    source = "" if picture is None else f"data:image/png;base64,{b64encode(picture.read_bytes()).decode()}"
+    sections = [Section(table.title, table=table) for table in worth.tables()]
+    if picture is not None:
+        drawn = Picture(
+            "Accuracy against epsilon, beside each party alone and all rows in one place",
+            picture.read_bytes(),
+        )
+        sections.insert(0, Section("What privacy costs", drawn))
     page = page_of(
-        TEMPLATE, title=f"{worth.title}: was it worth it?", about=ABOUT, picture=source, tables=worth.tables()
+        SECTIONS_TEMPLATE, title=f"{worth.title}: was it worth it?", about=ABOUT, sections=sections
     )
     save_whole(directory / PAGE, page.encode())
     return directory / PAGE

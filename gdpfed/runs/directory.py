@@ -29,11 +29,14 @@ from gdpfed.runs.charged_mark import ChargedMark
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CHECKPOINT_FILE,
+    COLUMNS,
     CONFIG_FILE,
     COUNTS_FILE,
     CUT_FILE,
     EVENTS_FOLDER,
+    IDENTITIES,
     LEDGER_FILE,
+    PARTIES,
     PLAN_FILE,
     ROUNDS_FILE,
     SEAL_FILE,
@@ -50,9 +53,6 @@ from gdpfed.runs.known_data import forget_data, save_data
 from gdpfed.runs.paths import OWNERS_ALONE, require_unused
 from gdpfed.runs.resume import refuse_another_run
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
-
-IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
-"""Of the assignment, where there are some: every client's key and name, and what names the declaration."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.report import spent_picture
+from gdpfed.report.spending import Step
 from tests.federation.node.test_record_budget import GROUPED, OF_CLIENTS
 
 PLAN = make_plan(
@@ -54,6 +56,22 @@ def test_the_figures_are_those_of_the_audit(ledger, capsys):
     assert [(run["updates"], run["most_updates"]) for run in node["runs"]] == [(2, 5), (0, 5)]
     assert [run["begun"] for run in node["runs"]] == ["1970-01-01T00:00:00+00:00", None]
     assert [(each["flower_run"], each["cause"]) for each in node["refusals"]] == [("9", "budget")] * 2
+
+
+def test_what_was_spent_is_drawn_run_after_run(ledger, tmp_path, capsys, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(spent_picture, "draw_spent", lambda spent, path: drawn.update({path: spent}))
+    picture = tmp_path / "spent.png"
+    status(capsys, ledger, "--output", picture)
+    (spent,) = drawn[picture]
+    one, two = (run.epsilon for run in audit_node_ledger(ledger).runs)
+    assert spent.party == f"{ledger.parent.name}, client"
+    assert spent.steps == [Step(0.0, one, 2.0), Step(one, two, 2.0)]
+    new = tmp_path / "new.json"
+    with locked_ledger(new) as file:
+        file.save()
+    assert main(["node", "status", str(new), "--output", str(picture)]) == 2
+    assert "no run has begun, so there is nothing to draw" in capsys.readouterr().err
 
 
 def test_todays_settings_count_and_not_those_of_the_last_run(ledger, capsys):

@@ -4,16 +4,18 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
-from gdpfed.report.report_files import HIDDEN
+from gdpfed.report.run_page import HIDDEN
 from gdpfed.runs.file_formats import PAGE_FILE
 from gdpfed.simulation import simulate
 from testing.forged import edit_json
+from testing.small_runs import nothing_drawn
 
 EVERYONE = ("method=gdpfed_star", "privacy.against=everyone", "privacy.accountant=pld")
 SECRET = ("method=dp_fedavg", "privacy.against=outsiders", "privacy.accountant=rdp")
@@ -51,6 +53,13 @@ def runs(simulated, tmp_path):
     return tmp_path / "runs"
 
 
+@pytest.fixture
+def undrawn():
+    """Pictures that are files without a line in them: what is drawn is looked at elsewhere."""
+    with nothing_drawn():
+        yield
+
+
 def page_of(run, capsys, status=0):
     assert main(["report", str(run), "--html"]) == status
     assert str(run / PAGE_FILE) in capsys.readouterr().out
@@ -76,14 +85,24 @@ def test_the_page_has_all_of_a_run_and_loads_nothing(runs, capsys):
     assert main(["audit", str(runs / "everyone")]) == 0
 
 
-def test_what_depends_on_a_secret_sample_is_not_on_the_page(runs, capsys):
+def test_what_went_wrong_in_a_round_is_on_the_page_where_it_may_be_shown(runs, undrawn, capsys):
+    for name, said in (("everyone", True), ("secret", False)):
+        edit_json(
+            runs / name / "rounds.jsonl", lambda rounds: rounds[1].update(failures={"group 0": "no reply"})
+        )
+        text = page_of(runs / name, capsys, 1)
+        assert ("round 2, group 0: no reply" in text) == said
+        assert ("Whose turn it was, and when noise is taken back" in text) == said
+
+
+def test_what_depends_on_a_secret_sample_is_not_on_the_page(runs, undrawn, capsys):
     text = page_of(runs / "secret", capsys)
     assert len(Page(text).loads) == 2
     assert HIDDEN in text
     assert HIDDEN not in page_of(runs / "everyone", capsys)
 
 
-def test_files_that_do_not_fit_are_said_on_the_page_and_in_a_line(runs, capsys):
+def test_files_that_do_not_fit_are_said_on_the_page_and_in_a_line(runs, undrawn, capsys):
     run = runs / "everyone"
     edit_json(run / "ledger.json", lambda ledger: ledger["participations"][0].clear())
     assert main(["report", str(run), "--html"]) == 1
@@ -98,7 +117,7 @@ def test_files_that_do_not_fit_are_said_on_the_page_and_in_a_line(runs, capsys):
 
 
 @pytest.mark.parametrize("form", [[], ["--markdown"], ["--latex"], ["--output", "there"]])
-def test_no_table_shows_figures_of_files_that_were_changed(runs, tmp_path, capsys, form):
+def test_no_table_shows_figures_of_files_that_were_changed(runs, undrawn, tmp_path, capsys, form):
     run, form = runs / "everyone", [each.replace("there", str(tmp_path / "out")) for each in form]
     assert main(["report", str(run), *form]) == 0
     capsys.readouterr()
@@ -109,7 +128,7 @@ def test_no_table_shows_figures_of_files_that_were_changed(runs, tmp_path, capsy
     assert (shown.out, shown.err.count("\n")) == ("", 1)
 
 
-def test_a_page_is_sealed_with_the_run_that_it_shows(runs, capsys):
+def test_a_page_is_sealed_with_the_run_that_it_shows(runs, undrawn, capsys):
     run = runs / "everyone"
     before = audit_run(run).seal
     page = page_of(run, capsys)
@@ -126,7 +145,7 @@ def test_a_page_is_sealed_with_the_run_that_it_shows(runs, capsys):
     assert audit_run(run).passed
 
 
-def test_no_text_of_a_run_becomes_part_of_the_page(runs, capsys):
+def test_no_text_of_a_run_becomes_part_of_the_page(runs, undrawn, capsys):
     run = runs / "secret"
     for name in ("config.yaml", "model_card.md"):
         text = (run / name).read_text()
@@ -136,9 +155,25 @@ def test_no_text_of_a_run_becomes_part_of_the_page(runs, capsys):
     assert all(each.startswith("data:") for each in page.loads)
 
 
-def test_a_page_is_of_one_finished_run(runs, capsys):
-    assert main(["report", str(runs / "everyone"), str(runs / "secret"), "--html"]) == 2
-    assert "name one run alone" in capsys.readouterr().err
+def test_several_runs_are_side_by_side_on_one_page(runs, undrawn, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(runs), "--html"]) == 0
+    assert str(Path("comparison") / PAGE_FILE) in capsys.readouterr().out
+    text = (tmp_path / "comparison" / PAGE_FILE).read_text()
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "form"} & set(page.tags)
+    assert all(each.startswith("data:image/png;base64,") for each in page.loads)
+    headings = re.findall("<h2>(.*?)</h2>", text)
+    first = ["What privacy costs", "Accuracy and cost", "Privacy budgets", "Budgets, run after run"]
+    assert headings == [*first, "Over the rounds", "Noise, traffic and time"]
+    for wrong in (["--markdown"], ["--latex"]):
+        assert main(["report", str(runs), "--html", *wrong]) == 2
+        assert "choose one" in capsys.readouterr().err
+
+
+def test_a_page_is_of_a_finished_run(runs, undrawn, capsys):
+    assert main(["report", str(runs / "secret"), "--html", "--output", "there"]) == 2
+    assert "leave out --output, or name several runs" in capsys.readouterr().err
     (runs / "secret" / "accuracy.png").unlink()
     assert main(["report", str(runs / "secret"), "--html"]) == 2
     assert "accuracy.png, which the page shows, cannot be read" in capsys.readouterr().err

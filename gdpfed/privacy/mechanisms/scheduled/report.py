@@ -1,5 +1,8 @@
 """Plans with turns: table and promise in the card."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from rich.table import Table
 
 from gdpfed.methods.base import Method
@@ -9,7 +12,7 @@ from gdpfed.privacy.mechanisms.sampled.report import (
     in_plain_words,
     noise_facts,
 )
-from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums, limits_of
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
 from gdpfed.report.facts import Fact
@@ -83,9 +86,36 @@ class TurnsReport(ClientReport):
             *noise_facts(method, _noise(plan)),
         ]
 
+    def draw(self, plan: PrivacyPlan, names: Sequence[str], path: Path) -> bool:
+        """Draw the turns, and when noise is taken back."""
+        # What draws takes half a second to import.
+        from gdpfed.report.round_pictures import TurnGroup, TurnRow, draw_turns, shown_clients
+
+        groups = [
+            TurnGroup(group.clients, group.epsilon, own.taps)
+            for group, own in zip(plan.groups, limits_of(plan), strict=True)
+        ]
+        due = [_due(plan, m) for m in range(len(groups))]
+        rows = [
+            TurnRow(
+                names[client] if names else f"client {client}",
+                m,
+                [number for number, clients in enumerate(due[m], start=1) if client in clients],
+            )
+            for m, client in shown_clients(groups)
+        ]
+        draw_turns(rows, groups, plan.num_rounds, path)
+        return True
+
     def promise_in_short(self, plan: PrivacyPlan) -> str:
         honest = ", an honest server too" if plan.sums_hidden else ""
         return f"client-level DP (delta {plan.delta:.3g}) against {plan.against}{honest}"
+
+
+def _due(plan: PrivacyPlan, m: int) -> list[frozenset[int]]:
+    """The clients whose turn it is, round by round, in the sum that a group is in."""
+    schedule = plan.made_by(ScheduledSums).schedule(m, plan.groups)
+    return [schedule.due(round_index) for round_index in range(plan.num_rounds)]
 
 
 def _who(plan: PrivacyPlan) -> str:

@@ -1,0 +1,154 @@
+"""Rounds as pictures: who has a turn when and takes noise back, who was asked, how long stages took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from gdpfed.report.plots import COLOURS, new_figure, new_panels, number_rounds, save, shared_legend, styled
+from gdpfed.runs.round_log import RoundLogEntry
+
+MOST_CLIENTS, MOST_ROUNDS, MOST_ROWS = 21, 60, 40
+WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 6.4, 0.19, 0.9
+CELL, TURN_HEIGHT, BACK_HEIGHT = 0.86, 0.74, 0.3
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
+TOTAL, OTHER = "total", "other"
+NO_SUM = "no sum"
+
+
+@dataclass(frozen=True)
+class TurnRow:
+    """The turns of one client.
+
+    `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
+    """
+
+    client: str
+    group: int
+    turns: Sequence[int]
+
+
+@dataclass(frozen=True)
+class TurnGroup:
+    """A group of clients with turns.
+
+    `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
+    next rounds.
+    """
+
+    clients: Sequence[int]
+    epsilon: float
+    taps: Sequence[float]
+
+
+def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
+    """Group and id of the clients that a picture shows: all of a few, of many the first of each group."""
+    most = max(2, MOST_CLIENTS // max(1, len(groups)))
+    whole = sum(len(group.clients) for group in groups) <= MOST_CLIENTS
+    return [
+        (number, client)
+        for number, group in enumerate(groups)
+        for client in group.clients[: None if whole else most]
+    ]
+
+
+@styled
+def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds: int, path: Path) -> None:
+    """Draw a row for each client as PNG: a block for a turn, a hatched bar where noise is taken back.
+
+    `num_rounds`: of the run; of many the first are drawn.
+    """
+    last = min(num_rounds, MOST_ROUNDS)
+    figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
+    (axes,) = new_panels(figure, 1, columns=1)
+    for place, row in enumerate(rows):
+        colour = COLOURS[row.group % len(COLOURS)]
+        turns = [turn for turn in row.turns if turn <= last]
+        _blocks(axes, place, turns, TURN_HEIGHT, color=colour, label=_said_of(row.group, groups[row.group]))
+        for lag, tap in enumerate(groups[row.group].taps, start=1):
+            back = [turn + lag for turn in turns if turn + lag <= last and tap > 0]
+            _blocks(axes, place, back, BACK_HEIGHT, facecolor="white", edgecolor=colour, hatch="//////")
+    axes.set_yticks(range(len(rows)), [row.client for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0.5, last + 0.5)
+    axes.tick_params(axis="y", length=0)
+    number_rounds(axes)
+    axes.set_axisbelow(True)
+    if last < num_rounds:
+        axes.set_xlabel(f"round, 1 to {last} of {num_rounds}")
+    shared_legend(figure, [axes])
+    save(figure, path)
+
+
+def _blocks(axes: Axes, place: int, rounds: Sequence[int], height: float, **style: Any) -> None:
+    if rounds:
+        starts = [each - CELL / 2 for each in rounds]
+        axes.barh([place] * len(rounds), CELL, left=starts, height=height, **style)
+
+
+def _said_of(number: int, group: TurnGroup) -> str:
+    back = ", then ".join(f"{100 * tap:.0f} %" for tap in group.taps if tap > 0)
+    taken = f"; hatched: {back} of its noise taken back" if back else ""
+    return f"group {number}, epsilon {group.epsilon:g}: a turn{taken}"
+
+
+def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
+    """The rounds that a timeline has rows for: all of a few; of many some at even distances, and failures."""
+    step = -(-len(records) // MOST_ROWS)
+    failed = [record for record in records if record.failures][: MOST_ROWS // 2]
+    return [each for place, each in enumerate(records) if place % step == 0 or each in failed]
+
+
+@styled
+def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
+    """Draw a row for each round as PNG: the clients that were asked, and the seconds that stages took."""
+    rows = shown_rounds(records)
+    figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
+    clients, seconds = new_panels(figure, 2, columns=2, sharey=True)
+    answered = [sum(record.survivors) for record in rows]
+    missing = [max(0, asked_for(record) - summed) for record, summed in zip(rows, answered, strict=True)]
+    _stack(clients, rows, {"in the sums": answered, "asked, and in no sum": missing})
+    for place, record in enumerate(rows):
+        if not record.summed:
+            clients.annotate(NO_SUM, (0, place), fontsize="x-small", va="center")
+    clients.set_xlabel("clients")
+    clients.set_ylabel("round")
+    clients.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    _stack(seconds, rows, _stages(rows), first=2)
+    seconds.set_xlabel("seconds")
+    shared_legend(figure, [clients, seconds])
+    save(figure, path)
+
+
+def asked_for(record: RoundLogEntry) -> int:
+    """How many contributions the sums of a round asked for: one of each client of each sum."""
+    sizes = record.cohort_sizes
+    return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
+
+
+def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
+    """The seconds of each stage by round, and what is left of the whole round."""
+    names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
+    found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
+    in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)
+    whole = [record.seconds.get(TOTAL, 0.0) for record in records]
+    return {**found, OTHER: [max(0.0, a - b) for a, b in zip(whole, in_stages, strict=True)]}
+
+
+def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], first: int = 0) -> None:
+    """Bars beside each other, told apart by colour and by hatching; the axis of rounds goes down."""
+    left = [0.0] * len(rows)
+    bar: dict[str, Any] = {"height": TURN_HEIGHT, "edgecolor": "white", "linewidth": 0}
+    for index, (label, widths) in enumerate(parts.items(), start=first):
+        style = {"color": COLOURS[index % len(COLOURS)], "hatch": HATCHES[index % len(HATCHES)]}
+        axes.barh(range(len(rows)), widths, left=left, label=label, **(bar | style))
+        left = [before + width for before, width in zip(left, widths, strict=True)]
+    step = -(-len(rows) // 20)
+    axes.set_yticks(range(0, len(rows), step), [str(row.round) for row in rows[::step]])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)

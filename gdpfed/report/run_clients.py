@@ -1,0 +1,34 @@
+"""The clients of a finished run: which group each is in, and what it is called."""
+
+import json
+from dataclasses import dataclass
+from itertools import chain
+
+from gdpfed.errors import ReportError
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.runs.file_formats import ASSIGNMENT_FILE, PARTIES
+
+
+@dataclass(frozen=True)
+class RunClients:
+    """`groups`: the ids of the clients of each group. `names`: of all clients; empty where they have none."""
+
+    groups: list[list[int]]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> "RunClients":
+        """Read them from a run's directory; ReportError: its assignment of clients is damaged."""
+        path = run.path / ASSIGNMENT_FILE
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            groups = [list(chain(*(range(*each) for each in group))) for group in saved["clients"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ReportError(f"{path} is no assignment of clients: {error}") from None
+        if [len(group) for group in groups] != [group["clients"] for group in run.plan["groups"]]:
+            raise ReportError(f"{path} has other clients than the plan: restore it from a copy")
+        return cls(groups, tuple(map(str, saved.get(PARTIES, ()))))
+
+    def called(self, client: int) -> str:
+        """What a client is called."""
+        return self.names[client] if client < len(self.names) else f"client {client}"

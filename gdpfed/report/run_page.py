@@ -1,0 +1,201 @@
+"""One run on one page: result, parties, budgets, rounds, audit and model card."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from gdpfed.errors import ReportError
+from gdpfed.files import save_whole
+from gdpfed.methods import METHODS
+from gdpfed.report.comparison import TRUSTED, whom_it_holds_against
+from gdpfed.report.console import Table
+from gdpfed.report.ending import run_without_privacy
+from gdpfed.report.finished_run import FinishedRun, cohorts_shown
+from gdpfed.report.metric_display import MetricDisplay, dataset_label
+from gdpfed.report.pages import Picture, drawn_picture, page_of
+from gdpfed.report.parts import Parts, parts_table
+from gdpfed.report.round_pictures import (
+    TurnGroup,
+    TurnRow,
+    draw_rounds,
+    draw_turns,
+    shown_clients,
+    shown_rounds,
+)
+from gdpfed.report.run_clients import RunClients
+from gdpfed.runs.file_formats import (
+    ACCURACY_PICTURE,
+    BUDGET_PICTURE,
+    CONFIG_FILE,
+    MODEL_CARD_FILE,
+    PAGE_FILE,
+    PAGE_SEAL_FILE,
+    SEAL_FILE,
+    save_result,
+)
+from gdpfed.runs.round_log import read_rounds
+
+TEMPLATE = "run_page.html"
+FAILURES_SHOWN = 8
+HIDDEN = (
+    "Cohorts, dropouts and times are not on this page: epsilon holds against those who are told nothing of "
+    "them. rounds.jsonl has them, for the server."
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of an audit: whether it passed, in one sentence and figure by figure."""
+
+    passed: bool
+    verdict: str
+    findings: Sequence[str] = ()
+    table: Table | None = None
+
+
+def write_page(run: FinishedRun, checked: Checked) -> Path:
+    """Write report.html into a run's directory, with its hash and that of the run's seal beside it.
+
+    Returns its path. The page has the result, budgets, pictures, the audit's figures, the model card and the
+    settings. Cohorts and times are left out where epsilon rests on nobody knowing them, and so is the epsilon
+    of a run that does not pass its audit.
+
+    Raises ReportError: a file of the run that is shown is missing. RunError: the page cannot be written.
+    """
+    settings, parts = run.settings["dataset"], Parts.read(run.path)
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    page = page_of(
+        TEMPLATE,
+        title=f"{_method(run)} on {dataset_label(settings['name'], settings.get('path'))}",
+        path=run.path.name,
+        tiles=_tiles(run, checked),
+        checked=checked,
+        parts=None if parts is None else _without_its_run(parts_table([("", parts)], run.metric)),
+        pictures=_pictures(run),
+        rounds=_rounds(run),
+        failures=_failures(run),
+        hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
+        card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
+        settings=_read(run, CONFIG_FILE).decode(),
+    )
+    target, seal = run.path / PAGE_FILE, run.path / SEAL_FILE
+    save_whole(target, page.encode())
+    of_run = {SEAL_FILE: sha256(seal.read_bytes()).hexdigest()} if seal.is_file() else {}
+    save_result(
+        run.path / PAGE_SEAL_FILE, {"sha256": {PAGE_FILE: sha256(page.encode()).hexdigest(), **of_run}}
+    )
+    return target
+
+
+def _method(run: FinishedRun) -> str:
+    """The method's label, or its name if it is not installed."""
+    name = str(run.settings["method"]["name"])
+    return METHODS.get(name).label if name in METHODS.names() else name
+
+
+def _without_its_run(table: Table) -> Table:
+    """A table of one run, whose name stands above it."""
+    return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
+
+
+def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
+    """The tiles of the page: heading, figure and note of each."""
+    shown, groups = MetricDisplay.of(run.metric), run.plan["groups"]
+    spent = run.records[-1].spent_epsilon
+    pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]
+    against = whom_it_holds_against(run.plan)
+    against = {TRUSTED: "all but the server"}.get(against, against)
+    budgets = " ".join(f"{each:.2f}/{budget:g}" for each, budget in pairs if each is not None and budget)
+    sizes = " + ".join(str(group["clients"]) for group in groups)
+    unit = run.plan.get("record_is", run.plan["unit"])
+    return [
+        (shown.heading, f"{run.final_result:{shown.form}}", f"after {len(run.records)} rounds"),
+        *_tile_without_privacy(run),
+        (
+            "epsilon",
+            (budgets or "none") if checked.passed else "unproved",
+            f"spent/budget against {against}" if budgets else "no privacy is promised",
+        ),
+        ("what is protected", f"one {unit}" if budgets else "nothing", f"delta {run.plan['delta']:.3g}"),
+        ("clients", str(sum(group["clients"] for group in groups)), f"{sizes} by budget group"),
+    ]
+
+
+def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
+    """The result of a run beside this one that trained the same without privacy, where there is one."""
+    beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
+    if beside is None:
+        return []
+    name, value = read_rounds(beside)[-1].shown
+    return [("without privacy", MetricDisplay.of(name).text(value), f"as in {beside.name}, beside this run")]
+
+
+def _pictures(run: FinishedRun) -> list[Picture]:
+    return [
+        Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
+        Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
+    ]
+
+
+def _rounds(run: FinishedRun) -> list[Picture]:
+    """Who took part when, how many answered, and how long stages took; nothing where it may not be shown."""
+    if not cohorts_shown(run.plan, run.settings):
+        return []
+    drawn = [_turns(run)] if any(record.turns for record in run.records) else []
+    shown = shown_rounds(run.records)
+    few = "" if len(shown) == len(run.records) else f", {len(shown)} of {len(run.records)} rounds"
+    title = f"Clients asked and in the sums, and seconds by stage{few}"
+    return [*drawn, Picture(title, drawn_picture(lambda path: draw_rounds(run.records, path)))]
+
+
+def _turns(run: FinishedRun) -> Picture:
+    """The picture of a plan with turns, as the run has carried it out."""
+    clients = RunClients.of(run)
+    groups = [
+        TurnGroup(members, group["epsilon"], _taps(group))
+        for members, group in zip(clients.groups, run.plan["groups"], strict=True)
+    ]
+    rows = [
+        TurnRow(
+            clients.called(client),
+            number,
+            [each.round for each in run.records if each.turns and client in each.turns[number]],
+        )
+        for number, client in shown_clients(groups)
+    ]
+    some = "" if len(rows) == sum(map(len, clients.groups)) else ", the first clients of each group"
+    title = f"Whose turn it was, and when noise is taken back{some}"
+    return Picture(title, drawn_picture(lambda path: draw_turns(rows, groups, len(run.records), path)))
+
+
+def _taps(group: Mapping[str, Any]) -> list[float]:
+    return list(group.get("turns", {}).get("taps", ()))
+
+
+def _failures(run: FinishedRun) -> list[str]:
+    """The last rounds that lack a sum, with the reason, where that may be shown."""
+    if not cohorts_shown(run.plan, run.settings):
+        return []
+    found = [
+        f"round {record.round}, {name}: {reason}"
+        for record in run.records
+        for name, reason in record.failures.items()
+    ]
+    earlier = len(found) - FAILURES_SHOWN
+    before = [f"{earlier} failures before these are in rounds.jsonl"] if earlier > 0 else []
+    return [*before, *found[-FAILURES_SHOWN:]]
+
+
+def _read(run: FinishedRun, name: str) -> bytes:
+    try:
+        return (run.path / name).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ReportError(
+            f"{run.path / name}, which the page shows, cannot be read ({reason}): restore it, or resume the "
+            "run, which writes it again"
+        ) from None

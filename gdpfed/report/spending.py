@@ -1,0 +1,64 @@
+"""What parties have spent of their budgets, run after run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.metric_display import dataset_label
+from gdpfed.report.run_clients import RunClients
+
+MOST_PARTIES = 20
+ADDED_UP = (
+    "Runs stand in the order in which they were named. A budget holds for one run; what several runs on the "
+    "same data cost adds up, and so does delta. The sum is the most that it can be: a node's own ledger "
+    "counts less, and gdpfed node status LEDGER --output FILE.png draws it."
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a party: epsilon of all runs before it, of these and this one, and where its budget ends."""
+
+    before: float
+    after: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one party has spent. `party`: what it is called. `steps`: its runs in order."""
+
+    party: str
+    steps: Sequence[Step]
+
+
+def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
+    """What every party has spent in these runs, the figures of runs on the same data added up.
+
+    Each client of a few is a party; of many clients all whose budget is the same are one.
+
+    Raises ReportError: a run whose assignment of clients is damaged.
+    """
+    found: dict[str, list[Step]] = {}
+    for run in runs:
+        for party, spent, budget in _parties(run):
+            steps = found.setdefault(party, [])
+            before = steps[-1].after if steps else 0.0
+            steps.append(Step(before, before + spent, before + budget))
+    return [Spending(party, steps) for party, steps in found.items()]
+
+
+def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
+    """Name, spent epsilon and budget of each party of a run; none where nothing is promised."""
+    data = run.settings["dataset"]
+    label = dataset_label(data["name"], data.get("path"))
+    clients, spent = RunClients.of(run), run.records[-1].spent_epsilon
+    few = sum(map(len, clients.groups)) <= MOST_PARTIES
+    found = []
+    for members, group, epsilon in zip(clients.groups, run.plan["groups"], spent, strict=True):
+        if epsilon is None or not group["epsilon"]:
+            continue
+        many = [f"{len(members)} clients, budget {group['epsilon']:g}"]
+        called = [clients.called(each) for each in members] if few else many
+        found += [(f"{label}: {name}", epsilon, group["epsilon"]) for name in called]
+    return found

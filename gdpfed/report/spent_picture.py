@@ -1,0 +1,56 @@
+"""What parties have spent of their budgets, run after run, as a picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from gdpfed.report.plots import COLOURS, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.spending import Spending
+
+MOST_PANELS = 24
+COLUMNS = 2
+PANEL_INCHES, FRAME_INCHES, WIDTH_INCHES = 1.35, 0.4, 6.4
+BAR_WIDTH = 0.7
+FEWEST_PLACES, MOST_TICKS = 4, 8
+EARLIER_OPACITY = 0.3
+
+
+@styled
+def draw_spent(spendings: Sequence[Spending], path: Path) -> None:
+    """Draw a panel for each party as PNG: a bar a run, what was spent before it lighter, budgets as lines.
+
+    Of many parties the first are drawn.
+    """
+    shown = spendings[:MOST_PANELS]
+    rows = -(-len(shown) // COLUMNS)
+    figure = new_figure(WIDTH_INCHES, FRAME_INCHES + PANEL_INCHES * rows)
+    panels = new_panels(figure, len(shown), columns=COLUMNS)
+    for axes, spending in zip(panels, shown, strict=True):
+        _draw_party(axes, spending)
+    for axes in panels[-COLUMNS:]:
+        axes.set_xlabel("run")
+    for axes in panels[::COLUMNS]:
+        axes.set_ylabel("epsilon")
+    shared_legend(figure, panels)
+    save(figure, path)
+
+
+def _draw_party(axes: Axes, spending: Spending) -> None:
+    steps = spending.steps
+    runs = list(range(1, len(steps) + 1))
+    before = [each.before for each in steps]
+    own = [each.after - each.before for each in steps]
+    bar: dict[str, Any] = {"color": COLOURS[0], "width": BAR_WIDTH, "linewidth": 0}
+    if any(before):
+        axes.bar(runs, before, alpha=EARLIER_OPACITY, label="runs before", **bar)
+    axes.bar(runs, own, bottom=before, label="this run", **bar)
+    ends = [each - BAR_WIDTH / 2 for each in runs], [each + BAR_WIDTH / 2 for each in runs]
+    axes.hlines([each.limit for each in steps], *ends, color=COLOURS[1], linewidth=2, label="budget")
+    axes.set_title(f"{spending.party}: spent {steps[-1].after:.3g}", fontsize="small", loc="left")
+    axes.set_ylim(0, 1.08 * max(max(each.limit, each.after) for each in steps))
+    axes.set_xlim(0.4, max(len(steps), FEWEST_PLACES) + 0.6)
+    axes.set_xticks(runs[:: -(-len(runs) // MOST_TICKS)])
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
