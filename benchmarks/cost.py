@@ -14,7 +14,8 @@ from rich.progress import track
 import gdpfed
 from benchmarks.harness import CONSOLE, publish, read_options
 from gdpfed.errors import InputError
-from gdpfed.report.comparison import differences_table, lines_of
+from gdpfed.report.comparison import lines_of
+from gdpfed.report.comparison_tables import differences_table
 from gdpfed.report.console import Table
 
 WITHOUT = "fedavg"

@@ -35,7 +35,7 @@ def write_run(
     directory: Path,
     overrides: Sequence[str] = (),
     *,
-    accuracies: Sequence[float] = (0.25, 0.5),
+    accuracies: Sequence[float | None] = (0.25, 0.5),
     seconds: float = 2.0,
 ) -> Path:
     """A finished run of as many rounds as there are accuracies."""
@@ -59,7 +59,7 @@ def begin_run(config: Config) -> None:
 
 def append_record(
     config: Config,
-    accuracy: float,
+    accuracy: float | None,
     *,
     seconds: float = 2.0,
     observe: Callable[[RoundLogEntry], None] | None = None,

@@ -56,7 +56,7 @@ def _conditions(files: RunFiles) -> set[str]:
     """The conditions that hold for a run of any mechanism, by the words of card_lines.txt."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
-    holds |= {"tested"} if config["run"]["evaluation"] != "nodes" else set()
+    holds |= {"tested" if config["run"]["evaluation"] != "nodes" else "untested"}
     holds |= {"hidden" if plan["sums_hidden"] else "in-clear", config["secagg"]["mode"]}
     holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
     holds |= {"unseen"} if unseen_objects(config) else set()

@@ -34,6 +34,7 @@ def result_fields(files: RunFiles) -> Fields:
         "options": str(len(vote.get("settings", ()))),
         "vote_noise": f"{vote.get('noise_stddev', 0.0):.3g}",
         "vote_epsilon": f"{files.plan.get('vote', {}).get('epsilon', 0.0):.3g}",
+        "counts_there": "the sum stands below" if counted else "there is no sum of their counts",
         "counted_clients": str(counted.get("clients")),
         "weighs": str(counted.get("weighs")),
         "counted_noise": f"{stddev:.3g}",

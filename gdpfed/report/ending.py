@@ -8,9 +8,9 @@ from rich.console import Console
 
 from gdpfed.report.chance import WITHOUT_A_MODEL, AtChance
 from gdpfed.report.comparison import computed_settings
+from gdpfed.report.evaluated import Result
 from gdpfed.report.facts import Fact, FactLines
 from gdpfed.report.finished_run import Settings, read_plan, read_settings
-from gdpfed.report.metric_display import shown_in
 from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
     CONFIG_FILE,
@@ -54,7 +54,9 @@ def show_ending(console: Console, directory: Path) -> None:
 
 def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) -> Iterator[Fact]:
     done, planned = len(records), settings["run"]["num_rounds"]
-    yield Fact("result", f"{shown_in(records[-1])} after {done} of {planned} rounds")
+    result = Result.of(directory, records[-1])
+    comma = "," if result.note else ""
+    yield Fact("result", f"{result}{comma} after {done} of {planned} rounds")
     if (rate := _without_a_model(directory)) is not None:
         yield Fact("without a model", rate)
     if settings["method"]["name"] == WITHOUT_PRIVACY:
@@ -64,7 +66,8 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
         same = "with the same rounds and step says it"
         yield Fact("without privacy", f"not known: method={WITHOUT_PRIVACY} {same}")
     else:
-        yield Fact("without privacy", f"{shown_in(read_rounds(beside)[-1])}, as in {beside.name}")
+        known = Result.of(beside, read_rounds(beside)[-1])
+        yield Fact("without privacy", f"{known}, as in {beside.name}")
 
 
 def _without_a_model(directory: Path) -> str | None:

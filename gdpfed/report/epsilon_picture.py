@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -45,7 +46,7 @@ def cost_points(lines: Sequence[Line], results: Sequence[Spread] | None = None) 
         method = str(line.runs[0].settings["method"]["name"])
         groups = [group for group in line.runs[0].plan["groups"] if group["epsilon"]]
         clients = sum(group["clients"] for group in groups)
-        if clients:
+        if clients and not isnan(result.mean):
             epsilons = [group["epsilon"] for group in groups]
             mean = sum(group["epsilon"] * group["clients"] for group in groups) / clients
             found.append(CostPoint(method, (min(epsilons), mean, max(epsilons)), result))
@@ -54,7 +55,7 @@ def cost_points(lines: Sequence[Line], results: Sequence[Spread] | None = None) 
 
 def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
     """The lines of a comparison that promise nothing, by their label."""
-    bare = [line for line in lines if not line.runs[0].plan["private"]]
+    bare = [line for line in lines if not line.runs[0].plan["private"] and line.evaluated]
     return {f"{line.label}, without privacy": line.final_result for line in bare}
 
 

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
 from gdpfed.json_files import read_json
+from gdpfed.report.evaluated import Result
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.report.progress import metrics_of
 from gdpfed.runs.file_formats import (
@@ -79,20 +80,22 @@ class FinishedRun:
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        shown, name = MetricDisplay.of(self.metric), self.settings["dataset"]["name"]
+        name = self.settings["dataset"]["name"]
         budgets = [group["epsilon"] for group in self.plan["groups"]]
         spent = [
             "none" if each is None or budget is None else f"{each:.2f}/{budget:g}"
             for each, budget in zip(self.records[-1].spent_epsilon, budgets, strict=True)
         ]
         return (
-            f"{self.settings['method']['name']} on {name}, {len(self.records)} rounds: {shown.words} "
-            f"{self.final_result:{shown.form}}, epsilon spent/budget {' '.join(spent)}; files in {self.path}"
+            f"{self.settings['method']['name']} on {name}, {len(self.records)} rounds: "
+            f"{Result.of(self.path, self.records[-1])}, epsilon spent/budget {' '.join(spent)}; files in "
+            f"{self.path}"
         )
 
     def _repr_html_(self) -> str:
         # The tables are of lines of runs, and import this module.
-        from gdpfed.report.comparison import budgets_table, lines_of, results_table
+        from gdpfed.report.comparison import lines_of
+        from gdpfed.report.comparison_tables import budgets_table, results_table
         from gdpfed.report.notebook import html_of, picture
 
         lines = lines_of([self])

@@ -13,6 +13,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 STEP_PERCENT = 5
 ABSENT = "–"
+NOT_EVALUATED = "not evaluated"
 TOO_FEW = "too few"
 """In place of a figure of fewer examples than one is shown of."""
 DATASETS = {
@@ -46,7 +47,9 @@ class Spread:
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
-        """``mean ± stddev``, or the value alone."""
+        """``mean ± stddev``, or the value alone; that nothing is known where a value is no number."""
+        if isnan(self.mean):
+            return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
         return f"{self.mean:{form}}{spread}"
 
@@ -108,7 +111,9 @@ class MetricDisplay:
 
 
 def shown_in(record: RoundLogEntry) -> str:
-    """The metric of a round in words, as in ``accuracy 86.9 %``."""
+    """The metric of a round in words, as in ``accuracy 86.9 %``; `NOT_EVALUATED` where there is none."""
+    if not record.evaluated:
+        return NOT_EVALUATED
     name, value = record.shown
     shown = MetricDisplay.of(name)
     return f"{shown.words} {shown.text(value)}"

@@ -50,7 +50,7 @@ def model_card(subject: CardSubject) -> str:
                 if config.method.average != "none"
                 else []
             ),
-            *(_results_on_test_set(subject) if config.run.evaluation != "nodes" else []),
+            *(_results_on_test_set(subject) if config.run.evaluation != "nodes" else [_not_tested(subject)]),
             *([] if subject.at_chance is None else [f"* **{subject.at_chance.line}**"]),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {versions_here()}",
@@ -76,6 +76,14 @@ def model_card(subject: CardSubject) -> str:
 
 def _results_on_test_set(subject: CardSubject) -> list[str]:
     return [*_results(subject.records), *base_rate_lines(subject), *_labels_beyond(subject)]
+
+
+def _not_tested(subject: CardSubject) -> str:
+    counted = "there is no sum of their counts" if subject.held_out is None else "the sum stands below"
+    return (
+        "* on the server's test set: not evaluated; run.evaluation=nodes has clients count on records that "
+        f"they hold out, and {counted}"
+    )
 
 
 def _labels_beyond(subject: CardSubject) -> list[str]:

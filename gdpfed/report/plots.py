@@ -247,6 +247,8 @@ def accuracy_curve(
     curve = [Spread.of([scaled(each.shown[1])]) for each in records]
     beside = [scaled(base_rate)] if base_rate is not None and metric == DEFAULT else []
     draw_curves(axes, [(style, method, curve)], metric, beside)
+    if records and not any(each.evaluated for each in records):
+        axes.text(0.5, 0.5, "not evaluated on the server", ha="center", transform=axes.transAxes)
     if base_rate is not None and beside:
         axes.axhline(scaled(base_rate), color="black", linewidth=0.8, linestyle=":", clip_on=False)
         axes.annotate("most frequent class", (1, scaled(base_rate)), fontsize="small", va="bottom")

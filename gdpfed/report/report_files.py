@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gdpfed.errors import ReportError
-from gdpfed.report.comparison import (
-    Line,
+from gdpfed.report.comparison import Line
+from gdpfed.report.comparison_tables import (
     figure_of,
     kilobytes_down,
     kilobytes_up,

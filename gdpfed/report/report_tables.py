@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from gdpfed.report.chance import AtChance
-from gdpfed.report.comparison import Line, budgets_table, differences_table, results_table
+from gdpfed.report.comparison import Line
+from gdpfed.report.comparison_tables import budgets_table, differences_table, results_table
 from gdpfed.report.console import Table
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.parts import Parts, parts_table

@@ -11,11 +11,12 @@ from markdown_it import MarkdownIt
 from gdpfed.errors import ReportError
 from gdpfed.files import save_whole
 from gdpfed.methods import METHODS
-from gdpfed.report.comparison import TRUSTED, whom_it_holds_against
+from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
 from gdpfed.report.console import Table
 from gdpfed.report.ending import run_without_privacy
+from gdpfed.report.evaluated import Result
 from gdpfed.report.finished_run import FinishedRun, cohorts_shown
-from gdpfed.report.metric_display import MetricDisplay, dataset_label
+from gdpfed.report.metric_display import dataset_label
 from gdpfed.report.pages import Picture, drawn_picture, page_of
 from gdpfed.report.parts import Parts, parts_table
 from gdpfed.report.round_pictures import (
@@ -104,7 +105,7 @@ def _without_its_run(table: Table) -> Table:
 
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     """The tiles of the page: heading, figure and note of each."""
-    shown, groups = MetricDisplay.of(run.metric), run.plan["groups"]
+    result, groups = Result.of(run.path, run.records[-1]), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
     pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]
     against = whom_it_holds_against(run.plan)
@@ -113,7 +114,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     sizes = " + ".join(str(group["clients"]) for group in groups)
     unit = run.plan.get("record_is", run.plan["unit"])
     return [
-        (shown.heading, f"{run.final_result:{shown.form}}", f"after {len(run.records)} rounds"),
+        ("result", result.figure, f"{result.note} after {len(run.records)} rounds".strip()),
         *_tile_without_privacy(run),
         (
             "epsilon",
@@ -130,8 +131,8 @@ def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
     beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
     if beside is None:
         return []
-    name, value = read_rounds(beside)[-1].shown
-    return [("without privacy", MetricDisplay.of(name).text(value), f"as in {beside.name}, beside this run")]
+    known = Result.of(beside, read_rounds(beside)[-1])
+    return [("without privacy", known.figure, f"{known.note} as in {beside.name}, beside this run".strip())]
 
 
 def _pictures(run: FinishedRun) -> list[Picture]:

@@ -14,10 +14,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gdpfed.errors import ReportError
-from gdpfed.report.comparison import whom_it_holds_against
+from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.console import Table
+from gdpfed.report.evaluated import Result
 from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings, run_paths
-from gdpfed.report.metric_display import shown_in
 from gdpfed.report.progress import WITHOUT_A_SUM, duration, each_of
 from gdpfed.runs.file_formats import (
     CONFIG_FILE,
@@ -129,7 +129,7 @@ class RunStatus:
             state=_state(path),
             rounds=len(records),
             num_rounds=num_rounds,
-            result=shown_in(last) if last else "",
+            result=str(Result.of(path, last)) if last else "",
             figure=last.shown if last else None,
             groups=tuple(_groups(plan, last)),
             delta=float(plan["delta"]),

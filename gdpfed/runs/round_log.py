@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 
 from gdpfed.json_files import read_json
@@ -69,6 +69,11 @@ class RoundLogEntry:
         """Name and value of the metric that is shown: the first that was chosen, or accuracy."""
         name, value = next(iter(self.metrics.items()), ("accuracy", self.accuracy))
         return name, nan if value is None else value
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether there is a figure of the metric that is shown."""
+        return not isnan(self.shown[1])
 
     @property
     def summed(self) -> bool:

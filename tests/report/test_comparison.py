@@ -12,7 +12,8 @@ from matplotlib.image import imread
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.methods import make_method, resolve
-from gdpfed.report.comparison import TRUSTED, lines_of, whom_it_holds_against
+from gdpfed.report.comparison import lines_of
+from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_tables import tables_of

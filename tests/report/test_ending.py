@@ -7,10 +7,13 @@ from rich.console import Console
 
 from gdpfed.report.chance import WITHOUT_A_MODEL
 from gdpfed.report.comparison import lines_of
+from gdpfed.report.comparison_tables import differences_table, results_table, seeds_table
 from gdpfed.report.ending import run_without_privacy, show_ending
 from gdpfed.report.epsilon_picture import cost_points, draw_cost, without_privacy
 from gdpfed.report.finished_run import read_run, read_settings
 from gdpfed.report.metric_display import Spread
+from gdpfed.report.run_status import RunStatus
+from gdpfed.runs.file_formats import HELD_OUT_FILE, save_result
 from testing.written_runs import write_run
 
 PRIVATE = ("method=dp_fedavg", "privacy.sampling_rate=1")
@@ -36,6 +39,41 @@ def test_the_end_has_the_result_beside_what_is_known_and_budgets_as_bars(tmp_pat
     ]
     assert f"The run's files are in {run}" in lines
     assert any(line.startswith("  model_card.md  what was trained") for line in lines)
+
+
+COUNTED = {"accuracy": {"value": 0.821, "low": 0.462, "high": 1.0}}
+UNDEFINED = {"accuracy": {"value": None, "low": None, "high": None}}
+HELD_OUT = "on records that 6 clients hold out"
+NO_SUM = "run.evaluation=nodes has clients count after the last round, and no sum of these counts has come"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (None, f"not evaluated: {NO_SUM}"),
+        (COUNTED, f"accuracy 82.1 % (46.2 to 100.0) {HELD_OUT}"),
+        (UNDEFINED, f"not evaluated: accuracy is not defined {HELD_OUT}, under their noise"),
+    ],
+)
+def test_a_run_that_the_server_did_not_evaluate_says_so_in_words(tmp_path, counts, words):
+    nodes = [*PRIVATE, "run.evaluation=nodes", "privacy.against=outsiders"]
+    run = write_run(tmp_path / "run", nodes, accuracies=(None, None))
+    if counts is not None:
+        save_result(run / HELD_OUT_FILE, {"clients": 6, "metrics": counts})
+    said = " ".join(" ".join(ending_of(run)).split())
+    assert said.startswith(f"result {words}, after 2 of 2 rounds without privacy")
+    assert words in repr(read_run(run))
+    assert RunStatus.read(run).result == words
+    lines = lines_of([read_run(run), read_run(write_run(tmp_path / "other", PRIVATE))])
+    table = results_table(lines)
+    assert [row[3] for row in table.rows] == ["not evaluated", "50.0"]
+    assert "Not evaluated: run.evaluation=nodes has clients count" in table.note
+    assert differences_table(lines) is None
+    assert seeds_table(lines).rows[0][5] == ""
+    assert [point.result.mean for point in cost_points(lines)] == [50.0]
+    for shown in (said, repr(read_run(run)), table.to_markdown()):
+        assert "nan" not in shown
+        assert "accuracy –" not in shown
 
 
 @pytest.mark.parametrize("other", ["run.seed=1", "dataset.model=softmax", "training.local_steps=3"])

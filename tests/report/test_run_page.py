@@ -74,7 +74,7 @@ def test_the_page_has_all_of_a_run_and_loads_nothing(runs, capsys):
     assert all(each.startswith("data:image/png;base64,") for each in page.loads)
     assert "default-src 'none'" in text
     last = json.loads((runs / "everyone" / "rounds.jsonl").read_text().splitlines()[-1])
-    assert f"<b>{100 * last['accuracy']:.1f}</b>" in shown
+    assert f"<b>accuracy {100 * last['accuracy']:.1f} %</b>" in shown
     budgets = " ".join(
         f"{each:.2f}/{budget}" for each, budget in zip(last["spent_epsilon"], (1, 3), strict=True)
     )

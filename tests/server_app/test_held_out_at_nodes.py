@@ -97,6 +97,8 @@ def test_counts_of_all_nodes_are_one_sum_that_every_ledger_pays_for(hospitals):
     assert entry["rounds"] == [0, 1]
     (audit,) = audit_node_ledger(folder / "2" / "ledger.json").runs
     assert audit.within_budget
+    card = (folder / "run" / "model_card.md").read_text()
+    assert "* on the server's test set: not evaluated; run.evaluation=nodes has clients count" in card
     assert_audit_names_what_was_changed(folder / "run")
     # Steps and counts are paid for by different records: what all cost is the larger.
     assert 5.9 < audit.epsilon <= 6

@@ -1,0 +1,222 @@
+"""The tables of a comparison: results with their cost, differences seed by seed, budgets."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gdpfed.errors import ReportError
+from gdpfed.late_import import late_import
+from gdpfed.record_steps import kind_of
+from gdpfed.report.comparison import Line
+from gdpfed.report.console import Table
+from gdpfed.report.evaluated import NOTE
+from gdpfed.report.finished_run import FinishedRun
+from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
+
+special = late_import("scipy.special")
+
+KILO = 1000
+
+RESULT_HEADINGS = ("run", "seeds", "rounds", "{metric}", "Lambda", "up (kB)", "down (kB)", "s / round")
+BUDGET_HEADINGS = (
+    *("run", "group", "clients", "rate q", "sigma²", "against", "epsilon budget", "spent", "vs server"),
+)
+TRUSTED = "all but server"
+
+
+def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
+    """A measured figure over the runs that have it; None if none has."""
+    values = [value for value in map(measure, line.runs) if value is not None]
+    return Spread.of(values) if values else None
+
+
+def one_metric(lines: Sequence[Line]) -> str:
+    """The name of the metric that all lines show.
+
+    Raises ReportError: they show different ones.
+    """
+    by_name = {line.metric: line.label for line in reversed(lines)}
+    if len(by_name) > 1:
+        named = ", ".join(f"{label}: {name}" for name, label in by_name.items())
+        raise ReportError(f"the runs show different metrics ({named}): report on those of one metric")
+    return next(iter(by_name))
+
+
+def kilobytes_up(run: FinishedRun) -> float | None:
+    """Return how many kB a client sends in a round that it takes part in."""
+    return None if run.upload_bytes is None else run.upload_bytes / KILO
+
+
+def kilobytes_down(run: FinishedRun) -> float:
+    """The model that a client gets in a round that it takes part in, in kB."""
+    return run.download_bytes / KILO
+
+
+def noise_magnitude(run: FinishedRun) -> float:
+    """Lambda of the run's plan."""
+    return float(run.plan["weighting"]["noise_magnitude"])
+
+
+def results_table(lines: Sequence[Line]) -> Table:
+    """Return a table of the shown metric and of the cost, with a row for each line.
+
+    Raises ReportError: lines that show different metrics.
+    """
+    metric = MetricDisplay.of(one_metric(lines))
+    seeds = max(len(line.runs) for line in lines)
+    spread = "mean ± standard deviation over the seeds; " if seeds > 1 else ""
+    unknown = "" if all(line.evaluated for line in lines) else f" {NOTE}"
+    return Table(
+        title=f"{metric.words[0].upper()}{metric.words[1:]} and cost",
+        headings=[heading.format(metric=metric.heading) for heading in RESULT_HEADINGS],
+        rows=[_result_row(line) for line in lines],
+        note=(
+            f"Test {metric.words} after the last round: {spread}Lambda: noise magnitude, the expected "
+            "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
+            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
+            f"{unknown}"
+        ),
+    )
+
+
+def differences_table(lines: Sequence[Line]) -> Table | None:
+    """Return a table of each line's difference to the first, seed by seed; None without two shared seeds.
+
+    With differences d_1, ..., d_n of the seeds that both lines have, the interval is
+    mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
+    """
+    first, shown = lines[0], MetricDisplay.of(one_metric(lines))
+    rows = [
+        [line.label, str(differences.count), differences.text(shown.form), _interval(differences, shown.form)]
+        for line in lines[1:]
+        if (differences := _differences(line, first)) is not None
+    ]
+    if not rows:
+        return None
+    return Table(
+        title=f"Differences to {first.label}, by seed",
+        headings=("run", "seeds", f"{shown.heading} more", "95 % interval"),
+        rows=rows,
+        note=(
+            "Mean ± standard deviation of the differences of runs with the same seed. An interval with zero "
+            "in it shows no order of the two."
+        ),
+    )
+
+
+def _differences(line: Line, first: Line) -> Spread | None:
+    """The differences for the seeds that both lines have; None for fewer than two seeds."""
+    of_first = {run.seed: run.final_result for run in first.runs}
+    if not (first.evaluated and line.evaluated):
+        return None
+    found = [run.final_result - of_first[run.seed] for run in line.runs if run.seed in of_first]
+    return Spread.of(found) if len(found) > 1 else None
+
+
+def _interval(differences: Spread, form: str) -> str:
+    half = float(special.stdtrit(differences.count - 1, 0.975)) * (differences.stddev or 0.0)
+    half /= math.sqrt(differences.count)
+    return f"{differences.mean - half:+{form}} to {differences.mean + half:+{form}}"
+
+
+def seeds_table(lines: Sequence[Line]) -> Table:
+    """Return every run as a row of plain figures, for other programs."""
+    groups = max(len(run.plan["groups"]) for line in lines for run in line.runs)
+    headings = (
+        "run",
+        "dataset",
+        "method",
+        "seed",
+        "metric",
+        "result",
+        "lambda",
+        "kb_up",
+        "kb_down",
+        "seconds",
+    )
+    return Table(
+        title="Every run",
+        headings=[*headings, *(f"spent_{index}" for index in range(groups)), "path"],
+        rows=[_seed_row(line, run, groups) for line in lines for run in line.runs],
+    )
+
+
+def _seed_row(line: Line, run: FinishedRun, groups: int) -> list[str]:
+    spent = [*run.records[-1].spent_epsilon, *[None] * groups][:groups]
+    figures = (run.final_result, noise_magnitude(run), kilobytes_up(run), kilobytes_down(run))
+    names = [line.label, *(str(run.settings[group]["name"]) for group in ("dataset", "method"))]
+    numbers = [
+        "" if each is None or math.isnan(each) else f"{each:.10g}"
+        for each in (*figures, run.seconds_a_round, *spent)
+    ]
+    return [*names, str(run.seed), run.metric, *numbers, str(run.path)]
+
+
+def _result_row(line: Line) -> list[str]:
+    measures = ((noise_magnitude, ".3g"), (kilobytes_up, ".1f"), (kilobytes_down, ".1f"))
+    seconds = figure_of(line, lambda run: run.seconds_a_round)
+    return [
+        line.label,
+        str(len(line.runs)),
+        str(len(line.runs[0].records)),
+        line.final_result.text(MetricDisplay.of(line.metric).form),
+        *(_mean(figure_of(line, measure), form) for measure, form in measures),
+        ABSENT if seconds is None else seconds.text(".2f"),
+    ]
+
+
+def _mean(figure: Spread | None, form: str) -> str:
+    return ABSENT if figure is None else format(figure.mean, form)
+
+
+def budgets_table(lines: Sequence[Line]) -> Table:
+    """Return a table of budgets and spent epsilon, one row a group."""
+    return Table(
+        title="Privacy budgets",
+        headings=BUDGET_HEADINGS,
+        rows=[row for line in lines for row in _budget_rows(line)],
+        note=(
+            "Against outsiders budget and spent hold for whoever is told nothing of who was sampled, and not "
+            "for the coordinating server and members of the same sums: for them vs server holds, as planned, "
+            "of a client that takes part as often as 99 of 100 do at most. Against everyone they hold for "
+            "all of these. None: no bound holds against the server, which sees single updates."
+        ),
+    )
+
+
+def _budget_rows(line: Line) -> list[list[str]]:
+    return [
+        [
+            line.label if index == 0 else "",
+            str(index),
+            str(group["clients"]),
+            f"{100 * group['sampling_rate']:.2f} %",
+            f"{group['noise_variance_multiplier']:.3f}",
+            whom_it_holds_against(line.runs[0].plan),
+            _epsilon([group["epsilon"]]),
+            _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
+            _epsilon([group["epsilon_against_server"]]),
+        ]
+        for index, group in enumerate(line.runs[0].plan["groups"])
+    ]
+
+
+def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
+    """Return whom the epsilon of a plan in JSON form holds against.
+
+    Batches of records are drawn on the clients, unknown to everybody, and noise of a client's own hides its
+    contribution from whoever sees it: there it needs no secret sample of clients.
+    """
+    if not plan["private"]:
+        return ABSENT
+    if all(kind_of(work).own_noise for work in plan["works"]):
+        return "everyone"
+    if plan["sampling"] != "scheduled" and plan["mechanism"] != "record_sums":
+        return "outsiders"
+    return "everyone" if plan["sums_hidden"] else TRUSTED
+
+
+def _epsilon(values: Sequence[float | None]) -> str:
+    """The largest epsilon; none if one of them is unbounded."""
+    bounded = [value for value in values if value is not None]
+    return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"
