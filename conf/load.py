@@ -21,7 +21,9 @@ from conf.mapping_keys import key_twice, other_number
 from conf.option_files import (
     chosen_options,
     groups,
+    method_config,
     method_configs,
+    methods_of,
     option_directories,
     set_client_count,
 )
@@ -49,10 +51,9 @@ _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or fals
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     """Have Hydra choose the option files, and set the values in what it makes of them."""
-    methods = tuple(method_configs().items())
     chosen = [override for override in overrides if override.partition("=")[0] in groups()]
     options = dict(override.split("=", 1) for override in chosen)
-    tree = chosen_options(options, tuple(option_directories()), methods)
+    tree = chosen_options(options, tuple(option_directories()), methods_of(options.get("method")))
     values = OverridesParser.create().parse_overrides([each for each in overrides if each not in chosen])
     models = [each.value() for each in values if each.key_or_group == "dataset.model"]
     if models and models[-1] != tree.dataset.model:
@@ -149,6 +150,9 @@ def _check_form(overrides: Sequence[str]) -> None:
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
         if key in groups() and not _is_choice(override):
+            if key == "method":
+                # A package's method that cannot be used says why.
+                methods_of(value)
             near = difflib.get_close_matches(value, list(options(key)), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
@@ -288,7 +292,6 @@ def load(
     place of all that the overrides do not name. `forgotten`: dotted keys that are not taken from it. Raises
     InputError: an unknown key or option, a wrong type, or a value out of range, and what would be accepted.
     """
-    methods = method_configs()
     _check_form(overrides)
     overrides = [with_quoted_path(override) for override in overrides]
     if begun is not None and given_value(overrides, "method") is None:
@@ -307,7 +310,7 @@ def load(
         raise ConfigError(f"an option file is no YAML: {' '.join(str(error).split())}") from None
     name = config.method.name
     renamed = any(override.startswith("method.name=") for override in overrides)
-    if renamed or methods.get(name) is not type(config.method):
+    if renamed or name not in options("method") or method_config(name) is not type(config.method):
         raise ConfigError(f"method.name={name} cannot be changed by itself: choose method={name}")
     set_numbers(config, per_client)
     if begun is None:

@@ -132,11 +132,15 @@ def method_configs() -> dict[str, type[MethodConfig]]:
     Raises ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
     no :class:`~conf.schema.MethodConfig`.
     """
-    return {name: _config_class(name, method) for name, method in _table("methods").items().items()}
+    return {name: method_config(name) for name in _table("methods").names()}
 
 
-def _config_class(name: str, method: object) -> type[MethodConfig]:
-    config_class = getattr(method, "config_class", None)
+def method_config(name: str) -> type[MethodConfig]:
+    """The dataclass behind the options of one method; no other is imported.
+
+    Raises ConfigError: as :func:`method_configs`.
+    """
+    config_class = getattr(_table("methods").get(name), "config_class", None)
     if not (isinstance(config_class, type) and issubclass(config_class, MethodConfig)):
         raise ConfigError(
             f"method '{name}' has config_class {config_class!r}: make it a dataclass that extends "
@@ -146,6 +150,44 @@ def _config_class(name: str, method: object) -> type[MethodConfig]:
 
 
 Methods = tuple[tuple[str, type[MethodConfig]], ...]
+SCHEMA = "schema_"
+_DEFAULT_METHOD = re.compile(r"^\s*-\s*method:\s*(\S+)", re.MULTILINE)
+
+
+def methods_of(option: str | None) -> Methods:
+    """The methods that an option file of ``method`` starts from, itself or through others; usually one.
+
+    Importing all methods takes some tenths of a second. `option`: its name; None for the default.
+
+    Raises ConfigError: as :func:`method_configs`, of these methods.
+    """
+    if option is None:
+        config = (OWN_DIRECTORY / "config.yaml").read_text(encoding="utf-8")
+        option = "".join(_DEFAULT_METHOD.findall(config))
+    known = _table("methods").names()
+    waiting, seen, found = [option], set[str](), [option] if option in known else []
+    while waiting:
+        name = waiting.pop()
+        if name.startswith(SCHEMA):
+            found.append(name.removeprefix(SCHEMA))
+        elif name not in seen:
+            seen.add(name)
+            waiting += _starts_from(name)
+    return tuple((name, method_config(name)) for name in sorted(set(found)) if name in known)
+
+
+def _starts_from(option: str) -> list[str]:
+    """The names in the list ``defaults`` of an option file of a method, without what comes before a slash."""
+    paths = [directory / "method" / f"{option}.yaml" for directory in option_directories()]
+    try:
+        read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    except yaml.YAMLError:
+        # Hydra says what is wrong with it.
+        return []
+    lists = [values.get("defaults") or [] for values in read if isinstance(values, dict)]
+    return [each.rpartition("/")[2] for names in lists for each in names if isinstance(each, str)]
+
+
 Choices = tuple[tuple[str, str], ...]
 
 ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", re.MULTILINE)
@@ -158,15 +200,17 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
     Hydra takes some tenths of a second for any composition. Where no option file says anything of another
     group, a tree is put together of what other compositions had of each group. `options`: the chosen file by
     group, as in ``{"dataset": "fmnist"}``; others are as by default. `directories`: where option files are,
-    the project's own first. `methods`: the schema of every method.
+    the project's own first. `methods`: the schemas that Hydra knows.
     """
     return deepcopy(_tree(tuple(options.items()), directories, methods))
 
 
 @lru_cache(maxsize=64)
 def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    options, known = dict(chosen), _known(directories, methods)
-    (first, *others) = parts = [(group, options.get(group)) for group in groups()]
+    options, known = dict(chosen), _known(directories)
+    (first, *others) = parts = [
+        (group, options.get(group), methods if group == "method" else ()) for group in groups()
+    ]
     if not (all(part in known for part in parts) and _each_group_is_alone(directories)):
         made = _composed(tuple(f"{group}={name}" for group, name in chosen), directories, methods)
         known |= dict.fromkeys(parts, made)
@@ -183,8 +227,11 @@ def groups() -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _known(directories: tuple[Path, ...], methods: Methods) -> dict[tuple[str, str | None], DictConfig]:
-    """A tree that has each option of each group, None being the default; filled as trees are made."""
+def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
+    """A tree that has each option of each group, None being the default; filled as trees are made.
+
+    Of a method's option it is one with these methods.
+    """
     return {}
 
 
@@ -223,4 +270,4 @@ def _register_schema(methods: Methods) -> None:
     # A launcher hands the store to other processes, which may not have the class of a method that is gone.
     store.repo.pop("method", None)
     for name, method in methods:
-        store.store(group="method", name=f"schema_{name}", node=method)
+        store.store(group="method", name=f"{SCHEMA}{name}", node=method)

@@ -59,6 +59,8 @@ def test_without_a_word_the_groups_are_listed_with_counts(capsys):
     counted = {line.split()[0]: line for line in lines[:-2]}
     found = {group.name: group for group in setting_groups(names=["secagg", "run"])}
     assert set(found) == {"secagg", "run"}
+    of_methods = {key for schema in method_configs().values() for key in schema.__dataclass_fields__}
+    assert f" {len(method_configs())} options, {len(of_methods - {'name'})} settings" in counted["method"]
     assert set(counted) == {"dataset", "training", "method", "privacy", "secagg", "run", "simulation"}
     for name, group in found.items():
         assert f" {len(group.settings)} settings" in counted[name]

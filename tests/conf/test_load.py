@@ -243,6 +243,22 @@ def test_hydra_knows_no_method_that_is_gone():
             assert named == {f"schema_{name}" for name in known}
 
 
+def test_an_option_file_is_composed_with_the_methods_that_it_starts_from_alone(monkeypatch):
+    names = {option: [name for name, _ in option_files.methods_of(option)] for option in METHODS.names()}
+    assert names == {name: [name] for name in METHODS.names()}
+    assert option_files.methods_of(None) == option_files.methods_of(load().method.name)
+    assert option_files.methods_of("nowhere") == ()
+
+
+def test_an_option_file_may_start_from_another_one_of_any_package(tmp_path, monkeypatch):
+    (tmp_path / "method").mkdir()
+    for name, first in (("mine", "pfa"), ("yours", "/method/mine"), ("circle", "circle")):
+        (tmp_path / "method" / f"{name}.yaml").write_text(f"defaults: [{first}, _self_]\nname: {name}\n")
+    monkeypatch.setattr(option_files, "option_directories", lambda: [option_files.OWN_DIRECTORY, tmp_path])
+    assert option_files.methods_of("yours") == option_files.methods_of("pfa")
+    assert option_files.methods_of("circle") == ()
+
+
 def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
     directories, methods = tuple(option_directories()), tuple(method_configs().items())
     option_files._known.cache_clear()

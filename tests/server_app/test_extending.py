@@ -97,9 +97,18 @@ def test_it_trains_and_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("entry_points", "overrides", "message"),
     [
-        ({"gdpfed.methods": {"mine": "math:pi"}}, [], "method 'mine' has config_class None: make it a"),
-        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, [], "cannot be loaded from nowhere:Mine"),
-        ({"gdpfed.methods": {"pfa": "math:pi"}}, [], "once (gdpfed itself, package my-extension): keep one"),
+        (
+            {"gdpfed.methods": {"mine": "math:pi"}},
+            ["method=mine"],
+            "method 'mine' has config_class None: make it a",
+        ),
+        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, ["method=mine"], "cannot be loaded from nowhere:Mine"),
+        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, ["method=min"], "method=min is not one of ali_dpfl, "),
+        (
+            {"gdpfed.methods": {"pfa": "math:pi"}},
+            ["method=pfa"],
+            "once (gdpfed itself, package my-extension): keep one",
+        ),
         ({"gdpfed.conf": {"mine": "math"}}, [], "not a package: name the package whose directory"),
         ({"gdpfed.conf": {"mine": "conf"}}, ["method=pfa"], "rename one of them"),
     ],
