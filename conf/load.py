@@ -17,7 +17,6 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from conf.errors import ConfigError
-from conf.mapping_keys import key_twice, other_number
 from conf.option_files import (
     chosen_options,
     groups,
@@ -29,6 +28,7 @@ from conf.option_files import (
 )
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
+from conf.value_text import key_twice, other_number, unpaired_sign
 
 PATHS = (
     "dataset.path",
@@ -43,7 +43,6 @@ PATHS = (
     "run.mailbox",
 )
 
-BRACKETS = {"[": "]", "{": "}", "(": ")"}
 _IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets=[1, 3, 6]'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
 _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
@@ -157,32 +156,10 @@ def _check_form(overrides: Sequence[str]) -> None:
             hint = f"; did you mean {near[0]}?" if near else ""
             several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
-        if key not in PATHS:
-            _check_closed(override)
+        if key not in PATHS and (sign := unpaired_sign(value)) is not None:
+            raise ConfigError(f"{override} {sign}: {_IN_QUOTES}")
         if key == "dataset.name":
             raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
-
-
-def _check_closed(override: str) -> None:
-    """Refuse a value with a quote or a bracket that is left open, or closed where none is open.
-
-    Raises ConfigError: names the sign, and what a shell may have done to it.
-    """
-    quote, opened = "", list[str]()
-    signs = iter(override.partition("=")[2])
-    for sign in signs:
-        if sign == "\\":
-            next(signs, None)
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in BRACKETS:
-            opened.append(sign)
-        elif sign in BRACKETS.values() and (not opened or BRACKETS[opened.pop()] != sign):
-            raise ConfigError(f"{override} closes a '{sign}' that nothing opens: {_IN_QUOTES}")
-    if quote or opened:
-        raise ConfigError(f"{override} opens a {quote or opened[-1]} and does not close it: {_IN_QUOTES}")
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Keys of mappings in overrides, as in ``{width: 16, layers: 2}``: Hydra takes the last of two equal ones."""
+"""The text of a value in an override: keys that a mapping has twice, other digits, brackets left open."""
 
 import re
 
@@ -55,3 +55,21 @@ def _quoted(value: str, at: int) -> int:
     while end < len(value) and value[end] != value[at]:
         end += 2 if value[end] == "\\" else 1
     return min(end, len(value) - 1)
+
+
+def unpaired_sign(value: str) -> str | None:
+    """What a value does that leaves a quote or bracket open or closes none; None: all are in pairs."""
+    quote, opened = "", list[str]()
+    signs = iter(value)
+    for sign in signs:
+        if sign == "\\":
+            next(signs, None)
+        elif quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in CLOSES:
+            opened.append(sign)
+        elif sign in CLOSES.values() and (not opened or CLOSES[opened.pop()] != sign):
+            return f"closes a '{sign}' that nothing opens"
+    return f"opens a {quote or opened[-1]} and does not close it" if quote or opened else None
