@@ -1,4 +1,4 @@
-"""What Flower carries to and from a node, as plain values: its settings and state, and requests of stages."""
+"""Flower's messages as plain values: a node's settings and state, and the requests of a stage."""
 
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -37,7 +37,7 @@ _TRAINS: ContextVar[StandIn | None] = ContextVar("_TRAINS", default=None)
 
 
 class ContextState(MutableMapping[str, Mapping[str, Any]]):
-    """What Flower keeps for a node between the messages of a run; records that are no values are none."""
+    """The state that Flower keeps for a node between the messages of a run; other records are ignored."""
 
     def __init__(self, records: RecordDict) -> None:
         self._records = records
@@ -65,7 +65,7 @@ def settings_of(context: Context) -> NodeSettings:
 
 @contextmanager
 def training_by(function: StandIn) -> Iterator[None]:
-    """Within, every node that a message comes to trains by this function of its app's own."""
+    """Within this context, nodes train by a function of the user's app."""
     token = _TRAINS.set(function)
     try:
         yield
@@ -79,7 +79,7 @@ def node_of(context: Context) -> Node:
 
 
 def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
-    """The values of a record of this name; None where there is none of values."""
+    """The values of the record of this name; None if there is no such record."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
 
@@ -101,7 +101,7 @@ def parted(content: RecordDict) -> RecordDict:
 
 
 def run_in(content: RecordDict, asked: str) -> str:
-    """The run that a query or a stage is of, as one line; empty where the message does not say."""
+    """The id of the run of a query or a stage, as one line; empty if the message does not name it."""
     for name in (asked, TERMS_RECORD, CLIENT_RECORD):
         said = (values_in(content, name) or {}).get(RUN)
         if isinstance(said, str):

@@ -77,7 +77,7 @@ class Room:
 
     @contextmanager
     def of(self, length: int, until: float) -> Iterator[None]:
-        """Wait until there is room for so many bytes, and have it to the end.
+        """Wait until there is room for this number of bytes, and hold it until the end of the block.
 
         Raises GuardError: there is none by that time of the monotonic clock.
         """
@@ -191,12 +191,12 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             os.umask(umask)
 
     def check(self, token: bytes) -> None:
-        """Refuse who has not read the file beside the socket."""
+        """Refuse a connection that does not know the token, which is in the file beside the socket."""
         if not hmac.compare_digest(token, self._token):
             raise GuardError("whoever asks this guard is to read the token beside its socket first")
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, and hang up on the stranger that came first where there are too many."""
+        """Answer in a thread; if too many connections have not shown the token, close the oldest."""
         with self._strangers_lock:
             self._strangers[id(request)] = request
             if len(self._strangers) > MOST_STRANGERS:
@@ -211,13 +211,13 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         super().shutdown_request(request)
 
     def is_no_stranger(self, request: socket.socket) -> None:
-        """It has said the token, or has ended."""
+        """Note that a connection has shown the token, or has ended."""
         with self._strangers_lock:
             self._strangers.pop(id(request), None)
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Wait until one of those that know the token may be heard; GuardError where too many wait."""
+        """Wait for a place among the connections that know the token; GuardError if too many wait."""
         if not self._waiting.acquire(blocking=False):
             raise GuardError(f"{MOST_WAITING} messages wait for this guard already: ask again later")
         try:

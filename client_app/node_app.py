@@ -109,7 +109,7 @@ def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
 
 
 def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Write a line into the node's journal, which settings that are not understood cannot name."""
+    """Write a line into the node's journal; none if its settings cannot be read, since they name it."""
     try:
         check_settings(context.node_config)
     except NodeConfigError:
@@ -184,7 +184,7 @@ def ask(message: Message, context: Context) -> RecordDict:
 @app.query(CARRY)
 @answering
 def carry(message: Message, context: Context) -> RecordDict:
-    """Send the vector back: too little memory or bandwidth shows before anything is charged."""
+    """Send the vector back: a test of memory and bandwidth before anything is charged."""
     return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
 
 
@@ -222,7 +222,7 @@ def begin(message: Message, context: Context) -> RecordDict:
 @app.query(END)
 @answering
 def end(message: Message, context: Context) -> RecordDict:
-    """Tell the stand-in of this node, such as an edge, that the run is over.
+    """Tell the program that acts for this node, such as an edge, that the run has ended.
 
     Raises NodeConfigError: nothing stands in for it.
     """

@@ -66,7 +66,7 @@ def relayed(message: Message, context: Context) -> Message:
 
 
 def token_file(path: str | Path) -> Path:
-    """Return the file with what a guard wants to hear first."""
+    """Return the path of the token that a guard must be shown first."""
     return Path(f"{path}.token")
 
 
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Return how many bytes a frame promises to have, which come next; it raises as `receive`."""
+    """Read the length of the next frame, in bytes; it raises as `receive` does."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -105,7 +105,7 @@ def length_of(connection: socket.socket, until: float | None = None) -> int:
 
 
 def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:
-    """Return so many bytes; GuardError where they end early, TimeoutError where they come too slowly."""
+    """Return exactly this many bytes; GuardError if they end early, TimeoutError if they are too slow."""
     data = bytearray()
     while len(data) < length:
         if until is not None:

@@ -1,4 +1,4 @@
-"""Who is connected to the gate: how many strangers, and how long each may take to ask.
+"""The connections of the gate: how many may come from strangers, and how long each may take to ask.
 
 Until a request is signed by a key that the SuperLink has answered, a connection is a stranger's. Strangers
 have a bound together and one by address. Beyond it the stranger that has waited longest is hung up on, so
@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """How much of the gate strangers may hold by their connections.
+    """The limits of connections that have not shown a known key.
 
     Attributes:
         strangers: connections of all strangers together.
@@ -111,7 +111,7 @@ class Callers:
             self._await_request(caller)
 
     def is_known(self, peer: tuple[str, int]) -> None:
-        """A key that is known has signed: this connection is not a stranger's."""
+        """Note that a known key has signed a request of this connection."""
         caller = self._callers.get(peer)
         if caller is not None and not caller.known:
             caller.known = True
@@ -165,7 +165,7 @@ class Callers:
         caller.timer = loop.call_later(seconds, caller.hang_up)
 
     def _make_room(self, address: str) -> bool:
-        """Hang up on who has waited longest where there is no room; whether there is room now."""
+        """If there is no room, close the oldest connection; return whether there is room now."""
         if self._strangers[address] >= self._patience.strangers_by_address:
             return self._hang_up_on_one(address)
         if self._strangers.total() >= self._patience.strangers:
@@ -203,7 +203,7 @@ def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asy
 
 
 def whose(address: str) -> str:
-    """Return what strangers are counted by: an IPv4 address, or the network of 64 bits of an IPv6 one."""
+    """Return the sender of a connection, for counting: an IPv4 address, or the /64 network of an IPv6 one."""
     read = ip_address(address.partition("%")[0])
     return address if read.version == IPV4 else str(ip_network((read, SUBSCRIBER_BITS), strict=False))
 

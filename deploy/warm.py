@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def why_off() -> str:
-    """Return why there is no warm process; empty if there can be one."""
+    """Return the reason why there can be no warm process; empty if there can be one."""
     if os.environ.get(WARM_VARIABLE) == OFF:
         return f"{WARM_VARIABLE}={OFF}"
     if sys.platform != "linux":

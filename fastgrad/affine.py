@@ -48,7 +48,7 @@ class AffineLayer(Layer):
         self.forward = self._forward()
 
     def _parts(self) -> Iterator[Part]:
-        """With one patch, a record's gradient by the weights is g^T a, and is not written out."""
+        """The parameters' gradients. With one patch, that of the weights is g^T a, and is not written out."""
         if self._is_outer:
             outputs, inputs = (each.view(self._count, -1) for each in (self._values_back, self._patches))
             yield Outer(self._weight, outputs, inputs)

@@ -52,7 +52,7 @@ def leave_out(
 
 
 class DropoutLayer(Layer):
-    """Dropout of so many records.
+    """Dropout for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

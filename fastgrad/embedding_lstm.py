@@ -173,7 +173,7 @@ def recur(
 def recur_back(
     states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
 ) -> None:
-    """The gradient by what came into the gates, in the place of the gates that `recur` left.
+    """The gradient with respect to the inputs of the gates. It overwrites the gates that `recur` left.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
     `weights`, `cells`, `squashed`, `count`: as in `recur`.
@@ -206,7 +206,7 @@ def recur_back(
 
 @compiled(_I, _F, int64, int64, _F)
 def look_up(characters: Integers, table: Floats, count: int, width: int, out: Floats) -> None:
-    """Rows of a table.
+    """Copy the rows of an embedding table that the positions name.
 
     Args:
         characters: (count, positions).
@@ -288,7 +288,7 @@ def _calls(
     parameters: torch.Tensor,
     gradient: torch.Tensor,
 ) -> tuple[list[Call], list[Call]]:
-    """Of one LSTM layer, forward and back; inputs and states come with the buffers of their gradients."""
+    """The calls of one LSTM layer, forward and back; inputs and states are pairs with their gradients."""
     length, count, units = states[0].shape
     wide = 4 * units
     gates = torch.empty(length, count, wide)

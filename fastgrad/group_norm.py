@@ -116,7 +116,7 @@ def normalise_back(
     sums: Pair,
     out: Floats,
 ) -> None:
-    """The gradients by gamma, by beta and by the input; shapes as in `normalise`.
+    """The gradients with respect to gamma, beta and the input; shapes as in `normalise`.
 
     `normalised`: what `normalise` left. `gradient`: by it; overwritten where ReLU follows. `sums`: for the
     gradients by gamma and beta: of all records together, (channels,) each, or of each record, (count,
@@ -156,7 +156,7 @@ def normalise_back(
 
 
 class NormLayer(Layer):
-    """Group normalisation of so many records.
+    """Group normalisation for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

@@ -10,7 +10,7 @@ from fastgrad.lowered import Join
 
 
 class JoinLayer(Layer):
-    """The sums of so many records.
+    """The sums of two branches, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

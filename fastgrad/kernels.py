@@ -129,7 +129,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
 def activate_back(
     activated: Floats, gradient: Floats, count: int, channels: int, rectify: bool, num_sums: int, sums: Floats
 ) -> None:
-    """The gradient by what was activated, in place, and by the bias.
+    """The gradient with respect to the input of `activate`, in place, and with respect to the bias.
 
     `activated`: what `activate` left. `gradient`: by it; overwritten. `num_sums`: 1, or as many as there are
     records. `sums`: (num_sums, channels), the gradient by the bias: of all records together, or of each.
@@ -201,7 +201,7 @@ def pool_back(
     sums: Floats,
     out: Floats,
 ) -> None:
-    """The gradient by what was pooled, into ``out``; the rest is as in `activate_back` and `pool`."""
+    """Write the gradient with respect to the input of `pool` to ``out``; see `activate_back` for the rest."""
     count, height, width, channels, down_by, right_by, down, right = geometry
     windows = right if right_by == 1 else 1
     run, line = windows * channels, width * channels

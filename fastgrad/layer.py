@@ -121,7 +121,7 @@ def flat(buffer: torch.Tensor) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The gradients of single records by some parameters, written out.
+    """The gradients of single records with respect to some parameters, written out.
 
     `where`: the parameters among those of the program. `values`: shape (records, entries).
     """
@@ -148,7 +148,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i by a matrix, kept as their two factors.
+    """Gradients g_i^T a_i with respect to a matrix, kept as their two factors.
 
     `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """

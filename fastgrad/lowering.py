@@ -103,7 +103,7 @@ class _Reader:
         self._shared.add(result.stage)
 
     def read(self, layer: nn.Module, inputs: Sequence[_Result]) -> _Result:
-        """Read the next layer, and return what it computes of these."""
+        """Read the next layer, whose inputs are these results, and return its result."""
         self.result = inputs[0]
         readers: dict[type[nn.Module], Callable[[Any], None]] = {
             nn.Conv2d: self._convolution,

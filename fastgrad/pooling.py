@@ -55,7 +55,7 @@ def average(
 def average_back(
     gradient: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Write the gradient by the input of `average` into ``out``; shapes are as there, exchanged."""
+    """Write the gradient with respect to `average`'s input to ``out``; shapes are as there, exchanged."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     to = 0
@@ -107,7 +107,7 @@ def largest(
 
 @compiled(_F, _W, _GEOMETRY, _F)
 def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, out: Floats) -> None:
-    """Write the gradient by the input of `largest` into ``out``."""
+    """Write the gradient with respect to the input of `largest` to ``out``."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     size = 0 if count == 0 else len(gradient) // count

@@ -112,7 +112,7 @@ class Program:
 
 
 def layer_of(stage: LoweredLayer, given: Given) -> Layer:
-    """Import and make the layer of a stage."""
+    """Make the layer of a stage, whose module is imported when it is needed."""
     module, name = stage.compiled.split(":")
     made: Layer = getattr(import_module(module), name)(stage, given)
     return made

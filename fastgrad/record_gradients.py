@@ -33,7 +33,7 @@ CPU_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Gradients by one parameter, written out: shape (records, entries).
+    """Gradients with respect to one parameter, written out: shape (records, entries).
 
     `arranged`: brings them into the order of the parameter's entries; None where they are.
     """
@@ -65,7 +65,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i by a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
+    """Gradients g_i^T a_i of a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
 
     outputs: torch.Tensor
     inputs: torch.Tensor
@@ -227,7 +227,7 @@ class RecordGradients:
         return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Return the gradients by every parameter in turn; records of all clients are one dimension."""
+        """Return the gradients for each parameter in turn; records of all clients are one dimension."""
         if self._vmapped:
             # A layer that draws, such as dropout, draws anew for every record.
             each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")

@@ -1,4 +1,4 @@
-"""The groups of a plan, by budgets and shares or by budgets of the clients' own, and whom they are about."""
+"""The groups of a plan, from configured budgets or from the clients' own, and the parties of a person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -104,7 +104,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """S, at how many clients a person may be, by the declaration of a table; 0 where a record is a row.
+    """S, the largest number of clients that a person may be at, as a table declares; 0 if a record is a row.
 
     A plan that is made without its data takes a record for a row.
     """

@@ -1,4 +1,4 @@
-"""What a client computes for a sum, a file a work.
+"""The works: what a client may compute for a sum. Each work is one file of this folder.
 
 A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
 job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
@@ -55,7 +55,7 @@ class Job:
 
 
 class Work(Protocol):
-    """The file of a work."""
+    """The module that implements a work."""
 
     @staticmethod
     def work(job: Job) -> "torch.Tensor":

@@ -1,4 +1,4 @@
-"""The work convex_steps: a window of steps on a convex loss, of which the sum carries the noise."""
+"""The work convex_steps: a window of steps on a convex loss; noise is added to the sum of windows."""
 
 import numpy as np
 import numpy.typing as npt

@@ -35,5 +35,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse steps that are none, and a model that couples records: OrderError, LearningError."""
+    """Refuse an order without steps, and a model that couples records: OrderError, LearningError."""
     checked_model(order)

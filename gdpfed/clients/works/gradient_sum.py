@@ -28,6 +28,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse a step that is none, a grid too coarse for C, and a model that couples records."""
+    """Refuse an order without a step, a grid too coarse for C, and a model that couples records."""
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

@@ -24,7 +24,7 @@ FLOAT_SLACK = 1 - 2.0**-30
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return what a client sends of its held-out records, in float64: counts, as `counted` has them.
+    """Return a client's counts on its held-out records, as `counted` makes them, in float64.
 
     The counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that, clipping them brings no
     two further apart, and rounding moves two sums by grid sqrt(d) at most: together sqrt(2), as in
@@ -42,7 +42,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return what is sent of some records."""
+    """Return the vector that a client sends for these records."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if order.counts_by_party(dimension):
@@ -67,7 +67,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order without the number of classes, and counts of a client that has no block: OrderError."""
+    """Refuse an order without a number of classes, or a place for this client's counts: OrderError."""
     if order.task.form is None:
         raise OrderError("the order does not say how many classes there are, so nothing can be counted")
     if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
@@ -80,7 +80,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def shrunk(encoding: Encoding) -> float:
-    """What counts are multiplied by, so that rounding leaves what a record moves within sqrt(2).
+    """The factor of the counts: it keeps the influence of one record, rounding included, within sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -18,7 +18,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return noise alone, so that nobody sees that it is of zeros."""
+    """Return noise alone, so that nobody can see that this client has no examples."""
     zeros = torch.zeros(job.encoding.dimension, dtype=torch.float64)
     return with_own_noise(job.order, zeros, job.bits(job.client_id))
 

@@ -62,7 +62,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse settings that are none, and an order without the steps of a trial: OrderError, LearningError."""
+    """Refuse an order without settings to vote on, or without steps of a trial: OrderError, LearningError."""
     settings_in(order)
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
@@ -113,7 +113,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """What a setting reaches on all parts, each under a model that is trained on the others.
+    """Try a setting by cross-validation: each part is tested by a model that is trained on the other parts.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
@@ -212,5 +212,5 @@ class Trial:
 
 
 def generator_of(random_bytes: RandomBytes) -> np.random.Generator:
-    """A generator from secret bits."""
+    """A random generator whose seed is secret bits."""
     return np.random.default_rng(np.frombuffer(random_bytes(32), np.uint64))

@@ -1,4 +1,4 @@
-"""The work window_steps: a window of steps that are clipped each, of which the sum carries the noise."""
+"""The work window_steps: a window of steps, each of them clipped; noise is added to the sum of windows."""
 
 import numpy as np
 import numpy.typing as npt

@@ -27,7 +27,7 @@ OVERSHOOT = 3.0
 
 
 class Directions(ABC):
-    """One unit vector of length d a canary."""
+    """Unit vectors of dimension d, one for each canary."""
 
     @abstractmethod
     def vectors(self, canaries: npt.NDArray[np.int64]) -> Vectors:
@@ -108,16 +108,16 @@ class Canaries:
 
     @property
     def signs(self) -> npt.NDArray[np.float64]:
-        """By what each multiplies its vector, shape (m,)."""
+        """The sign by which each canary multiplies its vector, shape (m,)."""
         return np.where(self.present, 1.0, 0.0 if self.adjacency == "zero_out" else -1.0)
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """At how many clients each is, shape (m,)."""
+        """The number of clients that each canary is at, shape (m,)."""
         return np.ones(len(self.clients), dtype=np.int64)
 
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
-        """By what these canaries multiply their vectors."""
+        """The signs by which these canaries multiply their vectors."""
         return self.signs[[self.numbers[client] for client in clients]]
 
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:
@@ -190,7 +190,7 @@ class CanaryEngine(Engine):
             yield clients, self._steps(order, cohort, clients)
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        """The sum of the cohort's updates; zeros are counted and not added."""
+        """The sum of the cohort's updates. A client whose update is zero counts as a member of the sum."""
         ours, rest = self._split(cohort)
         if self._others is not None and rest:
             total = self._others.sum_updates(order, theta, replace(cohort, clients=rest))

@@ -39,7 +39,7 @@ from gdpfed.simulation.engine import Cohort, Engine, Steps
 
 @dataclass(frozen=True, eq=False)
 class PersonRows:
-    """Which rows of a table lie at every place among the examples, and whose they are by the table.
+    """The rows of a table that form each example, and the person of each row.
 
     `numbers`: of the rows at every place, shape (places, most rows of a person). `labels`: theirs, of the
     same shape, without a label where there is no row. `person_of`: whose every row is, shape (rows,).
@@ -146,12 +146,12 @@ class RecordCanaries(Canaries):
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """At how many clients each canary is, shape (m,)."""
+        """The number of clients that each canary is at, shape (m,)."""
         return np.asarray(self.at.sum(axis=0))
 
     @property
     def lengths(self) -> npt.NDArray[np.float64]:
-        """How long the gradient of each canary is, or of each of its rows, shape (m,)."""
+        """The norm of the gradient of each canary, or of each of its rows, shape (m,)."""
         return OVERSHOOT * self.norms * self.present
 
     @property
@@ -247,7 +247,7 @@ class CanaryGradients(RecordGradients):
         self._canaries = canaries
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Of records that are given by their places, in ``x``."""
+        """The gradients of records; ``x`` holds the places of the records."""
         return [Rows(torch.from_numpy(self._canaries.gradients(x.numpy(), thetas.shape[1])))]
 
 
@@ -304,7 +304,7 @@ class RecordCanaryEngine(Engine):
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
     ) -> Vectors:
-        """What an update holds of every canary, as a sum over its steps, and the noise in that.
+        """Project an update onto each canary, summed over the steps, and return that with its noise.
 
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.

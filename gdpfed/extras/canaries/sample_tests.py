@@ -38,7 +38,7 @@ def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation
 
 @dataclass(frozen=True)
 class SampleTest:
-    """What the samples of one group show.
+    """The result of the test of one group's samples.
 
     Attributes:
         rate: the share of the group that was drawn, on average.

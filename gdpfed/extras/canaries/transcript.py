@@ -82,7 +82,7 @@ class Transcript:
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
-        """Some coordinates, the same in all runs of a model; none where others than canaries train."""
+        """Coordinates to watch, the same in all runs of a model; none if clients train beside canaries."""
         if not isinstance(self.canaries.directions, DiracDirections):
             return np.zeros(0, dtype=np.int64)
         dimension = len(self.start)
@@ -97,14 +97,14 @@ class Transcript:
 
     @cached_property
     def still(self) -> npt.NDArray[np.bool_]:
-        """In which watched coordinates no canary moves anything, shape (watched,)."""
+        """Which of the watched coordinates no canary changes, shape (watched,)."""
         moved = np.zeros(len(self.start), dtype=bool)
         if isinstance(self.canaries.directions, DiracDirections):
             moved[self.canaries.directions.coordinates[self.canaries.signs != 0]] = True
         return np.asarray(~moved[self.watched])
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
-        """Note one result; a sum that was refused reveals nothing, nor does one of updates that were seen."""
+        """Note the result of one sum, unless it was refused, or its updates were noted one by one."""
         kind = prepared.order.kind
         if result.total is None or (kind.on_records and kind.own_noise):
             return
@@ -127,7 +127,7 @@ class Transcript:
         )
 
     def _drawn_stddev(self, prepared: PreparedSum, result: ClientSum, groups: Sequence[int]) -> float:
-        """The plan's noise, or that of all members' shares where it is more.
+        """The standard deviation of the noise: the plan's, or that of all members' shares if it is larger.
 
         Shares are sized for those who may drop out, and here nobody does. In levels what is too much is
         taken out again.
@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Note the updates of one sum, each of which anybody may see."""
+        """Note the updates of one sum one by one: each is private by itself, so anybody may see it."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(
@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """What updates hold of absent canaries, in units of its noise, at their places among the watched."""
+        """Project updates onto the coordinates of absent canaries, in units of the noise."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)
@@ -199,7 +199,7 @@ class ReleasedModels(Observer):
 
 
 class WatchedFleet(InProcessFleet):
-    """A simulated fleet that shows every sum that it makes, whatever becomes of it.
+    """A simulated fleet that notes every sum, even if the run does not use it.
 
     `tell`: is told of each.
     """

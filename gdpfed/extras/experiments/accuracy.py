@@ -72,7 +72,7 @@ def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Seque
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
-    """How much more each row has than the one that is compared with, where there are two seeds."""
+    """The difference of each row to the row it is compared with, if both have at least two seeds."""
     tables = []
     for reference in outcomes:
         dataset, row, column = reference.cell.place
@@ -97,7 +97,7 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
 
 
 def published_accuracy(experiment: Experiment, dataset: str, row: str, column: str) -> float | None:
-    """What the paper prints there, in percent; it has none by column."""
+    """The accuracy in the paper, in percent; the paper has none for tables with several columns."""
     if column:
         return None
     return experiment.published.accuracy.get(row, {}).get(dataset)
@@ -126,7 +126,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """The largest mean of a row: chosen by looking at test accuracies, so it flatters every row alike."""
+    """The largest mean of a row. It is chosen by test accuracy, so it is too good in every row."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
@@ -147,7 +147,7 @@ def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """One cell a row, to compute with."""
+    """The accuracies as numbers, one line for each cell."""
     return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
 
 
@@ -192,7 +192,7 @@ def _panels(
     draw: DrawPanel,
     height: float,
 ) -> None:
-    """One panel for every data set that has anything to show."""
+    """One panel for each data set that has finished runs."""
     shown = [name for name in datasets if any(o.finished for o in outcomes if o.cell.dataset == name)]
     columns = min(PANELS_A_ROW, len(shown))
     width = PANEL_WIDTH_INCHES * max(columns, 1) + (2.4 if columns == 1 else 0.6)

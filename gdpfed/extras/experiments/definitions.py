@@ -45,7 +45,7 @@ QUANTITIES: Registry[Any] = Registry(
 
 @dataclass
 class Choice:
-    """One row or one column.
+    """One row or one column of a table: its name, and the settings that it changes.
 
     `label`: its heading. `overrides`: what it sets, as on the command line. `scale`: settings that it
     multiplies, by one factor or by one a group. `effective_step_of`: a method whose effective step, sum_m
@@ -60,7 +60,7 @@ class Choice:
 
 @dataclass
 class Catalogue:
-    """Rows that several experiments share."""
+    """Table rows that are defined once and used by several experiments."""
 
     rows: dict[str, Choice] = MISSING
 

@@ -25,7 +25,7 @@ CELLS_FILE = "cells.yaml"
 
 @dataclass(frozen=True)
 class Presentation:
-    """Tables to read, the same figures to compute with, and pictures.
+    """The tables of an experiment, the same figures as numbers, and its pictures.
 
     `tables`: for the terminal and Markdown. `figures`: one figure a row, for CSV. `draw`: writes the picture
     as PNG. `more`: writes more pictures, by the names of their files.
@@ -38,19 +38,19 @@ class Presentation:
 
 
 class Footnotes:
-    """Gives every reason one number, in the order in which they are first met."""
+    """Numbers the reasons for empty cells; the same reason has the same number everywhere."""
 
     def __init__(self) -> None:
         self._reasons: list[str] = []
 
     def mark(self, reason: str) -> str:
-        """What stands in the cell."""
+        """The text of a cell, with the number of its footnote."""
         if reason not in self._reasons:
             self._reasons.append(reason)
         return f"missing ({self._reasons.index(reason) + 1})"
 
     def text(self) -> str:
-        """All reasons, a line each."""
+        """All footnotes, one line for each."""
         return "\n".join(f"({number}) {reason}" for number, reason in enumerate(self._reasons, start=1))
 
 
@@ -114,7 +114,7 @@ def changes_note(changes: str) -> str:
 
 
 def planned_entry(cell: Cell) -> dict[str, Any]:
-    """Place and overrides of a cell."""
+    """The data set, the row, the column and the overrides of a cell, for `CELLS_FILE`."""
     entry = {
         "dataset": cell.dataset,
         "row": cell.row,
@@ -125,7 +125,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 
 
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
-    """Place, overrides and runs of a cell; paths are relative to ``directory``."""
+    """As `planned_entry`, with the runs of the cell; their paths are relative to ``directory``."""
     runs = [
         {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs

@@ -31,7 +31,7 @@ MOST_WORDS = 100
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training among others.
+    """One training of a sweep or an experiment.
 
     `label`: what tells it from them. `config`: its configuration. `path`: where its files are or will be; the
     same for the same configuration.
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to train."""
+        """Whether the training has ended."""
         return (self.path / MODEL_FILE).is_file()
 
     def to_train(self) -> Config:
@@ -124,7 +124,7 @@ def run_name(config: Config, differing: Sequence[str] = ()) -> str:
 
 
 def distinct(runs: Iterable[R]) -> list[R]:
-    """One run for every directory: two of the same configuration share one."""
+    """Remove runs with the directory of an earlier one: runs of the same configuration share a directory."""
     by_path: dict[Path, R] = {}
     for run in runs:
         by_path.setdefault(run.path, run)
@@ -146,7 +146,7 @@ class Outcome:
 
     @property
     def line(self) -> Line | None:
-        """The finished runs as one line; None without any."""
+        """A summary of the finished runs in one line; None if no run is finished."""
         return Line(self.cell.row, self.finished) if self.finished else None
 
 

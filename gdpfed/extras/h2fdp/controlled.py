@@ -128,7 +128,7 @@ def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:
 
 
 def _with_interval(config: Config, mechanism: Mechanism, total: int, tau: int) -> Config:
-    """The configuration with tau steps a round, in as many rounds as it takes, and as many sums in each."""
+    """The configuration with tau local steps a round; the rounds follow from the total number of steps."""
     count = None if mechanism == "step_sum" else windows_of_round(config)
     return replace(
         config,

@@ -1,4 +1,4 @@
-"""Subnets: the devices behind each edge, who is trusted, the windows of a round; control's options."""
+"""Subnets, the devices behind one edge: which edges are trusted, the windows of a round, and the options."""
 
 import math
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """Additional options: trust, and the mechanism."""
+    """The options of methods in which edges may be trusted, and the mechanism that protects their devices."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"
@@ -70,7 +70,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """The word of every subnet: those that `trusted_share` trusts come first."""
+        """Whether each subnet's edge is trusted, as a word; the trusted edges come first."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)
@@ -79,7 +79,7 @@ class TrustConfig(SubnetConfig):
 
 
 def subnets_of(config: Config) -> tuple[Group, ...]:
-    """The clients in order, in as equal parts as can be, all with the smallest budget.
+    """Divide the clients, in order, into subnets of almost equal size, each with the smallest budget of all.
 
     Raises:
         ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.
@@ -109,14 +109,14 @@ def subnets_of(config: Config) -> tuple[Group, ...]:
 
 
 def sizes_of_subnets(config: Config) -> list[int]:
-    """How many devices every subnet has: as equally many as can be."""
+    """The number of devices of each subnet; two subnets differ by one device at most."""
     count = config.method.num_subnets
     least, rest = divmod(config.dataset.num_clients, count)
     return [least + (number < rest) for number in range(count)]
 
 
 def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
-    """How devices are drawn for a round, and the rate of every subnet.
+    """The law by which devices are drawn for a round, and the sampling rate of each subnet.
 
     All of them, or so many of each subnet, every set being equally likely.
     """
@@ -128,7 +128,7 @@ def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
 
 
 def rate_of_all(config: Config) -> float:
-    """The part of all devices that is drawn for a round."""
+    """The fraction of all devices that is drawn for a round, as a rate."""
     drawn, count = config.method.participants, config.method.num_subnets
     if drawn is None:
         return 1.0
@@ -140,7 +140,7 @@ def _each(drawn: Any, count: int) -> list[int]:
 
 
 def windows_of_round(config: Config) -> int:
-    """J, how often a subnet sums in a round.
+    """J, the number of sums that a subnet makes in a round.
 
     Raises ConfigError: windows that the steps of a round do not divide into.
     """
@@ -163,7 +163,7 @@ TRANSMISSIONS = ("turns", "together")
 
 @dataclass
 class ControlConfig(TrustConfig):
-    """Beside the options of trust, those of intervals and participants that are chosen before training."""
+    """The options of H2FDP with control, which chooses intervals and participants before the training."""
 
     control: str = "none"
     control_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
@@ -208,7 +208,7 @@ class ControlConfig(TrustConfig):
 
     @property
     def together(self) -> bool:
-        """Whether devices of a subnet send at the same time."""
+        """Whether the devices of a subnet send at the same time, not one after the other."""
         return self.transmission == "together"
 
 

@@ -297,7 +297,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round beyond those of a run that this client wants to take part in, and one too close."""
+    """Refuse a round that is one too many for this client, or too soon after its last one."""
     taken = set(ledger.run(round_of_run.run).rounds) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")

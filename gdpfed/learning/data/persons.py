@@ -94,7 +94,7 @@ def persons_held_out(
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """How many persons have rows at more parties than are declared, and at how many the one with most has."""
+    """The number of persons at more parties than declared, and the most parties of one person."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return 0, 0
@@ -104,7 +104,7 @@ def beyond_parties(data: Dataset) -> tuple[int, int]:
 
 
 def refuse_shared(train: Split, test: Split, place: str) -> None:
-    """Refuse persons who are both trained and tested on: then what is held out is not.
+    """Refuse persons whose rows are in both training and test data: such a test would look too good.
 
     Raises LearningError: says how many there are, and of nobody who.
     """
@@ -127,7 +127,7 @@ def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
 
 
 def _repeats(table: TableFile, name: str) -> bool:
-    """Whether some text of a column stands in several rows."""
+    """Whether a text occurs in several rows of a column."""
     found: set[str] = set()
     for batch in table.batches([name]):
         cells = texts_of(batch.cells[name], name, table.place, exact=False)

@@ -45,7 +45,7 @@ class TextCells:
         return found
 
     def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The values of all cells, given those of the distinct texts."""
+        """The value of each cell, from the values of the distinct texts."""
         return np.array(values, dtype=dtype)[self.which]
 
     def text(self, at: int) -> str:
@@ -53,7 +53,7 @@ class TextCells:
 
     @property
     def texts(self) -> Texts:
-        """Of all cells, shape (N,)."""
+        """The texts of all cells, shape (N,)."""
         return self.of(self.distinct, object)
 
     def taken(self, at: npt.NDArray[np.int64]) -> "TextCells":
@@ -61,7 +61,7 @@ class TextCells:
 
 
 def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -> TextCells:
-    """The cells of a column as texts without space around them; what is nothing is empty.
+    """The cells of a column as texts without spaces around them; a missing value is an empty text.
 
     `exact`: whether whole numbers that their type does not tell apart are refused.
     Whole numbers of any type are written without a fraction, as 7, other numbers so that they read the same.
@@ -97,19 +97,19 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
 
 
 def merged(texts: Sequence[str], which: npt.NDArray[np.int64]) -> TextCells:
-    """Texts of which some may be equal, each once."""
+    """Make a column of texts in which equal texts may occur; `distinct` then has each once."""
     numbers: dict[str, int] = {}
     of = [numbers.setdefault(text, len(numbers)) for text in texts]
     return TextCells([*numbers], np.array(of, dtype=np.int64)[which] if of else which)
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a type of Arrow is one of texts."""
+    """Whether an Arrow type is a text type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_bytes(kind: Any) -> bool:
-    """Whether a type of Arrow is one of bytes, in which some programs write texts."""
+    """Whether an Arrow type is a type of bytes; some programs write texts as bytes."""
     return bool(
         pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     )
@@ -151,7 +151,7 @@ def _float_text(
 
 
 def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
-    """The same without the texts that mean that a value is missing."""
+    """Replace the texts that mean a missing value by empty texts."""
     short = frozenset(map(whole, marks))
     return merged(
         ["" if each in marks or whole(each) in short else each for each in cells.distinct], cells.which

@@ -38,7 +38,7 @@ InferenceProof = Literal["nothing", "no noise", "gaussian", "pld", "rdp"]
 
 @dataclass(frozen=True)
 class InferenceBound:
-    """What no membership inference attack exceeds, and the proof behind it.
+    """An upper bound on every membership inference attack, and the name of its proof.
 
     Attributes:
         tpr_at_1_percent_fpr: the true positive rate at a false positive rate of 1 %.
@@ -92,7 +92,7 @@ def renyi_inference_bound(curve: Mapping[float, float], slack: float = 0.0) -> I
 
 
 def _renyi_tpr(curve: Mapping[float, float], fpr: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The largest p for every a, by bisection from above; 1 where a is 1."""
+    """The largest true positive rate p that the divergence allows at each false positive rate a."""
     known = {order: value for order, value in curve.items() if order > 1 and math.isfinite(value)}
     orders, divergences = (np.array(list(each))[:, None] for each in (known, known.values()))
     with np.errstate(divide="ignore"):

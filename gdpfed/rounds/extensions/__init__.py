@@ -1,1 +1,1 @@
-"""What a round can do without, an option a file: `base` says what that is, `table` which there are."""
+"""Options of a run, one file each; a round works without them. `base` defines them, `table` lists them."""

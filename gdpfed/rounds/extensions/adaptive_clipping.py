@@ -1,4 +1,4 @@
-"""Adaptive clipping: by which factor norms differ from the plan's, and how it follows from released sums.
+"""Adaptive clipping: a factor scales the clipping norms of the plan, and released sums change the factor.
 
 Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 arXiv:1905.03871, Algorithm 1.
@@ -25,7 +25,7 @@ FACTOR = "factor"
 
 
 class NormFactor(Extension):
-    """F(t), by which all norms differ from those of the first round.
+    """F(t), the factor of all clipping norms; it is 1 in the first round.
 
     A sum is asked for in units of F(t), so that norms and noise are the plan's in every round, and what comes
     of it is multiplied by F(t). Its last coordinate says which part of the clients was within its norm; F
@@ -47,17 +47,17 @@ class NormFactor(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where norms are fixed."""
+        """Return the factor of a run; None if its clipping norms are fixed."""
         plan = run.method.plan
         return None if plan.adaptive_clipping is None else cls(plan)
 
     @property
     def clipping_norm(self) -> float:
-        """C(t) = C F(t), of the updates."""
+        """C(t) = C F(t), the clipping norm of updates in round t."""
         return self._plan.clipping_norm * self._factor
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return what is really asked for."""
+        """Return the requests with the clipping norms of this round."""
         share = self._adaptive.indicator_share
         return [replace(each, norm_factor=self._factor, indicator_share=share) for each in requests]
 

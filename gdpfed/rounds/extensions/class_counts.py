@@ -41,11 +41,11 @@ class ClassCounts(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where sampling needs no counts."""
+        """Return the class counts of a run; None if its sampling needs none."""
         return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
-        """Refuse a run whose clients have no class counts to release, or no way to.
+        """Refuse a run whose clients have no classes, or whose fleet cannot ask for class counts.
 
         Raises ConfigError, RunError: before anything is written or charged.
         """

@@ -1,4 +1,4 @@
-"""What the clients of a run keep between their rounds, as far as the run knows of it.
+"""The states that the clients of a run keep between their rounds: what the server knows of them.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -58,13 +58,13 @@ class ClientMemory(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where `training.client_state` is null."""
+        """Return the client memory of a run; None if `training.client_state` is null."""
         if run.config.training.client_state is None:
             return None
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Refuse clients that cannot keep anything, and sums by whose total their states cannot be stepped.
+        """Refuse clients that cannot keep a state, and sums that cannot update what clients are told.
 
         Raises RunError: the fleet keeps nothing, or clients have weights or a training of their own.
         """
@@ -78,14 +78,14 @@ class ClientMemory(SumExtension):
                 )
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Make the folder, and remove what rounds have written that were never completed."""
+        """Make the folder, and remove the files of rounds that were not completed."""
         self._folder.mkdir(exist_ok=True)
         for path, client, index in self._files():
             if self._last.get(client) != index or index >= run.loop.state.completed_rounds:
                 path.unlink()
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Find what the clients of these requests have kept; counts of theirs change nothing of it."""
+        """Find the states of the clients of these requests; a request for counts does not change them."""
         updates = [each for each in requests if each.coordinates is None]
         self._asked, self.kept = {client for each in updates for client in each.clients.tolist()}, None
         if not updates:
@@ -98,7 +98,7 @@ class ClientMemory(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Give the sum what its clients have kept."""
+        """Give the sum the states of its clients."""
         counts = request.coordinates is not None
         return (
             prepared
@@ -107,7 +107,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Step what clients are told by a round's released sums, and count what their members have kept.
+        """Update what clients are told by the sums of the round, and count the states that members have kept.
 
         A client whose sum there is not keeps what it had.
         """
@@ -133,7 +133,7 @@ class ClientMemory(SumExtension):
         return list(sums)
 
     def saved(self) -> None:
-        """Remove the files that newer ones replace, now that the checkpoint knows of these."""
+        """Remove files that are replaced: the checkpoint names the newer ones now."""
         for path in self._replaced:
             path.unlink(missing_ok=True)
         self._replaced.clear()
@@ -167,7 +167,7 @@ class ClientMemory(SumExtension):
             )
 
     def _expected(self, round_index: int, sums: Sequence[ClientSum]) -> float:
-        """How many updates are to be expected in these sums, whoever was drawn."""
+        """The expected number of updates in these sums, over the draw of the cohort."""
         groups = range(len(self._plan.groups))
         asked = groups if self._plan.one_sum else {group for each in sums for group in each.groups}
         planned = [self._plan.groups[m] for m in asked]

@@ -1,4 +1,4 @@
-"""Turns, and noise of which later sums take parts back: its place in a fleet's sums (`noise_streams.py`).
+"""Correlated noise: later sums take back a part of the noise of earlier ones (see `noise_streams.py`).
 
 Where the server adds the noise of sums in clear it keeps the bytes; where sums are masked the members of the
 earlier sum send what they take back of their own shares, as members without an update.
@@ -45,7 +45,7 @@ class CorrelatedNoise(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where clients have no turns."""
+        """Return the correlated noise of a run; None if its clients have no turns."""
         return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
@@ -61,7 +61,7 @@ class CorrelatedNoise(SumExtension):
         ]
 
     def _members(self, request: SumRequest, round_index: int) -> int:
-        """How many members a sum of a round can have by the schedule."""
+        """The largest number of members that the schedule allows in a sum."""
         plan, asked = self._plan, request.clients.tolist()
         groups = enumerate(plan.groups) if asked and not plan.one_sum else ()
         m = next((m for m, group in groups if asked[0] in group.clients), 0)
@@ -70,7 +70,7 @@ class CorrelatedNoise(SumExtension):
         return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Take the run's ledger, which knows who had turns."""
+        """Take the run's ledger, which records the turns of clients."""
         self._ledger = run.loop.state.ledger
 
     def drawn(
@@ -110,7 +110,7 @@ class CorrelatedNoise(SumExtension):
         return replace(prepared, parameters=parameters, beside=beside)
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
-        """Keep the noise of what was released, and erase what no later round takes back."""
+        """Keep the noise keys of released sums, and erase those that no later round needs."""
         self.streams.round_ended(order.round_index, sums)
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
@@ -125,7 +125,7 @@ class CorrelatedNoise(SumExtension):
         return {"taken_back": self._taken_back} if any(self._taken_back) else {}
 
     def state_dict(self) -> State:
-        """Return bytes for every sum whose noise is kept."""
+        """Return the noise keys that are kept, as bytes for each sum."""
         return {name.removeprefix(PREFIX): value for name, value in self.streams.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:

@@ -188,7 +188,7 @@ class RatesInLastRound(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where the last round trains."""
+        """Return the extension of a run; None if clients train in its last round too."""
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
@@ -201,7 +201,7 @@ class RatesInLastRound(Extension):
         self._run = run
 
     def replaces(self, round_index: int) -> bool:
-        """The last round."""
+        """Whether this is the last round, in which clients count and do not train."""
         return round_index == self._last
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
@@ -223,7 +223,7 @@ class CountsAfterRounds(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where its plan pays for no counts."""
+        """Return the extension of a run; None if its plan pays for no counts."""
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
@@ -232,7 +232,7 @@ class CountsAfterRounds(Extension):
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Have whoever is there count, once.
+        """Ask all clients that can be reached for their counts, once.
 
         It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
         """

@@ -28,7 +28,7 @@ class ClientVote(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where its plan pays for no vote."""
+        """Return the vote of a run; None if its plan pays for none."""
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
@@ -37,7 +37,7 @@ class ClientVote(Extension):
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 
     def before_rounds(self, run: "OpenRun") -> None:
-        """Have whoever is there vote, unless that is charged already; then train by the setting that won."""
+        """Ask all reachable clients to vote, if that is not charged yet; then use the winning setting."""
         loop, config, method = run.loop, run.prepared.config, run.prepared.method
         path = loop.files.path
         if "vote" not in loop.state.ledger.charged_once:

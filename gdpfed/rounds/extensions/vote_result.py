@@ -1,4 +1,4 @@
-"""What clients have voted, and the file that keeps it."""
+"""The result of the vote, and its file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from gdpfed.runs.file_formats import VOTE_FILE, read_result, save_result
 
 @dataclass(frozen=True)
 class VoteResult:
-    """What clients have voted.
+    """The result of the vote.
 
     Attributes:
         clients: how many are in the sum.
@@ -31,7 +31,7 @@ class VoteResult:
 
     @classmethod
     def of(cls, config: Config, summed: ClientSum) -> Self | None:
-        """Return what the sum of votes says; None where there is none."""
+        """Return the result that a sum of votes gives; None without a sum."""
         if summed.total is None:
             return None
         return cls(summed.survivors, summed.noise_stddev, settings_of(config), summed.total.tolist())

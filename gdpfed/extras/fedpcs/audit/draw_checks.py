@@ -102,14 +102,14 @@ def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> I
 
 
 def _too_few(files: RunFiles, clients: int) -> bool:
-    """Whether so many clients are no sum: fewer than are configured, or no majority without the corrupt."""
+    """Whether these are too few clients for a sum: below the minimum, or without an honest majority."""
     secagg = files.config["secagg"]
     corrupt = math.ceil(secagg["corrupt_tolerance"] * clients)
     return bool(clients < secagg["minimum_cohort"] or 2 * corrupt >= clients)
 
 
 def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
-    """Samples one after the other: each from how often everybody was in those before."""
+    """Draw the samples in turn; each depends on how often every client was drawn before."""
     samples: list[list[int]] = []
     often = np.zeros(len(counts))
 

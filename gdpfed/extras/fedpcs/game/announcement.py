@@ -19,7 +19,7 @@ Scalar = int | float | list[int] | list[float]
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """All that a best response needs of the others.
+    """All that a client needs to know of the others to compute its best response.
 
     Attributes:
         num_clients: n.
@@ -85,7 +85,7 @@ class Announcement:
 
     @property
     def digest(self) -> str:
-        """Tells it from every other announcement: clients of one run go by the same one."""
+        """A hash of the announcement: all clients of a run must have the same one."""
         return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
 
     def to_scalars(self) -> dict[str, Scalar]:

@@ -35,7 +35,7 @@ def posted_price_budgets(game: Game, reward: float) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Welfare:
-    """The welfare of one round, by how budgets are found.
+    """The welfare of one round for several ways to choose budgets.
 
     `attainable`: the most, by a posted price. `played`: of the game's budgets. `at_least`, `at_highest`: with
     everybody at rho_L or rho_H. `unclipped`: (1/4) sum R^2 / c_i, the paper's optimum, which ignores that
@@ -50,7 +50,7 @@ class Welfare:
 
 
 def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
-    """Return the welfare of a round with these budgets, shape (n,), beside what could be had."""
+    """Compare the welfare of a round with these budgets, shape (n,), with the best possible welfare."""
     c, everybody = game.aversions, np.ones(game.num_clients)
     return Welfare(
         attainable=welfare(posted_price_budgets(game, reward), c, reward),
