@@ -35,8 +35,11 @@ LONGEST = ("deploy", "launch", "server_app", "experiments")
 
 
 # Folders whose tests train and look at no picture of it; those in LOOK_AT_PICTURES look at some.
-UNDRAWN = ("audit", "canaries", "fedpcs", "h2fdp", "methods", "rounds", "runs", "simulation")
-LOOK_AT_PICTURES = ("test_prices.py", "test_choose_records.py")
+UNDRAWN = (
+    *("audit", "canaries", "edges", "extras", "fedpcs", "flower", "h2fdp", "learning", "methods"),
+    *("privacy", "python_objects", "rounds", "runs", "server_app", "simulation"),
+)
+LOOK_AT_PICTURES = ("test_prices.py", "test_choose_records.py", "test_runs.py")
 
 
 def pytest_configure():

@@ -57,7 +57,7 @@ class PrivacyCurve:
     deltas: tuple[float, ...]
 
     def trade_off(self, false_alarms: float) -> float:
-        """The trade-off function f: the least false negative rate at these false positive rates."""
+        """The trade-off function f: the least false negative rate at this false positive rate."""
         slopes, offsets, edges = self._lines
         index = bisect_right(edges, false_alarms)
         return max(0.0, offsets[index] - slopes[index] * false_alarms)
