@@ -5,6 +5,8 @@ import gc
 import os
 import shutil
 import tempfile
+from contextlib import ExitStack
+from unittest.mock import patch
 
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -65,13 +67,17 @@ def _place(item):
 
 
 @pytest.fixture(autouse=True)
-def pictures_of_runs(request):
-    """Leave the files of pictures empty where no test looks at one: to draw takes as long as to train."""
-    file = request.path
-    if file.parent.name not in UNDRAWN or file.name in LOOK_AT_PICTURES:
-        yield
-        return
-    from testing.small_runs import nothing_drawn
+def small_runs_are_cheap(request):
+    """Leave pictures out where no test looks at one, and train in one process but where engines are tested.
 
-    with nothing_drawn():
+    To draw, and to fork two processes, takes each as long as to train.
+    """
+    file = request.path
+    with ExitStack() as stack:
+        if file.parent.name in UNDRAWN and file.name not in LOOK_AT_PICTURES:
+            from testing.small_runs import nothing_drawn
+
+            stack.enter_context(nothing_drawn())
+        if file.parent.name in UNDRAWN and file.parent.name != "simulation":
+            stack.enter_context(patch("gdpfed.simulation.engine_choice.usual_workers", lambda: 1))
         yield

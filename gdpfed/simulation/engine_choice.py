@@ -67,11 +67,16 @@ def choose_engine(
         return _on_ray(replace(settings, engine="batched" if batched else "sequential"), task, kind, records)
     if device.type == "cuda":
         return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
-    workers = settings.workers or (len(os.sched_getaffinity(0)) if can_fork() else 1)
+    workers = settings.workers or usual_workers()
     make = partial(_one_engine, settings, task, device, batched)
     if workers == 1:
         return make(), _on_cpu(kind, workers)
     return WorkerProcesses(make, workers), _on_cpu(kind, workers)
+
+
+def usual_workers() -> int:
+    """The number of worker processes where no setting says it: one for each core, or one without forks."""
+    return len(os.sched_getaffinity(0)) if can_fork() else 1
 
 
 def _on_cpu(kind: str, workers: int) -> str:
