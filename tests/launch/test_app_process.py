@@ -13,7 +13,7 @@ from io import StringIO
 import psutil
 import pytest
 from flwr.supercore.logger import ConsoleHandler
-from ray._private.runtime_env.context import Language, RuntimeEnvContext
+from ray._private.runtime_env.context import RuntimeEnvContext
 
 from gdpfed.child_process import LOG_VARIABLE, RAY_HOOK, begin_process, make_json, make_plain
 from gdpfed.errors import ConfigError
@@ -126,7 +126,8 @@ def test_workers_of_a_simulation_start_below_a_folder_with_a_space(tmp_path, mon
     monkeypatch.setattr(
         os, "execvp", lambda file, args: said.append(subprocess.run(args, capture_output=True, check=False))
     )
-    RuntimeEnvContext(py_executable=described["py_executable"]).exec_worker(["a worker.py"], Language.PYTHON)
+    python_worker = pkgutil.resolve_name("ray.core.generated.common_pb2:Language").PYTHON
+    RuntimeEnvContext(py_executable=described["py_executable"]).exec_worker(["a worker.py"], python_worker)
     assert [each.stdout for each in said] == [b"started a worker.py\n"]
     monkeypatch.setattr(sys, "executable", "/usr/bin/python")
     assert hook(None) == {}
