@@ -44,6 +44,7 @@ PATHS = (
 )
 
 _IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets=[1, 3, 6]'"
+_IN_BRACES = "in a shell put the whole setting in quotes, as in 'privacy.client_budgets={bonn: 1, fulda: 6}'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
 _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
 
@@ -157,7 +158,8 @@ def _check_form(overrides: Sequence[str]) -> None:
             several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
             raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
         if key not in PATHS and (sign := unpaired_sign(value)) is not None:
-            raise ConfigError(f"{override} {sign}: {_IN_QUOTES}")
+            remedy = _IN_BRACES if "{" in sign or "}" in sign else _IN_QUOTES
+            raise ConfigError(f"{override} {sign}: {remedy}")
         if key == "dataset.name":
             raise ConfigError(f"{override} cannot be changed by itself: choose dataset={value}")
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import MODES, Command, make_console, user_path
+from gdpfed.cli.command import MODES, Command, make_console, require_folders, user_path
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError
 
@@ -76,22 +76,23 @@ def _execute(options: argparse.Namespace) -> int:
         )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
+    named = [user_path(each) for each in options.overrides]
     if options.attack:
+        require_folders(named[:1])
         return int(MODES.get("audit --attack")(options))
     if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):
         raise ConfigError("--client is the node's number in the runs that --node-ledger is compared with")
+    require_folders(named)
     from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
     from gdpfed.audit.run_audit import RunAudit, audit_run
 
     audit: RunAudit | NodeAudit
     if options.node_ledger is not None:
-        audit = audit_node_ledger(
-            options.node_ledger, options.client, [user_path(each) for each in options.overrides]
-        )
+        audit = audit_node_ledger(options.node_ledger, options.client, named)
     else:
-        audit = audit_run(user_path(options.overrides[0]))
+        audit = audit_run(named[0])
     if options.json:
         print(
             json.dumps(

@@ -71,6 +71,19 @@ def require_folders(paths: Sequence[Path]) -> None:
             raise ReportError(f"{path} is no run: {what}")
 
 
+def require_runs(paths: Sequence[Path]) -> None:
+    """Refuse what is no run and no directory of runs, before what reads runs is imported.
+
+    Raises ReportError: names the first of them.
+    """
+    from gdpfed.runs.file_formats import CONFIG_FILE
+
+    require_folders(paths)
+    for path in paths:
+        if not (path / CONFIG_FILE).is_file() and next(path.glob(f"*/{CONFIG_FILE}"), None) is None:
+            raise ReportError(f"{path} is no run: it holds no {CONFIG_FILE} with the settings of one")
+
+
 def check_picture(path: Path) -> None:
     """Refuse a picture that cannot be written, before what it shows is found.
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from gdpfed.cli.command import Command, make_console, require_folders, user_path
+from gdpfed.cli.command import Command, make_console, require_runs, user_path
 from gdpfed.decimal_numbers import decimal_number
 
 DEFAULT_PULL = 3.0
@@ -43,7 +43,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    require_folders(options.runs)
+    require_runs(options.runs)
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole

@@ -2,10 +2,14 @@
 
 import argparse
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from gdpfed.errors import InputError
+
+INVALID = re.compile(r"invalid (\w+) value: (.*)")
+"""What argparse says of a value that a function cannot read, which it calls by the function's name."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -13,7 +17,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError with the reason, and where the help is."""
-        raise InputError(f"{self.prog}: {message}; '{self.prog} --help' shows how it is called")
+        said = INVALID.sub(lambda found: f"{found[2]} is no {found[1].replace('_', ' ')}", message)
+        raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse an option that there is not, where its command is known; other words are handed on.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, make_console, require_folders, user_path
+from gdpfed.cli.command import Command, make_console, require_runs, user_path
 from gdpfed.errors import AuditError, ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    require_folders(options.runs)
+    require_runs(options.runs)
     if options.html and (options.markdown or options.latex):
         raise ConfigError("--html writes a page, and --markdown and --latex print tables: choose one")
     from gdpfed.cli.sealed_runs import require_sealed

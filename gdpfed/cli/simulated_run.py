@@ -17,6 +17,7 @@ OWN_DATA = {
     "parquet": "a table, or a folder with one a party",
     "npz": "the .npz file that holds the data",
     "image_folder": "the directory with the class folders",
+    "heart_disease": "the folder with UCI's files processed.cleveland.data and so on",
     "shakespeare": "a text file of 'ROLE:' speeches, or LEAF's data directory",
 }
 """Data sets that are nowhere unless somebody says where, and what is to be named."""

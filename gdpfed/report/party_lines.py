@@ -13,6 +13,8 @@ MOST_NAMED = 20
 """Of parties, that are listed one by one."""
 SMALL = ("breast_cancer", "heart_disease")
 """Data sets whose parties have names, and which are read in no time."""
+BUNDLED = ("breast_cancer",)
+"""Those of them that need no path."""
 DIGITS = 12
 """Of a digest, that are shown."""
 BELOW = 0.9
@@ -29,7 +31,7 @@ def party_names(config: Config) -> tuple[str, ...]:
 
         names = declared_parties(_source(config))
         return names if len(names) == data.num_clients else ()
-    if data.name in SMALL:
+    if data.name in SMALL and (data.name in BUNDLED or data.path is not None):
         from gdpfed.clients.configured import task_of
 
         return task_of(config).client_names

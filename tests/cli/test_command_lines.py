@@ -32,6 +32,10 @@ from gdpfed.errors import ConfigError
             "gdpfed status takes no b; 'gdpfed status --help' shows",
         ),
         (["report", "nosuch"], "nosuch is no run: there is no such directory [report]"),
+        (["audit", "nosuch"], "nosuch is no run: there is no such directory [report]"),
+        (["audit", "--attack", __file__], "is no run: it is a file, and a run is a directory [report]"),
+        (["compare", "."], ". is no run: it holds no config.yaml with the settings of one [report]"),
+        (["simulate", "--jobs", "x"], "argument --jobs: 'x' is no whole number; 'gdpfed simulate --help'"),
         (["compare", __file__], "is no run: it is a file, and a run is a directory [report]"),
         (["plan", "method=gdpfed_pls"], "sampled_fedavg; did you mean gdpfed_plus? [config]"),
         (
@@ -39,9 +43,14 @@ from gdpfed.errors import ConfigError
             "privacy.budgets=[1,3,6 opens a [ and does not close it: in a",
         ),
         (["plan", "privacy.budgets=[1,3]]"], "privacy.budgets=[1,3]] closes a ']' that nothing opens: in a"),
-        (["plan", "privacy.budgets={a:", "1}"], "privacy.budgets={a: opens a { and does not close it"),
+        (
+            ["plan", "privacy.client_budgets={a:", "1}"],
+            "opens a { and does not close it: in a shell put the whole setting in quotes, as in "
+            "'privacy.client_budgets={bonn: 1, fulda: 6}'",
+        ),
         (["plan", "dataset.model='mlp"], "dataset.model='mlp opens a ' and does not close it"),
         (["plan", "run.seed=a;b"], "run.seed=a;b cannot be read: a text with signs needs quotes of its own"),
+        (["simulate", "dataset=heart_disease"], "dataset.path is not set: name the folder with UCI's"),
         (["simulate", "dataset=csv"], "dataset.path is not set: name a table, or a folder with one a party"),
         (
             ["run", "dataset=npz", "dataset.path=no.npz"],
@@ -65,6 +74,11 @@ def test_what_cannot_be_read_is_one_line(capsys, monkeypatch, tmp_path, words, s
     assert said in captured.err
     assert captured.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_needs_no_data(capsys):
+    assert main(["plan", "dataset=heart_disease", "method=dp_fedavg"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_new_writes_a_file_that_commands_take_and_overrides_go_before_it(capsys, monkeypatch, tmp_path):

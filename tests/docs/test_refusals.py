@@ -57,7 +57,7 @@ COMMANDS = {
     "identity": "identity show identity.key",
     "input": "plan --compare --choose",
     "run": "simulate run.resume=nowhere",
-    "audit": "audit nowhere",
+    "audit": "audit .",
 }
 
 

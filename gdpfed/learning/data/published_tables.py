@@ -126,12 +126,11 @@ def heart_disease(source: DataSource) -> Dataset:
     """
     source.allow("path", "test_fraction", "complete_rows")
     root = Path(source.path or "").expanduser()
-    missing = [FILE_NAME.format(name) for name in HOSPITALS if not (root / FILE_NAME.format(name)).is_file()]
+    names = [FILE_NAME.format(name) for name in HOSPITALS]
+    missing = [name for name in names if not (root / name).is_file()]
     if source.path is None or missing:
-        raise LearningError(
-            f"dataset.path={source.path} lacks {missing[0] if missing else FILE_NAME}: name the folder with "
-            f"UCI's files {', '.join(FILE_NAME.format(name) for name in HOSPITALS)}"
-        )
+        fault = " is not set" if source.path is None else f"={source.path} lacks {missing[0]}"
+        raise LearningError(f"dataset.path{fault}: name the folder with UCI's files {', '.join(names)}")
     rows = {"incomplete_rows": DROP if source.complete_rows else KEEP}
     columns = columns_of(HEART_DISEASE | rows, "the declaration of heart_disease")
     parties = []
