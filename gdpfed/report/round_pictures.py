@@ -12,7 +12,7 @@ from gdpfed.report.plots import COLOURS, new_figure, new_panels, number_rounds, 
 from gdpfed.runs.round_log import RoundLogEntry
 
 MOST_CLIENTS, MOST_ROUNDS, MOST_ROWS = 21, 60, 40
-WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 6.4, 0.19, 0.9
+WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 5.4, 0.19, 0.9
 CELL, TURN_HEIGHT, BACK_HEIGHT = 0.86, 0.74, 0.3
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 TOTAL, OTHER = "total", "other"
