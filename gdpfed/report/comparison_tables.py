@@ -64,14 +64,14 @@ def results_table(lines: Sequence[Line]) -> Table:
     """
     metric = MetricDisplay.of(one_metric(lines))
     seeds = max(len(line.runs) for line in lines)
-    spread = "mean ± standard deviation over the seeds; " if seeds > 1 else ""
+    spread = ", mean ± standard deviation over the seeds" if seeds > 1 else ""
     unknown = "" if all(line.evaluated for line in lines) else f" {NOTE}"
     return Table(
         title=f"{metric.words[0].upper()}{metric.words[1:]} and cost",
         headings=[heading.format(metric=metric.heading) for heading in RESULT_HEADINGS],
         rows=[_result_row(line) for line in lines],
         note=(
-            f"Test {metric.words} after the last round: {spread}Lambda: noise magnitude, the expected "
+            f"Test {metric.words} after the last round{spread}. Lambda: noise magnitude, the expected "
             "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
             f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
             f"{unknown}"

@@ -16,6 +16,7 @@ WIDTH_INCHES, ROW_INCHES, FRAME_INCHES = 5.4, 0.19, 0.9
 CELL, TURN_HEIGHT, BACK_HEIGHT = 0.86, 0.74, 0.3
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 TOTAL, OTHER = "total", "other"
+OTHER_COLOUR = "0.75"
 NO_SUM = "no sum"
 
 
@@ -24,11 +25,20 @@ class TurnRow:
     """The turns of one client.
 
     `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
+    `backs`: those in which it took noise back; None where that is as its group's taps say.
     """
 
     client: str
     group: int
     turns: Sequence[int]
+    backs: Sequence[int] | None = None
+
+    def rounds_of_backs(self, taps: Sequence[float], num_rounds: int) -> list[int]:
+        """The rounds in which it takes noise back."""
+        lags = [lag for lag, tap in enumerate(taps, start=1) if tap > 0]
+        planned = {turn + lag for turn in self.turns for lag in lags}
+        rounds = planned if self.backs is None else set(self.backs)
+        return sorted(each for each in rounds if each <= num_rounds)
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,8 @@ def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds:
         colour = COLOURS[row.group % len(COLOURS)]
         turns = [turn for turn in row.turns if turn <= last]
         _blocks(axes, place, turns, TURN_HEIGHT, color=colour, label=_said_of(row.group, groups[row.group]))
-        for lag, tap in enumerate(groups[row.group].taps, start=1):
-            back = [turn + lag for turn in turns if turn + lag <= last and tap > 0]
-            _blocks(axes, place, back, BACK_HEIGHT, facecolor="white", edgecolor=colour, hatch="//////")
+        backs = row.rounds_of_backs(groups[row.group].taps, last)
+        _blocks(axes, place, backs, BACK_HEIGHT, facecolor="white", edgecolor=colour, hatch="//////")
     axes.set_yticks(range(len(rows)), [row.client for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0.5, last + 0.5)
@@ -144,6 +153,7 @@ def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], fir
     bar: dict[str, Any] = {"height": TURN_HEIGHT, "edgecolor": "white", "linewidth": 0}
     for index, (label, widths) in enumerate(parts.items(), start=first):
         style = {"color": COLOURS[index % len(COLOURS)], "hatch": HATCHES[index % len(HATCHES)]}
+        style = {"color": OTHER_COLOUR} if label == OTHER else style
         axes.barh(range(len(rows)), widths, left=left, label=label, **(bar | style))
         left = [before + width for before, width in zip(left, widths, strict=True)]
     step = -(-len(rows) // 20)

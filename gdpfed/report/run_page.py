@@ -160,17 +160,28 @@ def _turns(run: FinishedRun) -> Picture:
         TurnGroup(members, group["epsilon"], _taps(group))
         for members, group in zip(clients.groups, run.plan["groups"], strict=True)
     ]
+    known = any(record.taken_back for record in run.records)
     rows = [
         TurnRow(
             clients.called(client),
             number,
             [each.round for each in run.records if each.turns and client in each.turns[number]],
+            _rounds_of_backs(run, client) if known else None,
         )
         for number, client in shown_clients(groups)
     ]
     some = "" if len(rows) == sum(map(len, clients.groups)) else ", the first clients of each group"
     title = f"Whose turn it was, and when noise is taken back{some}"
     return Picture(title, drawn_picture(lambda path: draw_turns(rows, groups, len(run.records), path)))
+
+
+def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
+    """The rounds in which a client took noise back, as the sums had it."""
+    return [
+        record.round
+        for record in run.records
+        if any(client == member for pairs in record.taken_back for member, _ in pairs)
+    ]
 
 
 def _taps(group: Mapping[str, Any]) -> list[float]:

@@ -80,6 +80,12 @@ def test_turns_are_drawn_as_they_are_planned_and_noise_as_it_is_taken_back(drawn
     assert said.endswith(f"{100 * taps[0]:.0f} %, then {100 * taps[1]:.0f} % of its noise taken back")
 
 
+def test_noise_is_drawn_where_it_was_taken_back_if_that_is_known():
+    row = round_pictures.TurnRow("Bonn", 0, [1, 4])
+    assert row.rounds_of_backs((0.5, 0.0, 0.25), 6) == [2, 4, 5]
+    assert replace(row, backs=[2]).rounds_of_backs((0.5, 0.0, 0.25), 6) == [2]
+
+
 def test_a_plan_of_many_clients_shows_the_first_of_each_group():
     group = round_pictures.TurnGroup(range(100), 1.0, (0.5,))
     other = replace(group, clients=range(100, 150))
