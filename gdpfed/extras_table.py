@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 EXTRAS: Mapping[str, Mapping[str, str]] = {
     "gdpfed.methods": {
+        "client_statistics": "gdpfed.extras.statistics.methods:ClientStatistics",
         "edge_average": "gdpfed.extras.h2fdp.hier_baselines:EdgeAverage",
         "fedpcs": "gdpfed.extras.fedpcs.fedpcs:FedPCS",
         "h2fdp": "gdpfed.extras.h2fdp.h2fdp:H2FDP",
@@ -16,9 +17,19 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "hier_fedavg": "gdpfed.extras.h2fdp.hier_baselines:HierFedAvg",
         "mr_mtl": "gdpfed.extras.mr_mtl:MRMTL",
         "pedpfl": "gdpfed.extras.h2fdp.hier_baselines:PEDPFL",
+        "record_statistics": "gdpfed.extras.statistics.methods:RecordStatistics",
         "sampled_fedavg": "gdpfed.extras.fedpcs.sampled_fedavg:SampledFedAvg",
     },
-    "gdpfed.models": {"flower_arrays": "gdpfed.flower.arrays:flower_arrays"},
+    "gdpfed.models": {
+        "flower_arrays": "gdpfed.flower.arrays:flower_arrays",
+        "statistics": "gdpfed.extras.statistics.model:counts",
+        "statistics_by_group": "gdpfed.extras.statistics.model:counts",
+        "statistics_crossed": "gdpfed.extras.statistics.model:counts",
+    },
+    "gdpfed.works": {
+        "client_statistics": "gdpfed.extras.statistics.client_work",
+        "record_statistics": "gdpfed.extras.statistics.record_work",
+    },
     "gdpfed.datasets": {"flower_app": "gdpfed.flower.arrays:no_records"},
     "gdpfed.conf": {"flower": "gdpfed.flower.options"},
     "gdpfed.server_sides": {
@@ -46,6 +57,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "subnet_sums": "gdpfed.extras.h2fdp.audit:SubnetsOfClients",
         "subnet_steps": "gdpfed.extras.h2fdp.audit:SubnetsOfRecords",
     },
+    "gdpfed.audit_checks": {
+        "client_statistics": "gdpfed.extras.statistics.audit:check_statistics",
+        "record_statistics": "gdpfed.extras.statistics.audit:check_statistics",
+    },
     "gdpfed.audit_cards": {
         "own_spending": "gdpfed.extras.fedpcs.audit.card:BudgetsCard",
         "subnet_sums": "gdpfed.extras.h2fdp.audit:SubnetsCard",
@@ -68,7 +83,10 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "gdpfed.audits": {
         "loop": "gdpfed.extras.canaries.loop_audit:audit_loop",
     },
-    "gdpfed.commands": {"reproduce": "gdpfed.extras.experiments.reproduce_command:COMMAND"},
+    "gdpfed.commands": {
+        "reproduce": "gdpfed.extras.experiments.reproduce_command:COMMAND",
+        "stats": "gdpfed.extras.statistics.stats_command:COMMAND",
+    },
     "gdpfed.command_modes": {
         "audit --attack": "gdpfed.extras.canaries.audit_measured:attack_model",
         "audit --canaries": "gdpfed.extras.canaries.audit_measured:measure_canaries",

@@ -61,6 +61,7 @@ KINDS: Mapping[str, WorkKind] = {
     "noised_update": WorkKind(on_records=False, own_noise=True),
     "dp_sgd": WorkKind(on_records=True, own_noise=True),
     "gradient_sum": WorkKind(on_records=True),
+    "record_statistics": WorkKind(on_records=True),
     "convex_steps": WorkKind(on_records=True, window="convex"),
     "window_steps": WorkKind(on_records=True, window="window"),
     "held_out_counts": WorkKind(on_records=False, held_out=True, once="held_out_counts"),

@@ -116,8 +116,11 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
 
 
 WORKS = {
-    "client": ("update", "noised_update", "held_out_rates"),
-    "record": ("dp_sgd", "noised_update", "gradient_sum", "convex_steps", "window_steps"),
+    "client": ("update", "noised_update", "held_out_rates", "client_statistics"),
+    "record": (
+        *("dp_sgd", "noised_update", "gradient_sum", "convex_steps", "window_steps"),
+        "record_statistics",
+    ),
 }
 ORDERS = ("fine", "whole")
 

@@ -1,5 +1,6 @@
 """The privacy statement of a run, computed a second time from its ledger and plan."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.seal_checks import check_seal, digest_of_seal
 from gdpfed.audit.unseen_objects import not_computed
 from gdpfed.errors import AuditError
+from gdpfed.registry import Registry
+
+AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
+    "check of an audit", "gdpfed.audit_checks", error=AuditError
+)
+"""Checks of what the runs of a method leave besides, by its name: a line for every contradiction."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ def audit_run(directory: Path) -> RunAudit:
             *check_once(files),
             *check_budgets(files, groups),
             *check_card(files),
+            *_check_of_method(directory, files),
         ]
         return RunAudit(
             private=files.plan["private"],
@@ -74,3 +82,9 @@ def audit_run(directory: Path) -> RunAudit:
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise AuditError(f"the files of {directory} lack or have odd entries ({reason})") from None
+
+
+def _check_of_method(directory: Path, files: RunFiles) -> Iterator[str]:
+    method = files.config["method"]["name"]
+    if method in AUDIT_CHECKS.names():
+        yield from AUDIT_CHECKS.get(method)(directory, files)

@@ -12,8 +12,13 @@ OF_PROGRAMS = {"dataset": ("python", "flower_app"), "model": ("flower_arrays",)}
 OWN_WORKS = (
     *("update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"),
     *("held_out_counts", "held_out_rates", "vote", "vote_by_rounds"),
+    *("client_statistics", "record_statistics"),
 )
 """Works of clients that need no package, each with a cost of its own."""
+
+
+UPDATES = ("update", "client_statistics")
+"""Those of a client's own that are within its bound, whatever they are."""
 
 
 def is_of_package(work: str) -> bool:

@@ -158,7 +158,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
         _check_window(order, steps)
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
-            f"the order's work is gradient_sum with {steps.num_steps} steps on records and noise_multiplier "
+            f"the order's work is {order.work} with {steps.num_steps} steps on records and noise_multiplier "
             f"{steps.noise_multiplier}: it takes one step without noise, which the sum of all clients carries"
         )
     return steps

@@ -44,12 +44,12 @@ def drawn_picture(draw: Callable[[Path], None]) -> bytes:
         return picture.read_bytes()
 
 
-def page_of(template: str, **values: Any) -> str:
-    """Fill a template of this folder; what it is given is escaped."""
+def page_of(template: str, *, folder: Path | None = None, **values: Any) -> str:
+    """Fill a template of this folder, or of another one; what it is given is escaped."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([*([] if folder is None else [folder]), Path(__file__).parent]),
     )
     return environment.get_template(template).render(values)

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from gdpfed.files import save_whole
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.models import predicts_nothing
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.report.parts import Part, Parts
@@ -31,11 +32,14 @@ class PartsFile(Observer):
 def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
     """Evaluate the released model by party and by budget.
 
-    None where test examples have no owners, or where only their clients test on them.
+    None where test examples have no owners, where only their clients test on them, or where the model
+    predicts nothing.
     """
     data = run.task.load()
     owners = data.test_owners
     if owners is None or data.owners is None or run.config.run.evaluation == "nodes":
+        return None
+    if predicts_nothing(run.task.build_model()):
         return None
     names = data.owner_names or tuple(f"party {owner}" for owner in range(int(data.owners.max()) + 1))
     chosen = {name: np.flatnonzero(owners == owner) for owner, name in enumerate(names)}

@@ -40,6 +40,8 @@ VOTE_FILE = "vote.json"
 AT_CHANCE_FILE = "at_chance.json"
 CUT_FILE = "data_cut.json"
 PERSONAL_FILE = "personal.safetensors"
+STATISTICS_FILE, STATISTICS_PAGE = "statistics.json", "statistics.html"
+"""The second is written when somebody looks at the first, which is sealed."""
 """The clients' own models where a method has them, one array `PERSONAL_KEY` of shape (n, d)."""
 PERSONAL_KEY = "personal"
 CLIENT_STATES_FOLDER = "client_states"
@@ -54,6 +56,7 @@ SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
 SEALED_IF_THERE = (
     *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
     *(MODEL_CARD_FILE, AT_CHANCE_FILE, CUT_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
+    STATISTICS_FILE,
 )
 """What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""
 WEAK_DATA = "weak data: {}"

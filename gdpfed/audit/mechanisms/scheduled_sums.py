@@ -18,7 +18,7 @@ from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.sampled_sums import SumEntry
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, MostSpent, or_infinite
-from gdpfed.audit.unseen_objects import is_of_package
+from gdpfed.audit.unseen_objects import UPDATES, is_of_package
 
 # One figure, computed twice by formulas of their own.
 SAME_FIGURE = 1e-6
@@ -35,7 +35,7 @@ class ScheduledSumsRule(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        updates = [work for work in self.plan["works"] if work == "update" or is_of_package(work)]
+        updates = [work for work in self.plan["works"] if work in UPDATES or is_of_package(work)]
         return {"sampling": "scheduled", "sums_per_round": 1, "works": updates or ["update"]}
 
     def groups(self) -> Iterator[GroupAudit]:

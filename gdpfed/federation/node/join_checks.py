@@ -1,6 +1,7 @@
 """What a node compares with its own limits and data before it joins a run."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from logging import ERROR, WARNING
 from typing import Any
 
@@ -23,7 +24,7 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import DATA_KEY, REFUSED_MODELS_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
@@ -45,12 +46,14 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
-            built on weights that this node has not, has a model or a loss that is not installed here, or
-            trains it on data that it cannot read.
+            built on weights that this node has not, has a model or a loss that is not installed here, a model
+            that this node refuses, or trains it on data that it cannot read.
     """
     if WEIGHTS in question:
         settings.check_weights(str(question[WEIGHTS]))
     _check_installed(question)
+    if MODEL in question:
+        check_refused(settings, str(question[MODEL]))
     if SOURCE in question:
         check_part(settings, str(question[SOURCE]))
     if question.get(BY_PARTY):
@@ -60,6 +63,19 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
         raise NodeConfigError(
             f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
         )
+
+
+def check_refused(settings: NodeSettings, model: str) -> None:
+    """Refuse a model that the operator of this node refuses, such as that of a kind of statistics.
+
+    Names may have * for any letters. Raises NodeConfigError: it is one of them.
+    """
+    for refused in str(settings.config.get(REFUSED_MODELS_KEY, "")).split(","):
+        if fnmatchcase(model, refused.strip()):
+            raise NodeConfigError(
+                f"the run's model is {one_line(model)}, and this node was started with {REFUSED_MODELS_KEY}="
+                f"'{settings.config[REFUSED_MODELS_KEY]}'"
+            )
 
 
 def _check_installed(question: Mapping[str, Any]) -> None:

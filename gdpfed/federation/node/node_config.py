@@ -31,6 +31,7 @@ WEIGHTS_KEY = "weights"
 HELD_OUT_DATA_KEY, HELD_OUT_SHARE_KEY = "held-out-data", "held-out-share"
 MODE_KEY = "secagg-mode"
 BY_PARTY_KEY = "counts-by-party"
+REFUSED_MODELS_KEY = "refused-models"
 SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
 EDGE_TRUSTED_KEY = "edge-trusted"
 IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
@@ -165,6 +166,7 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     WEIGHTS_KEY: path(),
     MODE_KEY: one_of(*MODES),
     BY_PARTY_KEY: yes_or_no(),
+    REFUSED_MODELS_KEY: text(),
     SESSION_FILE_KEY: path(),
     SESSION_SECONDS_KEY: positive(),
     EDGE_TRUSTED_KEY: yes_or_no(),

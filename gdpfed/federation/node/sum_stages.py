@@ -16,7 +16,7 @@ from gdpfed.federation.node.contribution import (
     masked_update,
     update_in_clear,
 )
-from gdpfed.federation.node.join_checks import check_named_file
+from gdpfed.federation.node.join_checks import check_named_file, check_refused
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.node_settings import Node
@@ -149,12 +149,13 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """The order and the model of a request, if the node reads what it names.
+    """The order and the model of a request, if the node reads what it names, and does not refuse it.
 
     Which files a node opens is for its operator to say: a path that the server names is not read.
     """
     order, theta = checked_order(request.order, request.theta, parameters)
     source, own = order.task.source, node.settings
+    check_refused(own, order.task.model)
     if order.counts_by_party(parameters.dimension):
         own.check_by_party()
     if (weights := order.task.weights) is not None:

@@ -1,6 +1,6 @@
 """The user's own table, CSV or Parquet, with its columns declared in one file: ``dataset=csv``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from gdpfed.learning.data.yaml_parts import check_printable
 from gdpfed.learning.labels import Labels, labels_of
 
 DEFAULT_TEST_FRACTION = 0.2
+ReadRows = Callable[..., Rows]
+"""Reads a table as :func:`gdpfed.learning.data.table_rows.read_rows` does, with the same arguments."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ class _Counted:
         return cls(sum(each.left_out for each in rows), sum(each.cut_inputs for each in rows))
 
 
-def load(source: DataSource) -> Dataset:
+def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
     """One file, or a folder with one file a party; what is for testing is a file, a column or a fraction.
 
     A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
+    ``read`` may make something else of a row than what a model sees of it; all else stays the same.
 
     Raises LearningError: files or columns are missing, values are not as declared, or a party has no records.
     """
@@ -64,7 +67,7 @@ def load(source: DataSource) -> Dataset:
         and [each.name for each in path.iterdir()] == [COLUMNS_FILE]
     ):
         return _declared_alone(columns)
-    train = _parties(path, columns)
+    train = _parties(path, columns, read)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
     for name, given in (("dataset.test_fraction", source.test_fraction), ("test", columns.test)):
@@ -72,7 +75,7 @@ def load(source: DataSource) -> Dataset:
             raise LearningError(
                 f"dataset.test_path={source.test_path} and {name} both say what is for testing: leave one out"
             )
-    test = _parties(_existing(source.test_path, "dataset.test_path"), columns)
+    test = _parties(_existing(source.test_path, "dataset.test_path"), columns, read)
     return _joined(train, test, columns, str(path), _Counted.of([*train, *test]))
 
 
@@ -260,10 +263,10 @@ def _declared_alone(columns: Columns) -> Dataset:
     )
 
 
-def _parties(path: Path, columns: Columns) -> list[Party]:
+def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
     """The parties of a file, in the order of the declaration, or of a folder, in that of the files' names."""
     if not path.is_dir():
-        return _of_one_file(read_rows(path, columns, str(path), shared_out=True), columns)
+        return _of_one_file(read(path, columns, str(path), shared_out=True), columns)
     files = tables_in(path)
     if columns.party is not None:
         raise LearningError(
@@ -272,7 +275,7 @@ def _parties(path: Path, columns: Columns) -> list[Party]:
         )
     for file in files:
         check_printable(table_name(file), "the name of a party's file")
-    return [Party(table_name(file), read_rows(file, columns, str(file), shared_out=False)) for file in files]
+    return [Party(table_name(file), read(file, columns, str(file), shared_out=False)) for file in files]
 
 
 def _of_one_file(rows: Rows, columns: Columns) -> list[Party]:

@@ -160,6 +160,11 @@ def scores_every_position(model: nn.Module) -> bool:
     return bool(getattr(model, "every_position", False))
 
 
+def predicts_nothing(model: nn.Module) -> bool:
+    """Whether the parameters of a model are its result, and its answers are not tested: it says so itself."""
+    return bool(getattr(model, "predicts_nothing", False))
+
+
 def count_parameters(
     name: str,
     input_shape: tuple[int, ...],

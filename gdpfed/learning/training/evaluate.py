@@ -15,7 +15,7 @@ from gdpfed.learning.data import Dataset, Examples
 from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs, Targets
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import Ends, interval_of
-from gdpfed.learning.models import assign, said
+from gdpfed.learning.models import assign, predicts_nothing, said
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.record_losses import check_loss, chosen_metrics
 
@@ -134,7 +134,9 @@ class CentralEvaluation:
     device: torch.device
 
     def __call__(self, theta: Theta) -> Evaluation:
-        """Evaluate on the whole test split."""
+        """Evaluate on the whole test split, unless the model predicts nothing."""
+        if predicts_nothing(self.model):
+            return nothing_tested(theta)
         outputs, mean_loss = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         found = _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
         if not self.data.labels.is_one_class or found.accuracy is not None:
@@ -170,6 +172,9 @@ def central_evaluation(
     data = task.load()
     check_loss(task.loss, data.labels, task.class_weights)
     chosen = chosen_metrics(metrics, data.labels)
+    model, device = task.build_model(), choose_device(device_name)
+    if predicts_nothing(model):
+        return CentralEvaluation(model, data, task.make_loss(), chosen, device)
     if not len(data.test):
         raise LearningError(
             f"dataset={task.source.name} has no examples to test on here: set run.evaluation=nodes, and have "
@@ -183,4 +188,4 @@ def central_evaluation(
                 f"dataset.metrics={name} is not defined on the test split, whose {len(targets)} labels are "
                 "all alike: choose another metric, or a test split with several labels"
             )
-    return CentralEvaluation(task.build_model(), data, task.make_loss(), chosen, choose_device(device_name))
+    return CentralEvaluation(model, data, task.make_loss(), chosen, device)

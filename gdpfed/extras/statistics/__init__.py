@@ -1,0 +1,1 @@
+"""Statistics before a model: counts by column and by pairs of columns, as one noised sum that is charged."""

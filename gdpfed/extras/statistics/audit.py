@@ -1,0 +1,314 @@
+"""Check statistics of a run a second time: cells and sensitivity by the declaration, figures by the counts.
+
+The released counts are the model's parameters, in the file of its weights. What is counted follows from the
+saved declaration and the configuration alone. So every figure of statistics.json is computed again, and so is
+how far one record moves the sum: by 1 in one cell of every block, which are B, so by sqrt(B).
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.audit.rules import rule_of
+from gdpfed.audit.run_files import FORMAT_VERSION, RunFiles
+from gdpfed.errors import AuditError
+
+METHODS = {"record_statistics": "record", "client_statistics": "client"}
+RESULT, WEIGHTS = "statistics.json", "model/weights.safetensors"
+Z = 1.96
+SAME = 1e-6
+# Of the bound on what one may move, for rounding to the grid of the sum.
+SLACK = 1 / 64
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A declared column: the names of its cells, the ends of its bins, whether the last cell is missing."""
+
+    name: str
+    cells: tuple[str, ...]
+    ends: tuple[float, ...]
+    may_miss: bool
+
+
+def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
+    """Yield one line for every contradiction in the statistics of a run."""
+    method, there = files.config["method"], (directory / RESULT).is_file()
+    ended = (directory / WEIGHTS).is_file() and bool(files.rounds) and not files.rounds[0]["failures"]
+    if not there:
+        if ended:
+            yield f"the run has a sum, and {RESULT} is missing"
+        return
+    if files.columns is None or not ended:
+        yield f"{RESULT} has statistics of a run without a sum, or without declared columns"
+        return
+    found = _read(directory / RESULT)
+    blocks = list(_blocks(_columns(files.columns, method), method))
+    yield from _check_sum(files, found, blocks)
+    counts = _weights(directory / WEIGHTS)
+    sizes = [math.prod(shape) for _, shape in blocks]
+    if len(counts) != sum(sizes):
+        yield f"{WEIGHTS} has {len(counts)} counts, and {sum(sizes)} cells are asked for"
+        return
+    pieces = np.split(counts, np.cumsum(sizes)[:-1])
+    parts = [piece.reshape(shape) for piece, (_, shape) in zip(pieces, blocks, strict=True)]
+    yield from _check_figures(found, blocks, parts, float(method["minimum_count"]))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict) or values.get("version") != FORMAT_VERSION:
+        raise AuditError(
+            f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
+        )
+    return values
+
+
+def _weights(path: Path) -> Floats:
+    """The one array of a safetensors file: eight bytes of length, a header in JSON, little-endian float32."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    names = json.loads(data[8 : 8 + length])
+    begin, end = names["counts"]["data_offsets"]
+    return np.frombuffer(data[8 + length + begin : 8 + length + end], dtype="<f4").astype(np.float64)
+
+
+def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
+    """Every input and label of a declaration by name."""
+    found = {}
+    for name, said in declared.get("numeric", {}).items():
+        low, high = said["range"] if isinstance(said, dict) else said
+        found[name] = _numbers(name, low, high, method)
+    for name, said in declared.get("categorical", {}).items():
+        values = said["values"] if isinstance(said, dict) else said
+        found[name] = _Column(name, (*map(str, values), "missing"), (), may_miss=True)
+    label = declared["label"]
+    if "columns" in label:
+        for name, values in label["columns"].items():
+            found[name] = _Column(name, tuple(map(str, values)), (), may_miss=False)
+    elif "range" in label:
+        found[label["column"]] = _numbers(label["column"], *label["range"], method)
+    else:
+        found[label["column"]] = _Column(
+            label["column"], tuple(map(str, label["classes"])), (), may_miss=False
+        )
+    return found
+
+
+def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _Column:
+    if method["spacing"] == "even":
+        width = (high - low) / method["bins"]
+        ends = [low + width * number for number in range(method["bins"])] + [high]
+    else:
+        top = math.floor(math.log10(max(abs(low), abs(high))))
+        steps = [digit * 10.0**power for power in range(top - 4, top + 1) for digit in (1, 2, 5)]
+        ends = [
+            low,
+            *sorted(each for each in {0.0, *steps, *(-step for step in steps)} if low < each < high),
+            high,
+        ]
+    bins = [f"{first:.6g} to {last:.6g}" for first, last in pairwise(ends)]
+    return _Column(name, ("below", *bins, "above", "missing"), tuple(map(float, ends)), may_miss=True)
+
+
+def _blocks(
+    columns: Mapping[str, _Column], method: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
+    """What every block counts, with its shape: a column, a column by groups, or two columns."""
+    by = method["by"]
+    if by is not None:
+        yield ("column", columns[by], None), (len(columns[by].cells),)
+    for name in method["columns"]:
+        first = columns[name]
+        if by is None:
+            yield ("column", first, None), (len(first.cells),)
+        elif name != by:
+            yield ("groups", first, columns[by]), (len(columns[by].cells), len(first.cells))
+    for rows, across in method["crossed"] or ():
+        first, second = columns[rows], columns[across]
+        yield ("crossed", first, second), (len(first.cells), len(second.cells))
+
+
+def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any]) -> Iterator[str]:
+    """The sum's sensitivity, noise and cost, by the plan, the log and the number of blocks."""
+    plan, entry, moves = files.plan, files.rounds[0], math.sqrt(len(blocks))
+    unit = METHODS[files.config["method"]["name"]]
+    group = plan["groups"][0]
+    if plan["unit"] != unit or plan["num_rounds"] != 1 or len(plan["groups"]) != 1:
+        yield "plan.json is not that of one sum of statistics over one group of clients"
+        return
+    if unit == "record":
+        steps = group["records"]
+        bound, rates = steps["clipping_norm"], {each["batch_rate"] for each in steps["groups"]}
+        if rates != {1.0}:
+            yield f"plan.json draws records at rates {sorted(rates)}, and statistics count each of them"
+    else:
+        bound = min(charge["event"]["clipping_norm"] for charge in group["charges"])
+    if not bound >= moves * (1 + SLACK) * (1 - SAME):
+        yield (
+            f"one {unit} moves {len(blocks)} blocks by {moves:.6g}, and plan.json bounds it by {bound:.6g}, "
+            "which leaves nothing for rounding"
+        )
+    shares = entry.get("noise_shares") or []
+    carried = shares[0][1] * math.sqrt(entry["survivors"][0]) if shares else entry["noise_stddevs"][0]
+    (audited, *_) = rule_of(files).groups()
+    words = plan.get("record_is", "record") + "s" if unit == "record" else "clients"
+    for name, value in (
+        ("counted", words),
+        ("clients", entry["survivors"][0]),
+        ("moves", moves),
+        ("noise_stddev", carried),
+        ("epsilon", audited.planned),
+        ("delta", plan["delta"]),
+        ("minimum_count", float(files.config["method"]["minimum_count"])),
+    ):
+        if not _same(found[name], value):
+            yield f"{RESULT} has {name} {found[name]}, where {value} follows"
+
+
+def _check_figures(
+    found: Mapping[str, Any], blocks: Sequence[Any], parts: Sequence[Floats], least: float
+) -> Iterator[str]:
+    """Every shown count and every figure follows from the released counts and their noise."""
+    noise = found["noise_stddev"]
+    columns, tables = list[dict[str, Any]](), list[dict[str, Any]]()
+    for ((kind, first, second), _), part in zip(blocks, parts, strict=True):
+        if kind == "column":
+            columns.append(_column(first, None, part, noise, least))
+        elif kind == "groups":
+            columns.append(_column(first, None, part.sum(axis=0), noise * math.sqrt(len(part)), least))
+            names = zip(second.cells, part, strict=True)
+            columns += [_column(first, name, row, noise, least) for name, row in names]
+        else:
+            shown = [[_least(count, least) for count in row] for row in part.tolist()]
+            tables.append(
+                {
+                    "rows": first.name,
+                    "columns": second.name,
+                    "row_cells": list(first.cells),
+                    "column_cells": list(second.cells),
+                    "counts": shown,
+                }
+            )
+    inverse = [1 / part.size for part in parts]
+    whole = sum(weight * part.sum() for weight, part in zip(inverse, parts, strict=True)) / sum(inverse)
+    computed = {"n": _about(whole, Z * noise / math.sqrt(sum(inverse))), "columns": columns, "tables": tables}
+    for key, value in computed.items():
+        yield from _differences(found[key], value, f"{RESULT}: {key}")
+
+
+def _column(column: _Column, group: str | None, counts: Floats, noise: float, least: float) -> dict[str, Any]:
+    present = counts[:-1] if column.may_miss else counts
+    known = _enough(_about(present.sum(), Z * noise * math.sqrt(len(present))), least)
+    figures: dict[str, Any] = {}
+    if column.ends:
+        computed = _numbers_of(column.ends, present, noise)
+        figures = computed if known["value"] is not None else dict.fromkeys(computed, _about(None))
+    missing = _enough(_about(counts[-1], Z * noise), least) if column.may_miss else None
+    return {
+        "name": column.name,
+        "group": group,
+        "cells": list(column.cells),
+        "edges": list(column.ends),
+        "counts": [_least(count, least) for count in counts.tolist()],
+        "noise_stddev": noise,
+        "n": known,
+        "missing": missing,
+        "figures": figures,
+    }
+
+
+def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[str, Any]:
+    """Mean, standard deviation and quantiles of a column of numbers, each with what its noise leaves open."""
+    points = np.array([ends[0], *((a + b) / 2 for a, b in pairwise(ends)), ends[-1]])
+    widths = np.array([0.0, *(b - a for a, b in pairwise(ends)), 0.0])
+    whole, number = float(present.sum()), len(present)
+    names = [f"q{part:g}" for part in (0.01, 0.25, 0.5, 0.75, 0.99)]
+    if not whole > Z * noise * math.sqrt(number):
+        return dict.fromkeys(["mean", "sd", *names], _about(None))
+    mean = min(max(float(points @ present) / whole, ends[0]), ends[-1])
+    apart = (points - mean) ** 2
+    variance = float((apart - widths**2 / 12) @ present) / whole
+    off = Z * noise * math.sqrt(apart.sum()) / whole
+    found = {"mean": _about(mean, off), "sd": _about(None)}
+    if variance > 0:
+        spread = math.sqrt(variance)
+        sampled = Z * spread / math.sqrt(whole)
+        wide = Z * noise * math.sqrt(((apart - variance) ** 2).sum()) / (2 * spread * whole)
+        found = {
+            "mean": _about(mean, off, sampled),
+            "sd": _about(spread, wide, sampled / math.sqrt(2)),
+        }
+    for name, part in zip(names, (0.01, 0.25, 0.5, 0.75, 0.99), strict=True):
+        heights = np.cumsum(present)[:-1] - part * whole
+        before = np.arange(1, number)
+        loose = Z * noise * np.sqrt((1 - part) ** 2 * before + part**2 * (number - before))
+        last = -_first_zero([-end for end in ends][::-1], (loose - heights)[::-1])
+        found[name] = {
+            "value": _first_zero(ends, heights),
+            "low": _first_zero(ends, heights + loose),
+            "high": last,
+            "sampling": None,
+        }
+    return found
+
+
+def _first_zero(ends: Sequence[float], heights: Floats) -> float:
+    """Where the line through heights at the ends first reaches 0: at the last end where it never does."""
+    for at, height in enumerate(heights):
+        if height >= 0:
+            if at == 0:
+                return float(ends[0])
+            before = heights[at - 1]
+            return float(ends[at - 1] + before / (before - height) * (ends[at] - ends[at - 1]))
+    return float(ends[-1])
+
+
+def _about(value: float | None, off: float = 0.0, sampled: float | None = None) -> dict[str, Any]:
+    if value is None:
+        return {"value": None, "low": None, "high": None, "sampling": None}
+    return {"value": float(value), "low": float(value) - off, "high": float(value) + off, "sampling": sampled}
+
+
+def _enough(figure: dict[str, Any], least: float) -> dict[str, Any]:
+    return figure if least == 0 or figure["value"] >= least else _about(None)
+
+
+def _least(count: float, least: float) -> float | None:
+    return count if least == 0 or count >= least else None
+
+
+def _same(said: object, computed: object) -> bool:
+    if isinstance(said, int | float) and isinstance(computed, int | float):
+        return math.isclose(said, computed, rel_tol=SAME, abs_tol=SAME)
+    return said == computed
+
+
+def _differences(said: object, computed: object, where: str) -> Iterator[str]:
+    """Yield the first difference of two nested values."""
+    if isinstance(computed, dict) and isinstance(said, dict) and said.keys() == computed.keys():
+        pairs = [(said[key], value, f"{where} {key}") for key, value in computed.items()]
+    elif isinstance(computed, list) and isinstance(said, list) and len(said) == len(computed):
+        pairs = [
+            (a, b, f"{where} {number}") for number, (a, b) in enumerate(zip(said, computed, strict=True), 1)
+        ]
+    else:
+        if not _same(said, computed):
+            yield f"{where} is {said}, where {computed} follows from the released counts"
+        return
+    for pair in pairs:
+        for line in _differences(*pair):
+            yield line
+            return

@@ -1,0 +1,38 @@
+"""The work client_statistics: the shares of a client's records in each cell, so each client counts once."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.works import Job
+from gdpfed.extras.statistics.layout import Asked
+from gdpfed.extras.statistics.rows import asked_of, counted_rows
+from secagg import Encoding
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return the shares, shape (d,), float64: those of a block add up to 1, so their norm is sqrt(B) at most.
+
+    A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
+    (`gdpfed.clients.update`).
+    """
+    layout, counted = counted_rows(job)
+    total, records = np.zeros(layout.size), counted.shares.sum()
+    for places in layout.places(counted.cells).T if records else ():
+        np.add.at(total, places, counted.shares / records)
+    return torch.from_numpy(total)
+
+
+def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
+    """Refuse an order that does not say what is counted: OrderError."""
+    check_asked(order, encoding.dimension)
+
+
+def check_asked(order: TrainingOrder, dimension: int) -> None:
+    """Refuse an order of another model, or whose sum has not one coordinate a cell: OrderError."""
+    (asked, cells), model = asked_of(order.task), order.task.model
+    if cells != dimension or Asked.from_json(asked).kind != model:
+        raise OrderError(
+            f"the order asks {model} for {dimension} numbers, and not for the {cells} cells of what it names"
+        )

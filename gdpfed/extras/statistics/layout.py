@@ -1,0 +1,241 @@
+"""What is counted: the cells of each column and of pairs of columns, by the declaration and by nothing else.
+
+A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
+removed, whatever the record is. A block is a column, a column within every group, or a pair of columns.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import Columns, Numeric
+
+Spacing = Literal["even", "decades"]
+SPACINGS = ("even", "decades")
+BELOW, ABOVE, MISSING = "below", "above", "missing"
+STEPS = (1, 2, 5)
+MOST_DECADES = 4
+"""Powers of ten below the largest end of a range that bins by decades tell apart."""
+MOST_BINS, MOST_CELLS = 1000, 1_000_000
+EDGES_NOTE = "give a column with a range in the declaration, or one with values"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run of statistics is asked for.
+
+    Attributes:
+        bins: of equal width between the ends of a column's range; not used by decades.
+        spacing: ``even`` bins, or ``decades``: bins between 0 and the numbers 1, 2 and 5 times powers of ten.
+        columns: which columns are counted, in their order; empty for all inputs and labels.
+        by: the column whose values are the groups; None without groups.
+        crossed: pairs of columns that are counted together.
+    """
+
+    bins: int = 16
+    spacing: Spacing = "even"
+    columns: tuple[str, ...] = ()
+    by: str | None = None
+    crossed: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> str:
+        """One line that :meth:`from_json` makes the same of."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Inverse of :meth:`to_json`. Raises LearningError: the text says nothing that can be counted."""
+        try:
+            values = json.loads(text)
+            crossed = tuple((str(rows), str(columns)) for rows, columns in values.pop("crossed"))
+            return cls(columns=tuple(map(str, values.pop("columns"))), crossed=crossed, **values).checked()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LearningError(f"{text!r} does not say which statistics are asked for") from None
+
+    def checked(self) -> Self:
+        """Return the same. Raises LearningError: a number of bins or a spacing that there is not."""
+        if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
+            raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
+        if self.spacing not in SPACINGS:
+            raise LearningError(f"method.spacing={self.spacing} is none of {', '.join(SPACINGS)}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The name of the model that stands for these counts, by which a node refuses them."""
+        if self.crossed:
+            return "statistics_crossed"
+        return "statistics" if self.by is None else "statistics_by_group"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one column.
+
+    Attributes:
+        name: of the column.
+        labels: of the cells, in order.
+        edges: of the bins, which are the cells but the first and the last two; empty where the column holds
+            no numbers.
+        may_miss: whether the last cell is for rows without a value.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+    may_miss: bool = True
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of_numbers(cls, column: Numeric, asked: Asked) -> Self:
+        """The cells of a column of numbers: below its range, the bins, above it, missing."""
+        edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
+        bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
+        return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)
+
+    def of_number(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """The cell of every number, NaN for missing: float64[N] -> int64[N].
+
+        A bin holds its lower end, and the last one its upper end, too.
+        """
+        places = np.searchsorted(self.edges, numbers, side="right")
+        places[numbers == self.edges[-1]] -= 1
+        return np.where(np.isnan(numbers), len(self) - 1, places).astype(np.int64)
+
+
+def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[float, ...]:
+    """The ends of the bins of a range: bins + 1 at equal distances, or by decades."""
+    if spacing == "even":
+        return tuple(float(edge) for edge in np.linspace(low, high, bins + 1))
+    largest = math.floor(math.log10(max(abs(low), abs(high))))
+    powers = range(largest - MOST_DECADES, largest + 1)
+    steps = [step * 10.0**power for power in powers for step in STEPS]
+    within = {edge for step in (0.0, *steps) for edge in (-step, step) if low < edge < high}
+    return (float(low), *sorted(float(edge) for edge in within | {0.0} if low < edge < high), float(high))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some cells of the sum in which every record is once.
+
+    Attributes:
+        first, second: numbers of the columns that are counted; a column alone has no second one.
+        by_group: whether the first is counted within every group, which is then the second.
+    """
+
+    first: int
+    second: int | None = None
+    by_group: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All cells of a sum.
+
+    Attributes:
+        columns: each column's cells.
+        blocks: in the order in which they stand in the sum.
+    """
+
+    columns: tuple[Cells, ...]
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, columns: Columns, asked: Asked) -> Self:
+        """The layout of what is asked for, by a declaration.
+
+        Raises LearningError: a column that is not declared, groups that are no values, or too many cells.
+        """
+        counted = asked.columns or (*columns.inputs, *columns.label_names)
+        groups = () if asked.by is None else (asked.by,)
+        names = dict.fromkeys([*counted, *groups, *chain.from_iterable(asked.crossed)])
+        kept = tuple(cells_of(columns, name, asked) for name in names)
+        places = {name: number for number, name in enumerate(names)}
+        if asked.by is not None and kept[places[asked.by]].edges:
+            raise LearningError(
+                f"method.by={asked.by} holds numbers: groups are the values of another column"
+            )
+        if asked.by is None:
+            blocks = [Block(places[name]) for name in counted]
+        else:
+            group = places[asked.by]
+            others = [places[name] for name in counted if name != asked.by]
+            blocks = [Block(group), *(Block(each, group, by_group=True) for each in others)]
+        crossed = [Block(places[rows], places[across]) for rows, across in asked.crossed]
+        made = cls(kept, (*blocks, *crossed))
+        if made.size > MOST_CELLS:
+            raise LearningError(
+                f"{made.size} cells are more than {MOST_CELLS}: use fewer method.bins, or cross fewer columns"
+            )
+        return made
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        """How many cells a block has: (cells,), (groups, cells) or (rows, columns)."""
+        first = len(self.columns[block.first])
+        if block.second is None:
+            return (first,)
+        second = len(self.columns[block.second])
+        return (second, first) if block.by_group else (first, second)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each block begins in the sum, and where the last one ends."""
+        sizes = [math.prod(self.shape(block)) for block in self.blocks]
+        return tuple(int(each) for each in np.cumsum([0, *sizes]))
+
+    @property
+    def size(self) -> int:
+        """How many cells there are: d."""
+        return self.starts[-1]
+
+    @property
+    def moves(self) -> float:
+        """How far one record moves the sum, in L2 norm: sqrt(B)."""
+        return math.sqrt(len(self.blocks))
+
+    def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Where each row counts in the sum, one place a block: int64[N, K] of cells -> int64[N, B]."""
+        found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
+        for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
+            at = cells[:, block.first].astype(np.int64)
+            if block.second is not None:
+                other, inner = cells[:, block.second].astype(np.int64), self.shape(block)[1]
+                at = other * inner + at if block.by_group else at * inner + other
+            found[:, number] = start + at
+        return found
+
+    def parts(self, vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """A vector of all cells, shape (d,), as one array a block, each of the block's shape."""
+        pieces = np.split(vector, self.starts[1:-1])
+        return [piece.reshape(self.shape(block)) for piece, block in zip(pieces, self.blocks, strict=True)]
+
+
+def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
+    """The cells of one declared column.
+
+    Raises LearningError: it is neither an input nor a label.
+    """
+    number = columns.number(name)
+    if number is not None:
+        return Cells.of_numbers(number, asked)
+    categorical = next((each for each in columns.categorical if each.name == name), None)
+    if categorical is not None:
+        return Cells(name, (*categorical.values, MISSING))
+    if name == columns.label:
+        return Cells(name, columns.class_names, may_miss=False)
+    for each in columns.label_set:
+        if each.name == name:
+            return Cells(name, each.values, may_miss=False)
+    known = ", ".join([*columns.inputs, *columns.label_names])
+    raise LearningError(
+        f"'{name}' is no input and no label of the declaration: {EDGES_NOTE}; there are {known}"
+    )

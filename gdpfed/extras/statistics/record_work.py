@@ -1,0 +1,71 @@
+"""The work record_statistics: how many of a client's records are in each cell."""
+
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.record_work import RecordJobs, checked_steps, record_bound
+from gdpfed.clients.works import Job
+from gdpfed.extras.statistics.client_work import check_asked
+from gdpfed.extras.statistics.layout import Asked, Layout
+from gdpfed.extras.statistics.rows import Counted, asked_of, counted_at, counted_rows, counts_of
+from secagg import Encoding
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return the counts, shape (d,), float64, of which one record moves sqrt(B) at most.
+
+    The bound C of a record is larger by what rounding to the grid may add (`record_bound`), so the counts are
+    whole numbers and nothing is clipped.
+    """
+    check(job.order, job.theta, job.encoding, job.client_id)
+    return torch.from_numpy(_counts(job.order, *counted_rows(job), job.encoding.grid))
+
+
+def updates(jobs: RecordJobs) -> torch.Tensor:
+    """Return the same of several clients: shape (clients, d)."""
+    found = []
+    for order, holder in zip(jobs.orders, jobs.holders, strict=True):
+        check_bound(order, jobs.theta.shape[-1], jobs.grid)
+        found.append(_counts(order, *counted_at(order.task, holder.records), jobs.grid))
+    return torch.from_numpy(np.stack(found)).to(jobs.gradients.device)
+
+
+def _counts(order: TrainingOrder, layout: Layout, counted: Counted, grid: float) -> npt.NDArray[np.float64]:
+    if len(layout.blocks) != blocks_in(order):
+        raise OrderError(
+            f"a record is in {len(layout.blocks)} cells by the declared columns, and {blocks_in(order)} are "
+            "accounted"
+        )
+    total, unit = counts_of(layout, counted, grid)
+    return total * unit
+
+
+def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
+    """Refuse an order whose bound on a record does not cover its counts and their rounding: OrderError."""
+    check_asked(order, encoding.dimension)
+    check_bound(order, encoding.dimension, encoding.grid)
+
+
+def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
+    """Refuse an order whose bound on a record does not cover its counts and their rounding: OrderError."""
+    steps = checked_steps(order)
+    if steps.batch_rates != (1.0,):
+        raise OrderError(f"statistics count every record, and the order has batch rates {steps.batch_rates}")
+    moves, left = sqrt(blocks_in(order)), record_bound(order, dimension, grid)
+    if not moves <= left * order.weight:
+        raise OrderError(
+            f"a record moves the counts by {moves:.6g}, and rounding {dimension} of them leaves {left:.6g} "
+            "of its bound: ask for fewer cells, or have more clients"
+        )
+
+
+def blocks_in(order: TrainingOrder) -> int:
+    """In how many cells of what is asked for a record is, whatever the declared columns are."""
+    asked = Asked.from_json(asked_of(order.task)[0])
+    if not asked.columns:
+        raise OrderError("the order does not name the columns that are counted")
+    return len(asked.columns) + len(asked.crossed) + (asked.by is not None and asked.by not in asked.columns)

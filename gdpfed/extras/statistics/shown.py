@@ -1,0 +1,101 @@
+"""Statistics on the terminal: rows by column, each figure above what its noise leaves open."""
+
+from collections.abc import Iterator, Sequence
+
+from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
+from gdpfed.extras.statistics.result import ColumnFigures, CrossTable, Statistics
+from gdpfed.report.console import Table
+
+HIDDEN, UNKNOWN = "–", "?"
+QUARTILES = ("q0.25", "q0.5", "q0.75")
+NUMBER_HEADINGS = ("column", "n", "missing", "mean", "sd", "25 %", "50 %", "75 %")
+VALUE_HEADINGS = ("column", "value", "n", "±", "share (%)")
+MOST_ACROSS = 9
+
+
+def heading(found: Statistics) -> str:
+    """What was counted, under which noise, and what it cost; one line."""
+    one = found.counted.removesuffix("s")
+    return (
+        f"{_with_noise(found.n)} {found.counted} at {found.clients} parties; it cost each {one} epsilon "
+        f"{found.epsilon:.3g} at delta {found.delta:.3g}"
+    )
+
+
+def note(found: Statistics) -> str:
+    """How figures are to be read."""
+    off = NORMAL_QUANTILE * found.noise_stddev
+    hidden = f"; {HIDDEN}: below {found.minimum_count:g}" if found.minimum_count else ""
+    return (
+        f"± is what the noise leaves open (95 %): {off:.3g} in each cell of the sum. Numbers beyond a "
+        f"column's range count as its end{hidden}; {UNKNOWN}: not known under this noise"
+    )
+
+
+def tables_of(found: Statistics) -> Iterator[Table]:
+    """The tables: columns of numbers, columns of values, and pairs of columns."""
+    numbers = [each for each in found.columns if each.edges]
+    if numbers:
+        yield Table("Columns of numbers", NUMBER_HEADINGS, [_numbers(each) for each in numbers])
+    values = [row for each in found.columns if not each.edges for row in _values(each)]
+    if values:
+        yield Table("Columns of values", VALUE_HEADINGS, values)
+    for each in found.tables:
+        yield from crossed(each)
+
+
+def named(column: ColumnFigures) -> str:
+    """The column, and the group within which it was counted."""
+    return column.name if column.group is None else f"{column.name}, {column.group}"
+
+
+def crossed(table: CrossTable) -> Iterator[Table]:
+    """One table of counts, or several where there are many values across."""
+    for start in range(0, len(table.column_cells), MOST_ACROSS):
+        across = table.column_cells[start : start + MOST_ACROSS]
+        rows = [
+            [name, *map(_count, row[start : start + MOST_ACROSS])]
+            for name, row in zip(table.row_cells, table.counts, strict=True)
+        ]
+        yield Table(f"{table.rows} by {table.columns}", (table.rows, *across), rows)
+
+
+def _numbers(column: ColumnFigures) -> Sequence[str]:
+    shown = [column.figures[name] for name in ("mean", "sd", *QUARTILES)]
+    missing = HIDDEN if column.missing is None else _above(column.missing, digits=0)
+    return [named(column), _above(column.n, digits=0), missing, *map(_above, shown)]
+
+
+def _values(column: ColumnFigures) -> Iterator[Sequence[str]]:
+    whole, off = column.n.value or 0.0, f"{NORMAL_QUANTILE * column.noise_stddev:.2g}"
+    for number, (name, count) in enumerate(zip(column.cells, column.counts, strict=True)):
+        has_share = column.missing is None or number < len(column.cells) - 1
+        share = f"{100 * count / whole:.1f}" if count is not None and whole > 0 and has_share else HIDDEN
+        yield [named(column), name, _count(count), HIDDEN if count is None else off, share]
+
+
+def _count(count: float | None) -> str:
+    return HIDDEN if count is None else f"{count:.0f}"
+
+
+def half_width(figure: Figure) -> float:
+    """How far the noise may have moved a figure, to the farther side."""
+    if figure.value is None or figure.low is None or figure.high is None:
+        return 0.0
+    return max(figure.value - figure.low, figure.high - figure.value)
+
+
+def _above(figure: Figure, digits: int | None = None) -> str:
+    """A figure, and below it what noise leaves open."""
+    if figure.value is None:
+        return UNKNOWN if digits is None else HIDDEN
+    form = ".4g" if digits is None else f".{digits}f"
+    return f"{figure.value:{form}}\n±{half_width(figure):.2g}" if digits is None else _lines(figure)
+
+
+def _lines(figure: Figure) -> str:
+    return f"{figure.value:.0f}\n±{half_width(figure):.0f}"
+
+
+def _with_noise(figure: Figure) -> str:
+    return _lines(figure).replace("\n", " ")

@@ -1,0 +1,136 @@
+"""``gdpfed stats``: count before a model is trained, and show what the noised counts say."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdpfed.cli.command import Command, add_overrides, make_console, user_path
+from gdpfed.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gdpfed.extras.statistics.result import Statistics
+
+EXAMPLES = """\
+gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
+gdpfed stats dataset.path=/data/hospitals method.by=sex 'method.crossed=[[sex,ill]]'
+gdpfed stats runs/20260101-120000-csv-record_statistics   show those of a run
+gdpfed stats dataset.path=/data/coarse --fill columns.yaml   ranges for a model"""
+LEVEL, CLIENT_LEVEL = "record_level", ("privacy=client_level", "privacy.unit=client")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_overrides(parser, "dataset.path=/data/patients.csv, or the directory of a run")
+    parser.add_argument(
+        "--fill",
+        type=user_path,
+        metavar="FILE",
+        help="write the declaration anew, with LOW and HIGH of its columns from the noised quantiles",
+    )
+    parser.add_argument("--flower", action="store_true", help="count over Flower, as gdpfed run trains")
+
+
+def _execute(options: argparse.Namespace) -> int:
+    if options.fill is not None and options.fill.exists():
+        raise ConfigError(f"--fill={options.fill} exists: name another file, or remove it")
+    directory = _run_named(options.overrides)
+    if directory is None:
+        directory = _counted(options)
+    from gdpfed.extras.statistics.page import write_page
+    from gdpfed.extras.statistics.result import Statistics
+    from gdpfed.extras.statistics.shown import heading, note, tables_of
+
+    console, found = make_console(), Statistics.read(directory)
+    if found is None:
+        raise ConfigError(
+            f"{directory} has no statistics: see {directory}/rounds.jsonl for why there is no sum"
+        )
+    console.print(heading(found), soft_wrap=True)
+    for table in tables_of(found):
+        console.print(table.to_rich())
+    console.print(note(found), highlight=False)
+    console.print(f"\n{write_page(found, directory)} has them with pictures", soft_wrap=True)
+    if options.fill is not None:
+        _fill(found, directory, options.fill)
+    return 0
+
+
+def _fill(found: "Statistics", directory: Path, path: Path) -> None:
+    from gdpfed.extras.statistics.fill import fill
+
+    for line in fill(found, directory, path):
+        print(line)
+    print(f"The declaration with these ranges is in {path}; it cost no more than the counts did")
+
+
+def _run_named(words: Sequence[str]) -> Path | None:
+    """The run whose statistics are to be shown; None where others are to be counted."""
+    named = [word for word in words if "=" not in word]
+    if not named:
+        return None
+    if len(words) > 1 or not Path(named[0]).expanduser().is_dir():
+        raise ConfigError(f"{named[0]} is neither an override nor the directory of a run: give one of both")
+    return Path(named[0]).expanduser()
+
+
+def overrides_of(words: Sequence[str]) -> list[str]:
+    """The overrides of a run of statistics, with what follows from those that are given."""
+    keys = {word.partition("=")[0] for word in words}
+    client = any(word in CLIENT_LEVEL for word in words)
+    kind = "statistics"
+    if any(word.startswith("method.crossed=") and not word.endswith("=null") for word in words):
+        kind = "statistics_crossed"
+    elif any(word.startswith("method.by=") and not word.endswith("=null") for word in words):
+        kind = "statistics_by_group"
+    follow = {
+        "dataset": "csv",
+        "dataset.model": kind,
+        "method": f"{'client' if client else 'record'}_statistics",
+        **({} if client else {"privacy": LEVEL}),
+    }
+    return [*(f"{key}={value}" for key, value in follow.items() if key not in keys), *words]
+
+
+def _counted(options: argparse.Namespace) -> Path:
+    """Count, here or over Flower, and return the run's directory."""
+    from gdpfed.cli.simulated_run import require_path
+    from gdpfed.runs.resume import load_run
+
+    overrides = overrides_of(options.overrides)
+    config = load_run(overrides)
+    require_path(config)
+    from gdpfed.runs.paths import reserved, run_path
+
+    if options.flower:
+        from gdpfed.cli.run_command import COMMAND as RUN
+
+        chosen = config.run.directory or config.run.resume
+        directory = run_path(chosen, config.dataset.name, config.method.name)
+        if chosen is None:
+            directory = reserved(directory)
+            overrides.append(f"run.directory={directory}")
+        RUN.execute(argparse.Namespace(overrides=overrides))
+        return directory
+    from gdpfed.cli.command import planning
+    from gdpfed.rounds.run import PreparedRun
+    from gdpfed.simulation.in_process_fleet import simulate_prepared
+
+    with planning():
+        prepared = PreparedRun.of(config)
+        return simulate_prepared(prepared)
+
+
+COMMAND = Command(
+    name="stats",
+    help="count before a model: means, quantiles, tables",
+    description=(
+        "Count how many records are in each bin and value of each declared column, within groups (method.by) "
+        "and by pairs of columns (method.crossed), as one masked, noised sum that is charged as a training "
+        "is. Means, standard deviations and quantiles follow from the counts and cost nothing more.\n\n"
+        "Each record counts once, or each person where the columns declare persons; with "
+        "privacy=client_level each client does. What is shown has what the noise leaves open beside it."
+    ),
+    examples=EXAMPLES,
+    add_arguments=_add_arguments,
+    execute=_execute,
+)

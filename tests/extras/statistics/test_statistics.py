@@ -1,0 +1,344 @@
+"""Statistics before a model: what is counted, how far one record moves it, and what is said of it."""
+
+import json
+import shutil
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from conf.load import load
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.order import ClientPart, OrderError
+from gdpfed.clients.update import update_steps
+from gdpfed.errors import ConfigError, LearningError
+from gdpfed.extras.statistics.layout import Asked, Layout
+from gdpfed.extras.statistics.methods import SLACK
+from gdpfed.extras.statistics.result import Statistics
+from gdpfed.extras.statistics.rows import Counted, counts_of
+from gdpfed.learning.data.own import OwnData
+from gdpfed.learning.data.tabular import own_columns
+from gdpfed.methods import make_method, resolve
+from gdpfed.record_steps import RecordSteps
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.round_log import read_rounds
+from gdpfed.simulation.in_process_fleet import simulate_prepared
+from secagg import SumParameters
+
+SITES, WARDS = "abcd", ("x", "y", "z")
+DECLARATION = """\
+label: {column: ill, classes: ['no', 'yes']}
+numeric: {age: [0, 80]}
+categorical: {ward: {values: [x, y, z], other: z}}
+party: {column: site, values: [a, b, c, d]}
+test: {column: part, values: [test]}
+"""
+HEADER = "site,ward,age,ill,part,who"
+SEED = 5
+
+
+def drawn_rows(count=400):
+    """Rows of four sites: a third of the ages lies beyond the range or is missing."""
+    draws = np.random.default_rng(SEED)
+    ages = draws.normal(50, 25, count)
+    for number in range(count):
+        age = "" if number % 9 == 0 else f"{ages[number]:.1f}"
+        ill = "yes" if draws.random() < 0.3 else "no"
+        ward = (*WARDS, "", "elsewhere")[draws.integers(5)]
+        part = "test" if number % 10 == 3 else "train"
+        yield f"{SITES[number % 4]},{ward},{age},{ill},{part},{number // 3}"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "data.csv").write_text("\n".join([HEADER, *drawn_rows(), ""]))
+    (folder / "columns.yaml").write_text(DECLARATION)
+    return folder / "data.csv"
+
+
+def settings(table, *more, unit="record", model="statistics"):
+    level = ["privacy=record_level"] if unit == "record" else []
+    return [
+        *("dataset=csv", f"dataset.path={table}", "dataset.num_clients=4", f"dataset.model={model}"),
+        *(f"method={unit}_statistics", *level, "secagg.minimum_cohort=2", *more),
+    ]
+
+
+def released(table, directory, *more, **chosen):
+    """Run statistics in this process, and return what they say."""
+    config = load([*settings(table, *more, **chosen), f"run.directory={directory}"])
+    prepared = PreparedRun.of(config)
+    simulate_prepared(prepared, make_observers=lambda run, _: run.method.observers(run.path))
+    return Statistics.read(directory)
+
+
+@pytest.fixture(scope="module")
+def nearly_exact(table, tmp_path_factory):
+    """Statistics by group and crossed, under so large a budget that noise is well below one record."""
+    return released(
+        table,
+        tmp_path_factory.mktemp("runs") / "exact",
+        *("privacy.budgets=[600]", "method.by=ward", "method.crossed=[[ill,ward],[age,ill]]"),
+        *("method.minimum_count=0", "method.bins=8"),
+        model="statistics_crossed",
+    )
+
+
+def kept_rows(table):
+    lines = table.read_text().splitlines()[1:]
+    return [line.split(",") for line in lines if line.split(",")[4] == "train"]
+
+
+def test_counts_are_those_of_the_rows_that_a_training_would_learn_from(table, nearly_exact):
+    rows, found = kept_rows(table), nearly_exact
+    assert found.noise_stddev < 0.2
+    assert found.moves == sqrt(5)
+    of_all = {each.name: each for each in found.columns if each.group is None}
+    wards = [sum(row[1] == ward for row in rows) for ward in ("x", "y")]
+    others, gone = sum(row[1] in ("z", "elsewhere") for row in rows), sum(row[1] == "" for row in rows)
+    assert np.round(of_all["ward"].counts).tolist() == [*wards, others, gone]
+    ages = [float(row[2]) if row[2] else None for row in rows]
+    known = np.array([age for age in ages if age is not None])
+    bins = np.histogram(known, np.linspace(0, 80, 9))[0].tolist()
+    expected = [(known < 0).sum(), *bins, (known > 80).sum(), ages.count(None)]
+    assert np.abs(np.array(of_all["age"].counts) - expected).max() < 5 * found.noise_stddev * 2
+    in_x = next(each for each in found.columns if (each.name, each.group) == ("ill", "x"))
+    assert np.round(in_x.counts).tolist() == [
+        sum(row[1] == "x" and row[3] == ill for row in rows) for ill in ("no", "yes")
+    ]
+    crossed = found.tables[0]
+    assert np.round(crossed.counts[1]).tolist()[:2] == [
+        sum(row[3] == "yes" and row[1] == ward for row in rows) for ward in ("x", "y")
+    ]
+    assert found.n.low < len(rows) < found.n.high
+
+
+def test_figures_are_near_those_of_the_values_cut_to_the_range(table, nearly_exact):
+    ages = np.clip([float(row[2]) for row in kept_rows(table) if row[2]], 0, 80)
+    figures = next(each for each in nearly_exact.columns if each.name == "age").figures
+    half_a_bin = 5.0
+    assert figures["mean"].value == pytest.approx(ages.mean(), abs=0.2 * half_a_bin)
+    assert figures["sd"].value == pytest.approx(ages.std(), abs=0.3 * half_a_bin)
+    for name, part in (("q0.25", 0.25), ("q0.5", 0.5), ("q0.75", 0.75)):
+        figure = figures[name]
+        assert figure.value == pytest.approx(np.quantile(ages, part), abs=half_a_bin)
+        assert figure.low <= figure.value <= figure.high
+
+
+def test_the_noise_of_a_sum_is_as_declared(table, tmp_path):
+    found = released(
+        table, tmp_path / "run", "privacy.budgets=[1]", "method.bins=1000", "method.minimum_count=0"
+    )
+    # Of 1,003 cells of one column all but few hundred are empty; those of 0 to 1 record add next to nothing.
+    age = np.array(next(each for each in found.columns if each.name == "age").counts[1:-2])
+    ages = [float(row[2]) for row in kept_rows(table) if row[2]]
+    noise = age - np.histogram(ages, np.linspace(0, 80, 1001))[0]
+    assert noise.std() == pytest.approx(found.noise_stddev, rel=5 / sqrt(2 * len(noise)))
+    assert abs(noise.mean()) < 5 * found.noise_stddev / sqrt(len(noise))
+    (record,) = read_rounds(tmp_path / "run")
+    asked, share = record.noise_shares[0]
+    assert (asked, found.noise_stddev) == (4, pytest.approx(share * 2))
+    assert found.noise_stddev >= record.noise_stddevs[0]
+
+
+ASKED = (
+    Asked(columns=("age", "ward", "ill")),
+    Asked(bins=3, columns=("age", "ill"), by="ward", crossed=(("age", "ill"), ("ward", "age"))),
+)
+
+
+def drawn_cells(layout, rows, generator):
+    return np.stack([generator.integers(len(column), size=rows) for column in layout.columns], axis=1)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed"])
+@pytest.mark.parametrize("grid", [0.3, 1e-2, 1e-5])
+def test_one_record_moves_counts_by_the_root_of_the_blocks_and_no_more(table, asked, grid):
+    layout = Layout.of(own_columns(table), asked)
+    generator = np.random.default_rng(1)
+    cells = drawn_cells(layout, 12, generator)
+    everything, unit = counts_of(layout, Counted(cells, np.ones(12)), grid)
+    for left_out in range(12):
+        rest = np.delete(cells, left_out, axis=0)
+        without, _ = counts_of(layout, Counted(rest, np.ones(11)), grid)
+        moved = unit * np.linalg.norm(everything - without)
+        assert moved <= layout.moves
+        assert moved == pytest.approx(layout.moves, rel=2 / 256)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed"])
+def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
+    layout = Layout.of(own_columns(table), asked)
+    generator = np.random.default_rng(2)
+    for rows in range(1, 8):
+        cells = drawn_cells(layout, rows + 5, generator)
+        shares = np.concatenate([np.full(rows, 1 / rows), np.ones(5)])
+        everything, unit = counts_of(layout, Counted(cells, shares), 1e-2)
+        rest, _ = counts_of(layout, Counted(cells[rows:], shares[rows:]), 1e-2)
+        assert unit * np.linalg.norm(everything - rest) <= layout.moves
+    alike = np.repeat(cells[:1], 7, axis=0)
+    moved, unit = counts_of(layout, Counted(alike, np.full(7, 1 / 7)), 1e-2)
+    assert unit * np.linalg.norm(moved) == pytest.approx(layout.moves, rel=1e-2)
+
+
+def sent(table, rows, unit, share=0.0):
+    """What a node sends of some rows of its own, in the unit of the sum, and what it may send at most."""
+    config = resolve(load(settings(table, unit=unit)))
+    (table.parent / "own").mkdir(exist_ok=True)
+    own = table.parent / "own" / "data.csv"
+    own.write_text("\n".join([HEADER, *rows, ""]))
+    own.with_name("columns.yaml").write_text(DECLARATION)
+    task = task_of(config)
+    dimension, bound = task.dimension, config.privacy.clipping_norm
+    encoding = SumParameters(
+        label="statistics",
+        num_clients=4,
+        threshold=3,
+        dropout_tolerance=0,
+        corrupt_tolerance=0,
+        dimension=dimension,
+        clipping_norm=bound * (len(rows) if unit == "record" else 1),
+        noise_multiplier=0.01,
+    ).encoding(4)
+    order = replace(order_of(config, task), work=f"{unit}_statistics")
+    if unit == "record":
+        order = order.for_part(
+            ClientPart(
+                records=RecordSteps(
+                    num_steps=1, batch_rates=(1.0,), clipping_norm=bound, noise_multiplier=0.0
+                )
+            )
+        )
+    steps = update_steps(order, np.zeros(dimension, np.float32), encoding, 0, OwnData(own, None, share))
+    return steps * encoding.grid, bound
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_what_leaves_a_node_moves_by_its_bound_at_most(table, unit):
+    rows = [row for row in drawn_rows(24) if ",train," in row]
+    everything, bound = sent(table, rows, unit)
+    assert bound == pytest.approx(sqrt(3) * (1 + SLACK))
+    if unit == "client":
+        assert np.linalg.norm(everything) <= bound
+        assert everything.sum() == pytest.approx(3, abs=1e-2)
+        return
+    assert np.abs(everything.sum() - 3 * len(rows)) < 1e-2
+    for left_out in (0, 5, len(rows) - 1):
+        without, _ = sent(table, rows[:left_out] + rows[left_out + 1 :], unit)
+        assert np.linalg.norm(everything - without) <= bound
+
+
+def test_records_that_a_node_holds_out_are_not_counted(table):
+    rows = [row for row in drawn_rows(80) if ",train," in row]
+    everything, _ = sent(table, rows, "record")
+    part, _ = sent(table, rows, "record", share=0.5)
+    assert 0 < part.sum() < everything.sum()
+
+
+def test_persons_count_once_in_equal_parts(tmp_path):
+    folder = tmp_path / "persons"
+    folder.mkdir()
+    rows, kept = [*drawn_rows()], DECLARATION.splitlines()[:3]
+    (folder / "columns.yaml").write_text("\n".join([*kept, "person: who", ""]))
+    for number, site in enumerate(SITES):
+        own = rows[100 * number : 100 * number + 99]
+        (folder / f"{site}.csv").write_text("\n".join([HEADER, *own, ""]))
+    asked = ("dataset.test_fraction=0.1", "method.minimum_count=0")
+    found = released(folder, tmp_path / "run", *asked, "privacy.budgets=[600]")
+    task = task_of(load(settings(folder, "dataset.test_fraction=0.1")))
+    persons = sum(len(task.client_indices(client)) for client in range(4))
+    assert found.counted == "persons"
+    assert 110 < persons < 140
+    assert found.n.low < persons < found.n.high
+
+
+def test_small_cells_and_what_follows_from_them_are_not_shown(table, tmp_path):
+    found = released(table, tmp_path / "run", "privacy.budgets=[600]", "method.minimum_count=100")
+    for column in found.columns:
+        assert all(count is None or count >= 100 for count in column.counts)
+    ward = next(each for each in found.columns if each.name == "ward")
+    assert None in ward.counts
+    assert ward.missing is not None
+    assert ward.missing.value is None
+    hidden = released(table, tmp_path / "none", "privacy.budgets=[600]", "method.minimum_count=5000")
+    age = next(each for each in hidden.columns if each.name == "age")
+    assert {each.value for each in age.figures.values()} == {None}
+
+
+def test_all_parties_pay_what_the_strictest_budget_asks(table):
+    method = make_method(load(settings(table, "privacy.budgets=[1,3]", unit="record")))
+    (group,) = method.plan.groups
+    assert group.epsilon == 1
+    assert 0.99 < group.epsilon_accounted <= 1
+    assert len(group.clients) == 4
+    everyone = make_method(load(settings(table, "privacy.budgets=[1,3]", unit="client")))
+    assert everyone.plan.against == "everyone"
+    assert [each.epsilon for each in everyone.plan.groups] == [1]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["method.by=age"], "method.by=age holds numbers"),
+        (["method.columns=[age,weight]"], "'weight' is no input and no label of the declaration"),
+        (["method.crossed=[[age]]"], "must be pairs of two columns"),
+        (["method.crossed=[[age,ill]]"], "set dataset.model=statistics_crossed, or use gdpfed stats"),
+        (["method.spacing=odd"], "method.spacing=odd is none of even, decades"),
+        (["method.bins=0"], "method.bins=0 must be a whole number from 1 to 1000"),
+        (["run.evaluation=nodes"], "run.evaluation=nodes means nothing"),
+        (["privacy.budgets_of=records"], "privacy.budgets_of=records means nothing"),
+        (["dataset=digits", "dataset.model=statistics"], "dataset=digits is none: use dataset=csv"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_in_one_line(table, more, words):
+    asked = [each for each in settings(table) if not (more[0].startswith("dataset=") and "csv" in each)]
+    with pytest.raises((ConfigError, LearningError)) as raised:
+        make_method(load([*asked, "privacy.budgets=[1]", *more]))
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):
+    monkeypatch.setattr("gdpfed.extras.statistics.methods.SLACK", -0.1)
+    with pytest.raises(OrderError, match="a record moves the counts by"):
+        sent(table, [*drawn_rows(20)], "record")
+
+
+EDITS = {
+    "a count": lambda found: found["columns"][0]["counts"].__setitem__(3, 77.0),
+    "a mean": lambda found: found["columns"][0]["figures"]["mean"].update(value=12.0),
+    "an end": lambda found: found["columns"][0]["figures"]["q0.5"].update(high=79.0),
+    "the noise": lambda found: found.update(noise_stddev=0.1),
+    "epsilon": lambda found: found.update(epsilon=0.5),
+    "how far one moves": lambda found: found.update(moves=1.0),
+    "the clients": lambda found: found.update(clients=3),
+    "a hidden cell": lambda found: found["columns"][1]["counts"].__setitem__(0, None),
+    "a column": lambda found: found["columns"].pop(),
+}
+
+
+@pytest.fixture(scope="module")
+def audited(table, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("audited") / "run"
+    config = load([*settings(table, "privacy.budgets=[3]"), f"run.directory={directory}"])
+    simulate_prepared(PreparedRun.of(config))
+    return directory
+
+
+def test_the_audit_computes_the_same_statistics(audited):
+    assert audit_run(audited).findings == ()
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_the_audit_finds_an_edited_statistic(audited, tmp_path, edit):
+    copy = tmp_path / "run"
+    shutil.copytree(audited, copy)
+    path = copy / "statistics.json"
+    values = json.loads(path.read_text())
+    edit(values)
+    path.write_text(json.dumps(values))
+    findings = audit_run(copy).findings
+    assert any(each.startswith("statistics.json") and "hash" not in each for each in findings)
