@@ -23,6 +23,8 @@ MOST_NAMED = 20
 ONE = {"client": "participant", "record": "case", "person": "person"}
 # How far an accuracy may be off before it is rounded up to whole per cents.
 ROUNDED_WITHIN = 0.002
+COUNTING = ("client_statistics", "record_statistics")
+COUNTS_ALONE = " It predicts nothing: its numbers are noised counts, and statistics.json says what they tell."
 PROOFS = {
     "nothing was told",
     "exactly, of Gaussians",
@@ -56,7 +58,8 @@ def _conditions(files: RunFiles) -> set[str]:
     """The conditions that hold for a run of any mechanism, by the words of card_lines.txt."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
-    holds |= {"tested" if config["run"]["evaluation"] != "nodes" else "untested"}
+    if not _counts_alone(files):
+        holds |= {"tested" if config["run"]["evaluation"] != "nodes" else "untested"}
     holds |= {"hidden" if plan["sums_hidden"] else "in-clear", config["secagg"]["mode"]}
     holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
     holds |= {"unseen"} if unseen_objects(config) else set()
@@ -116,6 +119,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "factors": ", ".join(factors),
         "proofs": lambda text: set(text.split(" and ")) <= PROOFS,
         **_of_columns(files.columns or {}, bool(files.columns)),
+        **({"what": COUNTS_ALONE} if _counts_alone(files) else {}),
     }
 
 
@@ -153,6 +157,11 @@ def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]
         "inputs": ", ".join(map(str, inputs)),
         "what": f" It tells '{told}' from {len(inputs)} facts about a case." if there else "",
     }
+
+
+def _counts_alone(files: RunFiles) -> bool:
+    """Whether the model of a run is a table of counts, which predicts nothing."""
+    return files.config["method"]["name"] in COUNTING
 
 
 def _several(files: RunFiles) -> str:

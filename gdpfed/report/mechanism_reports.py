@@ -45,6 +45,7 @@ class CardSubject:
         labels_beyond: how many labels of test examples that are numbers lie beyond their declared range, and
             how many there are; None where labels are none.
         at_chance: what there is to say of a result at chance; None of another.
+        predicts: whether the model says anything of a case; one of statistics is its numbers, and no more.
     """
 
     config: "Config"
@@ -61,6 +62,7 @@ class CardSubject:
     base_rate: tuple[str, float] | None = None
     labels_beyond: tuple[int, int] | None = None
     at_chance: "AtChance | None" = None
+    predicts: bool = True
 
 
 class MechanismReport(ABC):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
 ONE = {"client": "participant", "record": "case", "person": "person"}
 """What a card calls what is protected."""
+COUNTS_ALONE = " It predicts nothing: its numbers are noised counts, and statistics.json says what they tell."
 NOTHING_COVERED = "Everything, see above."
 
 
@@ -50,7 +51,7 @@ def model_card(subject: CardSubject) -> str:
                 if config.method.average != "none"
                 else []
             ),
-            *(_results_on_test_set(subject) if config.run.evaluation != "nodes" else [_not_tested(subject)]),
+            *(_tested(subject) if subject.predicts else []),
             *([] if subject.at_chance is None else [f"* **{subject.at_chance.line}**"]),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {versions_here()}",
@@ -72,6 +73,12 @@ def model_card(subject: CardSubject) -> str:
             "",
         ]
     )
+
+
+def _tested(subject: CardSubject) -> list[str]:
+    """What the model reaches on the server's test set, or that nothing was tested there."""
+    on_server = subject.config.run.evaluation != "nodes"
+    return _results_on_test_set(subject) if on_server else [_not_tested(subject)]
 
 
 def _results_on_test_set(subject: CardSubject) -> list[str]:
@@ -241,11 +248,12 @@ def in_plain_words(subject: CardSubject) -> list[str]:
     named = 0 < len(subject.parties) <= MOST_NAMED
     who = _listed(subject.parties) if named else f"{count} participants"
     columns = subject.columns
-    what = (
-        ""
-        if columns is None
-        else f" It tells '{', '.join(columns.label_names)}' from {len(columns.inputs)} facts about a case."
-    )
+    if not subject.predicts:
+        what = COUNTS_ALONE
+    elif columns is None:
+        what = ""
+    else:
+        what = f" It tells '{', '.join(columns.label_names)}' from {len(columns.inputs)} facts about a case."
     return [
         "## In plain words",
         "",

@@ -2,6 +2,7 @@
 
 from gdpfed.files import save_whole
 from gdpfed.learning.data_warnings import data_warnings
+from gdpfed.learning.models import predicts_nothing
 from gdpfed.report.chance import AtChance
 from gdpfed.report.chance_causes import ChanceFile
 from gdpfed.report.mechanism_reports import CardSubject
@@ -96,7 +97,8 @@ class Pictures(Observer):
         budgets = method.plan.budgets
         most_frequent = base_rate(self._run.task)
         share = None if most_frequent is None else most_frequent[1]
-        accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE, share)
+        if not predicts_nothing(self._run.task.build_model()):
+            accuracy_curve(run.records, method.name, title, path / ACCURACY_PICTURE, share)
         against = f": epsilon against {method.plan.against}" if method.plan.against else ""
         budget_curve(run.records, budgets, f"{title}{against}", path / BUDGET_PICTURE)
 
@@ -123,6 +125,7 @@ class ModelCard(Observer):
             base_rate=base_rate(self._run.task),
             labels_beyond=labels_beyond(self._run.task),
             at_chance=AtChance.read(self._run.path),
+            predicts=not predicts_nothing(self._run.task.build_model()),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
 

@@ -66,7 +66,7 @@ def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> np
 
 
 def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read a table as :func:`gdpfed.learning.data.table_rows.read_rows` does, with cells in place of inputs."""
+    """Read a table as `read_rows` does, with the cells that rows are in as their inputs."""
     table, parts = open_declared(path, columns, place), list[Rows]()
     for batch in table.batches(columns.names(for_training=not shared_out)):
         read = table_of(batch.cells, columns, place, own=table.own, found=table.found)
