@@ -77,7 +77,7 @@ def test_nodes_count_their_own_rows_and_their_ledgers_pay(hospitals):
     found = Statistics.read(hospitals / "run")
     # Nine of twelve rows of each node are not for testing.
     age, ward, ill = found.columns
-    assert found.n.low < 36 < found.n.high
+    assert found.n.value == pytest.approx(36, abs=6 * found.noise_stddev)
     train = [each for client in range(NODES) for each in rows(client) if each.endswith("train")]
     for column, place in ((ward, 2), (ill, 0)):
         names = [*column.cells[:-1], ""] if column is ward else column.cells
@@ -108,7 +108,7 @@ def test_clients_count_once_against_everyone(hospitals):
     run(hospitals / "run", asked(hospitals, *more, method="client_statistics"), grid=grid(hospitals))
     found = Statistics.read(hospitals / "run")
     assert found.counted == "clients"
-    assert found.n.low < NODES < found.n.high
+    assert found.n.value == pytest.approx(NODES, abs=6 * found.noise_stddev)
     assert sum(found.columns[0].counts) == pytest.approx(NODES, abs=6 * found.noise_stddev)
     assert audit_run(hospitals / "run").findings == ()
 

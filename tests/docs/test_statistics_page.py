@@ -1,0 +1,26 @@
+"""The page on statistics, run as it stands there."""
+
+from gdpfed.extras.statistics.result import Statistics
+from gdpfed.learning.data.declaration import read_columns
+from testing.page_examples import DOCS, follow
+from testing.small_runs import nothing_drawn
+
+
+def test_statistics_before_a_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "statistics.md").read_text(encoding="utf-8")
+    with nothing_drawn():
+        said = follow(text, lambda: " ".join(capsys.readouterr().out.split()))
+    filled = read_columns(tmp_path / "ranges.yaml")
+    age, creatinine = filled.numeric
+    assert 0 <= age.low <= 20
+    assert 100 <= age.high <= 500
+    assert creatinine.high <= 1000
+    assert "epsilon 1" in (tmp_path / "ranges.yaml").read_text()
+    found = Statistics.read(tmp_path / "counted")
+    # A fifth of 8,000 is for testing; the interval is of 1.96 standard deviations.
+    assert abs(found.n.value - 6400) < 3 * (found.n.high - found.n.value)
+    ages = next(each for each in found.columns if (each.name, each.group) == ("age", "female"))
+    assert 55 < ages.figures["mean"].value < 69
+    assert (tmp_path / "counted" / "statistics.html").read_text().count("<svg") == len(found.columns)
+    assert "Every budget held, and the files agree." in said["gdpfed audit counted"]
