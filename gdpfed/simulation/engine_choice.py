@@ -15,7 +15,7 @@ from gdpfed.child_process import can_fork
 from gdpfed.clients.record_work import gradients_of
 from gdpfed.errors import ConfigError
 from gdpfed.installed import how_to_get
-from gdpfed.learning.models import flatten
+from gdpfed.learning.models import flatten, predicts_nothing
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.record_training import RecordGradients
 from gdpfed.registry import Registry
@@ -50,6 +50,9 @@ def choose_engine(
     """
     device = _device(settings, device_name)
     _check(settings, device)
+    if predicts_nothing(task.build_model()):
+        # Clients count, each by itself, and nobody computes a gradient.
+        settings, records = replace(settings, engine="sequential"), False
     form = gradients_of(task, torch.device("cpu")) if records else None
     if form is not None and settings.precision != "float32":
         raise ConfigError(

@@ -6,6 +6,10 @@ from testing.page_examples import DOCS, follow
 from testing.small_runs import nothing_drawn
 
 
+def statistics_in(directory):
+    return Statistics.read(directory)
+
+
 def test_statistics_before_a_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "statistics.md").read_text(encoding="utf-8")
@@ -17,7 +21,7 @@ def test_statistics_before_a_model(tmp_path, monkeypatch, capsys):
     assert 100 <= age.high <= 500
     assert creatinine.high <= 1000
     assert "epsilon 1" in (tmp_path / "ranges.yaml").read_text()
-    found = Statistics.read(tmp_path / "counted")
+    found = statistics_in(tmp_path / "counted")
     # A fifth of 8,000 is for testing; the interval is of 1.96 standard deviations.
     assert abs(found.n.value - 6400) < 3 * (found.n.high - found.n.value)
     ages = next(each for each in found.columns if (each.name, each.group) == ("age", "female"))

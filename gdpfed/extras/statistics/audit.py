@@ -99,7 +99,8 @@ def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str
         for name, values in label["columns"].items():
             found[name] = _Column(name, tuple(map(str, values)), (), may_miss=False)
     elif "range" in label:
-        found[label["column"]] = _numbers(label["column"], *label["range"], method)
+        low, high = label["range"]
+        found[label["column"]] = _numbers(label["column"], low, high, method)
     else:
         found[label["column"]] = _Column(
             label["column"], tuple(map(str, label["classes"])), (), may_miss=False

@@ -119,8 +119,8 @@ def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[floa
     largest = math.floor(math.log10(max(abs(low), abs(high))))
     powers = range(largest - MOST_DECADES, largest + 1)
     steps = [step * 10.0**power for power in powers for step in STEPS]
-    within = {edge for step in (0.0, *steps) for edge in (-step, step) if low < edge < high}
-    return (float(low), *sorted(float(edge) for edge in within | {0.0} if low < edge < high), float(high))
+    known = {0.0, *steps, *(-step for step in steps)}
+    return (float(low), *sorted(edge for edge in known if low < edge < high), float(high))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import RecordJobs, checked_steps, record_bound
+from gdpfed.clients.record_work import checked_steps, record_bound
 from gdpfed.clients.works import Job
 from gdpfed.extras.statistics.client_work import check_asked
-from gdpfed.extras.statistics.layout import Asked, Layout
-from gdpfed.extras.statistics.rows import Counted, asked_of, counted_at, counted_rows, counts_of
+from gdpfed.extras.statistics.layout import Asked
+from gdpfed.extras.statistics.rows import asked_of, counted_rows, counts_of
 from secagg import Encoding
 
 
@@ -22,26 +22,14 @@ def work(job: Job) -> torch.Tensor:
     whole numbers and nothing is clipped.
     """
     check(job.order, job.theta, job.encoding, job.client_id)
-    return torch.from_numpy(_counts(job.order, *counted_rows(job), job.encoding.grid))
-
-
-def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same of several clients: shape (clients, d)."""
-    found = []
-    for order, holder in zip(jobs.orders, jobs.holders, strict=True):
-        check_bound(order, jobs.theta.shape[-1], jobs.grid)
-        found.append(_counts(order, *counted_at(order.task, holder.records), jobs.grid))
-    return torch.from_numpy(np.stack(found)).to(jobs.gradients.device)
-
-
-def _counts(order: TrainingOrder, layout: Layout, counted: Counted, grid: float) -> npt.NDArray[np.float64]:
-    if len(layout.blocks) != blocks_in(order):
+    layout, counted = counted_rows(job)
+    if len(layout.blocks) != blocks_in(job.order):
         raise OrderError(
-            f"a record is in {len(layout.blocks)} cells by the declared columns, and {blocks_in(order)} are "
-            "accounted"
+            f"a record is in {len(layout.blocks)} cells by the declared columns, and {blocks_in(job.order)} "
+            "are accounted"
         )
-    total, unit = counts_of(layout, counted, grid)
-    return total * unit
+    total, unit = counts_of(layout, counted, job.encoding.grid)
+    return torch.from_numpy(total * unit)
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:

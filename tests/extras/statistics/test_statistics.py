@@ -1,16 +1,15 @@
 """Statistics before a model: what is counted, how far one record moves it, and what is said of it."""
 
-import json
-import shutil
 from dataclasses import replace
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
+from counted_tables import DECLARATION, HEADER, SITES, drawn_rows, released, settings, write_table
 
 from conf.load import load
-from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.update import update_steps
@@ -18,64 +17,19 @@ from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
-from gdpfed.extras.statistics.result import Statistics
 from gdpfed.extras.statistics.rows import Counted, counts_of
 from gdpfed.learning.data.columns import Numeric
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.methods import make_method, resolve
 from gdpfed.record_steps import RecordSteps
-from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
-from gdpfed.simulation.in_process_fleet import simulate_prepared
 from secagg import SumParameters
-
-SITES, WARDS = "abcd", ("x", "y", "z")
-DECLARATION = """\
-label: {column: ill, classes: ['no', 'yes']}
-numeric: {age: [0, 80]}
-categorical: {ward: {values: [x, y, z], other: z}}
-party: {column: site, values: [a, b, c, d]}
-test: {column: part, values: [test]}
-"""
-HEADER = "site,ward,age,ill,part,who"
-SEED = 5
-
-
-def drawn_rows(count=400):
-    """Rows of four sites: a third of the ages lies beyond the range or is missing."""
-    draws = np.random.default_rng(SEED)
-    ages = draws.normal(50, 25, count)
-    for number in range(count):
-        age = "" if number % 9 == 0 else f"{ages[number]:.1f}"
-        ill = "yes" if draws.random() < 0.3 else "no"
-        ward = (*WARDS, "", "elsewhere")[draws.integers(5)]
-        part = "test" if number % 10 == 3 else "train"
-        yield f"{SITES[number % 4]},{ward},{age},{ill},{part},{number // 3}"
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("table")
-    (folder / "data.csv").write_text("\n".join([HEADER, *drawn_rows(), ""]))
-    (folder / "columns.yaml").write_text(DECLARATION)
-    return folder / "data.csv"
-
-
-def settings(table, *more, unit="record", model="statistics"):
-    level = ["privacy=record_level"] if unit == "record" else []
-    return [
-        *("dataset=csv", f"dataset.path={table}", "dataset.num_clients=4", f"dataset.model={model}"),
-        *(f"method={unit}_statistics", *level, "secagg.minimum_cohort=2", *more),
-    ]
-
-
-def released(table, directory, *more, **chosen):
-    """Run statistics in this process, and return what they say."""
-    config = load([*settings(table, *more, **chosen), f"run.directory={directory}"])
-    prepared = PreparedRun.of(config)
-    simulate_prepared(prepared, make_observers=lambda run, _: run.method.observers(run.path))
-    return Statistics.read(directory)
+    return write_table(tmp_path_factory.mktemp("table"))
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +236,7 @@ def test_intervals_hold_what_would_be_said_without_noise():
     assert all(covered[name] <= 0.98 * 400 for name in ("mean", "sd", "total")), covered
 
 
-FIGURES = {
+FIGURES: dict[str, Any] = {
     "mean": lambda column, counts, stddev: moments(column, counts, stddev).mean,
     "sd": lambda column, counts, stddev: moments(column, counts, stddev).stddev,
     "total": lambda column, counts, stddev: total(counts, stddev),
@@ -345,40 +299,3 @@ def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):
     monkeypatch.setattr("gdpfed.extras.statistics.methods.SLACK", -0.1)
     with pytest.raises(OrderError, match="a record moves the counts by"):
         sent(table, [*drawn_rows(20)], "record")
-
-
-EDITS = {
-    "a count": lambda found: found["columns"][0]["counts"].__setitem__(3, 77.0),
-    "a mean": lambda found: found["columns"][0]["figures"]["mean"].update(value=12.0),
-    "an end": lambda found: found["columns"][0]["figures"]["q0.5"].update(high=79.0),
-    "the noise": lambda found: found.update(noise_stddev=0.1),
-    "epsilon": lambda found: found.update(epsilon=0.5),
-    "how far one moves": lambda found: found.update(moves=1.0),
-    "the clients": lambda found: found.update(clients=3),
-    "a hidden cell": lambda found: found["columns"][1]["counts"].__setitem__(0, None),
-    "a column": lambda found: found["columns"].pop(),
-}
-
-
-@pytest.fixture(scope="module")
-def audited(table, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("audited") / "run"
-    config = load([*settings(table, "privacy.budgets=[3]"), f"run.directory={directory}"])
-    simulate_prepared(PreparedRun.of(config))
-    return directory
-
-
-def test_the_audit_computes_the_same_statistics(audited):
-    assert audit_run(audited).findings == ()
-
-
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
-def test_the_audit_finds_an_edited_statistic(audited, tmp_path, edit):
-    copy = tmp_path / "run"
-    shutil.copytree(audited, copy)
-    path = copy / "statistics.json"
-    values = json.loads(path.read_text())
-    edit(values)
-    path.write_text(json.dumps(values))
-    findings = audit_run(copy).findings
-    assert any(each.startswith("statistics.json") and "hash" not in each for each in findings)

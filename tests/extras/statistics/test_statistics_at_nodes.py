@@ -36,6 +36,10 @@ def rows(client):
     ]
 
 
+def statistics_in(directory):
+    return Statistics.read(directory)
+
+
 @pytest.fixture
 def hospitals(tmp_path):
     """A declaration for the server, which holds no row, and each of four nodes with a table of its own."""
@@ -74,7 +78,7 @@ def test_nodes_count_their_own_rows_and_their_ledgers_pay(hospitals):
     nodes = grid(hospitals, epsilon_record=300.0, delta=1e-5)
     nodes.contexts[FIRST_NODE_ID].node_config["epsilon-record"] = 200.0
     run(hospitals / "run", asked(hospitals, *more), grid=nodes)
-    found = Statistics.read(hospitals / "run")
+    found = statistics_in(hospitals / "run")
     # Nine of twelve rows of each node are not for testing.
     age, ward, ill = found.columns
     assert found.n.value == pytest.approx(36, abs=6 * found.noise_stddev)
@@ -106,7 +110,7 @@ def test_a_ledger_that_has_no_budget_left_refuses_a_second_count(hospitals):
 def test_clients_count_once_against_everyone(hospitals):
     more = ("privacy.budgets=[300]", "method.minimum_count=0", "privacy.delta=1e-5", "method.columns=[ward]")
     run(hospitals / "run", asked(hospitals, *more, method="client_statistics"), grid=grid(hospitals))
-    found = Statistics.read(hospitals / "run")
+    found = statistics_in(hospitals / "run")
     assert found.counted == "clients"
     assert found.n.value == pytest.approx(NODES, abs=6 * found.noise_stddev)
     assert sum(found.columns[0].counts) == pytest.approx(NODES, abs=6 * found.noise_stddev)
