@@ -24,6 +24,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take ranges and values from the rows, which is not private: only for tables that are public",
     )
     parser.add_argument(
+        "--coarse",
+        action="store_true",
+        help="ranges of a million to both sides, for gdpfed stats to find narrower ones by noised counts",
+    )
+    parser.add_argument(
         "--output", type=user_path, metavar="FILE", help="where to write (columns.yaml beside the table)"
     )
 
@@ -36,7 +41,9 @@ def _execute(options: argparse.Namespace) -> int:
     output = options.output or options.table.with_name(COLUMNS_FILE)
     if output.exists():
         raise ConfigError(f"{output} exists: name another file with --output, or remove it")
-    text = first_columns(options.table, options.label, from_data=options.from_data)
+    if options.coarse and options.from_data:
+        raise ConfigError("--coarse and --from-data both say what ranges are: leave one out")
+    text = first_columns(options.table, options.label, from_data=options.from_data, coarse=options.coarse)
     save_whole(output, text.encode(), mode=PUBLIC_MODE)
     if options.from_data:
         print(NOT_PRIVATE.format(output), file=sys.stderr)

@@ -22,7 +22,7 @@ from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
 from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.own_files import INPUT_DTYPES
-from gdpfed.learning.models import Given, Options, build_model, count_numbers, state_dict_of
+from gdpfed.learning.models import Given, Options, build_model, count_numbers, predicts_nothing, state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.weights_file import keep_own
 
@@ -205,7 +205,8 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
     `path`: the folder, or that of its run.
 
     Raises:
-        LearningError: there is none, it is damaged, or one of its files was changed or is of another model.
+        LearningError: there is none, it predicts nothing, it is damaged, or one of its files was changed or
+            is of another model.
     """
     folder = path / FOLDER if (path / FOLDER / DESCRIPTION_FILE).is_file() else path
     try:
@@ -222,6 +223,11 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         model = description.build(weights)
     except DAMAGED as error:
         raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
+    if predicts_nothing(model):
+        raise LearningError(
+            f"{folder} holds the counts of a run of statistics, which predict nothing: name the model of a "
+            "run that has trained one"
+        )
     if (encoder := description.form.encoder) is not None and (folder / ENCODER_FILE).is_file():
         keep_own(folder / ENCODER_FILE, encoder.weights.sha256)
     if description.form.columns is None:

@@ -159,6 +159,13 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     text = other.read_text()
     assert "pressure: [120, 160.5]" in text
     assert "classes: ['no', 'yes']" in text
+    coarse = tmp_path / "coarse.yaml"
+    words = ["columns", str(path), "--label", "stays", "--output", str(coarse), "--coarse"]
+    assert main([*words, "--from-data"]) == 2
+    assert "--coarse and --from-data both say what ranges are" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "numeric:\n  Age: [-1000000, 1000000]\n" in coarse.read_text()
+    assert "LOW" not in coarse.read_text()
 
 
 def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _
         ends = [low + width * number for number in range(method["bins"])] + [high]
     else:
         top = math.floor(math.log10(max(abs(low), abs(high))))
-        steps = [digit * 10.0**power for power in range(top - 4, top + 1) for digit in (1, 2, 5)]
+        steps = [digit * 10.0**power for power in range(top - 6, top + 1) for digit in (1, 2, 5)]
         ends = [
             low,
             *sorted(each for each in {0.0, *steps, *(-step for step in steps)} if low < each < high),

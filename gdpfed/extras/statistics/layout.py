@@ -21,7 +21,7 @@ Spacing = Literal["even", "decades"]
 SPACINGS = ("even", "decades")
 BELOW, ABOVE, MISSING = "below", "above", "missing"
 STEPS = (1, 2, 5)
-MOST_DECADES = 4
+MOST_DECADES = 6
 """Powers of ten below the largest end of a range that bins by decades tell apart."""
 MOST_BINS, MOST_CELLS = 1000, 1_000_000
 EDGES_NOTE = "give a column with a range in the declaration, or one with values"

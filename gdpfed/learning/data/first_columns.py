@@ -30,6 +30,11 @@ TO_DO = """\
 # LOW, HIGH, VALUE and DAY are to be replaced, and nothing is trained before they are. Take ranges and values
 # from medicine or a published study, not from the rows; one declaration is for all parties.
 """
+OPEN, COARSE = "[LOW, HIGH]", "[-1000000, 1000000]"
+COARSE_TO_DO = """\
+# A first declaration of {name}, made by gdpfed columns --coarse. VALUE and DAY are to be replaced.
+# Its ranges are wide and come from no row: gdpfed stats finds narrower ones by noised counts.
+"""
 FROM_DATA = """\
 # A first declaration of {name}, made by gdpfed columns --from-data.
 # Its ranges and values are those of the rows: each end of a range is the figure of a patient, and no privacy
@@ -46,11 +51,12 @@ class _Table:
     missing: tuple[str, ...] = ()
 
 
-def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
+def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: bool = False) -> str:
     """The text of a declaration of one table.
 
     `label`: the name of the column that is to be predicted; None leaves it open. `from_data`: whether ranges
-    and values are those of the rows, which is not private.
+    and values are those of the rows, which is not private. `coarse`: whether ranges that are open are wide
+    ones, of a million to both sides.
 
     Raises LearningError: no such file, one that is no table, or one without the label.
     """
@@ -61,12 +67,13 @@ def first_columns(path: Path, label: str | None, *, from_data: bool) -> str:
     for name, texts in table.columns.items():
         kind, text = _declared([each for each in texts if each], table.decimal, from_data=from_data)
         if name != label:
-            found.get(kind, {})[name] = text
+            found.get(kind, {})[name] = text.replace(OPEN, COARSE) if coarse else text
             others += [name] * (kind not in found)
-    lines = [(FROM_DATA if from_data else TO_DO).format(name=path.name).rstrip()]
-    lines.append(
-        f"label: {{column: {_quoted(label or 'LABEL')}, {_classes(table, label, from_data=from_data)}}}"
-    )
+    head = FROM_DATA if from_data else COARSE_TO_DO if coarse else TO_DO
+    classes = _classes(table, label, from_data=from_data)
+    lines = [head.format(name=path.name).rstrip()]
+    classes = classes.replace(OPEN, COARSE) if coarse else classes
+    lines.append(f"label: {{column: {_quoted(label or 'LABEL')}, {classes}}}")
     for key, columns in found.items():
         lines += [f"{key}:"] * bool(columns) + [
             f"  {_quoted(name)}: {text}" for name, text in columns.items()
@@ -86,7 +93,7 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
     if kind == "categories":
         return "categorical", _values(present, from_data=from_data)
     form = "" if kind == DATE_FORMS[0] else f', format: "{kind}"'
-    return ("", "") if kind == "text" else ("numeric", f"{{range: [LOW, HIGH], age_on: DAY{form}}}")
+    return ("", "") if kind == "text" else ("numeric", f"{{range: {OPEN}, age_on: DAY{form}}}")
 
 
 def _read(path: Path) -> _Table:
@@ -147,7 +154,7 @@ def _is_date(text: str, form: str) -> bool:
 
 def _range(present: Sequence[str], decimal: str, *, from_data: bool) -> str:
     if not from_data:
-        return "[LOW, HIGH]"
+        return OPEN
     numbers = [float(text.replace(decimal, ".")) for text in present if _is_number(text, decimal)]
     return f"[{min(numbers):g}, {max(numbers):g}]"
 

@@ -71,6 +71,8 @@ def test_counts_are_shown_and_fill_the_declaration(table, tmp_path, capsys, monk
     assert main(["stats", str(run)]) == 0
     assert capsys.readouterr().out.splitlines()[0] in shown
     assert (run / "ledger.json").read_bytes() == ledger
+    assert main(["predict", str(run), str(table / "a.csv")]) == 2
+    assert "holds the counts of a run of statistics, which predict nothing" in capsys.readouterr().err
     assert main(["stats", str(run), "--fill", str(filled)]) == 2
     assert "exists: name another file" in capsys.readouterr().err
 
