@@ -51,6 +51,22 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "refused-model-ordered",
+        "extras/statistics/test_statistics_at_nodes.py::"
+        "test_a_server_that_is_silent_of_its_model_at_the_join_asks_in_vain_afterwards",
+        (("gdpfed/federation/node/sum_stages.py", "    check_refused(own, order.task.model)\n", ""),),
+    ),
+    Defence(
+        "statistics-edited",
+        "extras/statistics/test_statistics_audit.py::test_the_audit_finds_an_edited_statistic",
+        (("gdpfed/audit/run_audit.py", "            *_check_of_method(directory, files),\n", ""),),
+    ),
+    Defence(
+        "counts-without-room-for-rounding",
+        "extras/statistics/test_statistics.py::test_an_order_with_too_small_a_bound_counts_nothing",
+        (("gdpfed/extras/statistics/record_work.py", "not moves <= left * order.weight", "False"),),
+    ),
+    Defence(
         "seal-lacks-a-file",
         "audit/test_renewed_seals.py::test_a_line_taken_out_of_the_seal_is_found",
         (("gdpfed/audit/seal_checks.py", "sorted(wanted - set(files.seal))", "()"),),

@@ -26,7 +26,6 @@ from gdpfed.record_steps import Work
 
 SLACK = 1 / 64
 """Of the bound on a record's counts, for what rounding to the grid of the sum may add to them."""
-KINDS = ("statistics", "statistics_by_group", "statistics_crossed")
 LOSSES = {"classes": "cross_entropy", "numbers": "squared_error", "label_sets": "binary_cross_entropy"}
 """One for each kind of labels; nothing is trained by it."""
 

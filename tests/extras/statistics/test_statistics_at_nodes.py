@@ -136,6 +136,23 @@ def test_a_node_refuses_kinds_of_statistics_before_anything_is_charged(
     assert files_in(hospitals) == before
 
 
+def test_a_server_that_is_silent_of_its_model_at_the_join_asks_in_vain_afterwards(hospitals, caplog):
+    nodes = grid(hospitals, refused_models="statistics*")
+
+    def silent(kind, client, content):
+        for record in content.values():
+            if "statistics" in str(record.get("model")):
+                record.pop("model")
+        return content
+
+    nodes.meddle = silent
+    run(hospitals / "run", asked(hospitals, "privacy.budgets=[3]"), grid=nodes, without_a_sum=True)
+    assert statistics_in(hospitals / "run") is None
+    assert (
+        sum("left in stage mask: the run's model is statistics" in line for line in caplog.messages) == NODES
+    )
+
+
 def test_an_order_that_asks_for_more_than_its_model_says_is_refused(hospitals):
     config = resolve(load(asked(hospitals, "method.crossed=[[ward,ill]]", model="statistics_crossed")))
     order = replace(order_of(config, task_of(config)), work="record_statistics")
