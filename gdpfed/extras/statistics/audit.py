@@ -250,7 +250,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
         wide = Z * noise * math.sqrt(((apart - variance) ** 2).sum()) / (2 * spread * whole)
         found = {
             "mean": _about(mean, off, sampled),
-            "sd": _about(spread, wide, sampled / math.sqrt(2)),
+            "sd": _about(spread, wide, sampled / math.sqrt(2)) | {"low": max(0.0, spread - wide)},
         }
     for name, part in zip(names, (0.01, 0.25, 0.5, 0.75, 0.99), strict=True):
         heights = np.cumsum(present)[:-1] - part * whole

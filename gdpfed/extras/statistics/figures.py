@@ -82,9 +82,10 @@ def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
     spread = math.sqrt(variance)
     of_spread = stddev * math.sqrt(float(((squares - variance) ** 2).sum())) / (2 * spread * whole)
     sampled = NORMAL_QUANTILE * spread / math.sqrt(whole)
+    off = NORMAL_QUANTILE * of_spread
     return Moments(
         Figure.about(mean, NORMAL_QUANTILE * noise, sampled),
-        Figure.about(spread, NORMAL_QUANTILE * of_spread, sampled / math.sqrt(2)),
+        Figure(spread, max(0.0, spread - off), spread + off, sampled / math.sqrt(2)),
     )
 
 
