@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted_tables import DECLARATION, HEADER, SITES, drawn_rows, released, settings, write_table
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
@@ -25,6 +24,15 @@ from gdpfed.methods import make_method, resolve
 from gdpfed.record_steps import RecordSteps
 from gdpfed.runs.round_log import read_rounds
 from secagg import SumParameters
+from tests.extras.statistics.counted_tables import (
+    DECLARATION,
+    HEADER,
+    SITES,
+    drawn_rows,
+    released,
+    settings,
+    write_table,
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-from counted_tables import audited_run, settings, write_table
 
 from gdpfed.audit.run_audit import audit_run
+from tests.extras.statistics.counted_tables import audited_run, settings, write_table
 
 
 @pytest.fixture(scope="module")
