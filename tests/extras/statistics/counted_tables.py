@@ -42,7 +42,7 @@ def settings(table, *more, unit="record", model="statistics"):
     level = ["privacy=record_level"] if unit == "record" else []
     return [
         *("dataset=csv", f"dataset.path={table}", "dataset.num_clients=4", f"dataset.model={model}"),
-        *(f"method={unit}_statistics", *level, "secagg.minimum_cohort=2", *more),
+        *(f"method={unit}_statistics", *level, "secagg.minimum_cohort=2", "simulation.workers=1", *more),
     ]
 
 
