@@ -1,5 +1,6 @@
 """Statistics before a model: what is counted, how far one record moves it, and what is said of it."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -209,11 +210,14 @@ def test_records_that_a_node_holds_out_are_not_counted(table):
     assert 0 < part.sum() < everything.sum()
 
 
-def test_persons_count_once_in_equal_parts(tmp_path):
+@pytest.mark.parametrize("parties", [1, 2])
+def test_persons_count_once_in_equal_parts(tmp_path, parties):
     folder = tmp_path / "persons"
     folder.mkdir()
     rows, kept = [*drawn_rows()], DECLARATION.splitlines()[:3]
-    (folder / "columns.yaml").write_text("\n".join([*kept, "person: who", ""]))
+    (folder / "columns.yaml").write_text(
+        "\n".join([*kept, f"person: {{column: who, parties: {parties}}}", ""])
+    )
     for number, site in enumerate(SITES):
         own = rows[100 * number : 100 * number + 99]
         (folder / f"{site}.csv").write_text("\n".join([HEADER, *own, ""]))
@@ -223,6 +227,13 @@ def test_persons_count_once_in_equal_parts(tmp_path):
     persons = sum(len(task.client_indices(client)) for client in range(4))
     assert found.counted == "persons"
     assert 110 < persons < 140
+    # A person at two parties is in the sum twice, under noise for both together.
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())["groups"][0]["records"]
+    assert plan["clipping_norm"] == pytest.approx(sqrt(3) * (1 + SLACK))
+    assert plan.get("parties", 1) == parties
+    assert read_rounds(tmp_path / "run")[0].noise_stddevs[0] == pytest.approx(
+        plan["noise_multiplier"] * plan["clipping_norm"] * sqrt(parties)
+    )
     assert near(found.n, persons)
 
 
