@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from gdpfed.extras.experiments.definitions import Choice, Experiment
 from gdpfed.extras.experiments.presentation import Footnotes
 from gdpfed.extras.experiments.runs import Outcome
-from gdpfed.report.comparison import Line, differences_table
+from gdpfed.report.comparison import Line
+from gdpfed.report.comparison_tables import differences_table
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.plots import (
