@@ -29,8 +29,9 @@ from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.file_form import is_table
+from gdpfed.learning.data.image_folder import own_not_read
 from gdpfed.learning.data.own import OwnData, check_own
-from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, taken_as
+from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, declares_pictures, taken_as
 from gdpfed.learning.data.source import DataSource, load_dataset
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import MODELS
@@ -188,7 +189,10 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Say in this node's log, and nowhere else, what of its table is cut or left out in a run that begins."""
+    """Say in this node's log, and nowhere else, what of its data is cut or not read in a run that begins."""
+    if declares_pictures(own.path):
+        for words in own_not_read(own.path):
+            log(WARNING, "%s=%s", DATA_KEY, words)
     for path in (own.path, own.held_out_path) if is_table(own.path) else ():
         cut = Cut() if path is None else Cut.of_own(path)
         for words in cut.words():

@@ -173,7 +173,7 @@ class Questions:
             form = ExampleForm.of(self._task.load())
             question[INPUT_SHAPE], question[INPUT_DTYPE] = list(form.own_shape), form.own_dtype
             question[LABEL_DTYPE], question[LABEL_SHAPE] = form.labels.dtype, list(form.label_shape)
-            question[COLUMNS] = form.columns or ""
+            question[COLUMNS] = form.declared or ""
             question[SOURCE] = self._task.source.to_json()
             question[MODEL], question[LOSS] = self._task.model, self._task.loss
             if self._task.source.weights_sha256 is not None:

@@ -108,6 +108,7 @@ class Dataset:
         label_kind: by name; "" for numbers where there is one class, and else for classes.
         class_names: what classes are called, in the order of their numbers; empty where they have no names.
         notes: what lies beside the data and was not read, one line each.
+        picture_form: what names the declaration of its pictures; None where it has none.
         pixels: whether features were made of pictures that are kept as bytes.
         read_as: the fingerprints of what was read; None where that is what is here.
         cut_labels: how many labels of the training split lie beyond their declared range, and count as its
@@ -138,6 +139,7 @@ class Dataset:
     cut_labels: int = 0
     left_out: int = 0
     cut_inputs: int = 0
+    picture_form: str | None = None
 
     @property
     def named_classes(self) -> tuple[str, ...]:

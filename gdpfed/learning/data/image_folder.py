@@ -1,26 +1,32 @@
-"""The user's own pictures, one folder a class."""
+"""The user's own pictures, one folder a class, or listed in a table: of a simulation, and of a node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.dataset import Dataset, Pictures
+from gdpfed.learning.data.dataset import Dataset, Pictures, scaled
 from gdpfed.learning.data.picture_files import read_picture
-from gdpfed.learning.data.picture_folders import NotRead, beside_splits, list_classes, splits_in
+from gdpfed.learning.data.picture_folders import Listing, NotRead, beside_splits, list_classes, splits_in
+from gdpfed.learning.data.picture_form import PICTURES_FILE, PictureForm, read_picture_form, refuse_other
+from gdpfed.learning.data.picture_tables import TABLE, ListedPictures, listed_pictures
 from gdpfed.learning.data.source import DataSource
 
 DEFAULT_CHANNELS = 3
 DEFAULT_TEST_FRACTION = 0.2
+KNOWN = (PICTURES_FILE, TABLE)
 
 
 def load(source: DataSource) -> Dataset:
-    """Pictures in ``train/CLASS/*`` and ``test/CLASS/*``, or in ``CLASS/*`` alone.
+    """Pictures in ``train/CLASS/*`` and ``test/CLASS/*``, in ``CLASS/*``, or as ``pictures.csv`` lists them.
 
-    With class folders alone, ``test_fraction`` of every class, the same in every run, is the test split.
-    With ``image_size`` pictures are resized to a square of that edge, whatever shape they had.
+    Without a test split, ``test_fraction`` of every class, the same in every run, is held out. What
+    ``pictures.yaml`` in the folder declares is the same at all parties; a folder with that file alone is a
+    data set without examples, of which the nodes bring all. With ``image_size`` pictures are resized to a
+    square of that edge, whatever shape they had.
 
     Raises LearningError: no such folder, none or other classes, a tree that is read one level off, a file
     that is no picture, or pictures of several sizes without ``image_size``.
@@ -31,38 +37,116 @@ def load(source: DataSource) -> Dataset:
         raise LearningError(
             f"dataset.path={source.path} is no directory: name the one with the class folders"
         )
-    return _load_two_splits(root, source) if splits_in(root) else _load_one_level(root, source)
+    declared = _declared(root, source)
+    if declared is not None and [each.name for each in root.iterdir()] == [PICTURES_FILE]:
+        return _declared_alone(declared)
+    if splits_in(root):
+        return _load_two_splits(root, source, declared)
+    return _load_one_level(root, source, declared)
 
 
-def _load_two_splits(root: Path, source: DataSource) -> Dataset:
+def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    """Inputs and labels of a node's own folder of pictures, by ``pictures.yaml`` in it.
+
+    Raises LearningError: as in :func:`load`, or no declaration.
+    """
+    form = read_picture_form(path)
+    found = _listed(path, form.classes, NotRead(known=KNOWN))
+    return scaled(_decode(found.listing.paths, form)), found.listing.y
+
+
+def own_not_read(path: Path) -> list[str]:
+    """What lies in a node's own folder of pictures and is not read, one line each.
+
+    Raises LearningError: as in :func:`own_pictures`.
+    """
+    others = NotRead(known=KNOWN)
+    _listed(path, read_picture_form(path).classes, others)
+    return others.notes(path)
+
+
+def _declared(root: Path, source: DataSource) -> PictureForm | None:
+    """What the folder declares, if it declares something."""
+    if not (root / PICTURES_FILE).is_file():
+        return None
+    form = read_picture_form(root)
+    refuse_other(form, root, source.image_size, source.channels)
+    return form
+
+
+def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | None) -> PictureForm:
+    return declared or PictureForm(classes, source.image_size, source.channels or DEFAULT_CHANNELS)
+
+
+def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
+    """The pictures of one folder, by its table if it has one, and else by folders."""
+    if (root / TABLE).is_file():
+        return listed_pictures(root, classes, others)
+    return ListedPictures(list_classes(root, others, classes))
+
+
+def _declared_alone(form: PictureForm) -> Dataset:
+    """The data set of a server that holds no picture."""
+    pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
+    nothing = Pictures(pixels, np.zeros(0, dtype=np.int64))
+    return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
+
+
+def _load_two_splits(root: Path, source: DataSource, declared: PictureForm | None) -> Dataset:
     if source.test_fraction is not None:
         raise LearningError(
             f"dataset.test_fraction={source.test_fraction}: {root} has a test split, leave it out"
         )
-    others = NotRead()
-    train, test = list_classes(root / "train", others), list_classes(root / "test", others)
+    if (root / TABLE).is_file():
+        raise LearningError(f"{root} holds {TABLE}, and train/ and test/, too: leave one out")
+    others, classes = NotRead(known=KNOWN), None if declared is None else declared.classes
+    train, test = (list_classes(root / part, others, classes) for part in ("train", "test"))
     if train.classes != test.classes:
         other = sorted(set(train.classes) ^ set(test.classes))
         raise LearningError(
             f"{root}: train and test have different classes, {other[0]} is in one of them only"
         )
-    pixels = _decode([*train.paths, *test.paths], source)
+    form = _form(train.classes, source, declared)
+    pixels = _decode([*train.paths, *test.paths], form)
     edge = len(train.paths)
     return Dataset(
         Pictures(pixels[:edge], train.y),
         Pictures(pixels[edge:], test.y),
         len(train.classes),
         class_names=train.classes,
-        notes=(*beside_splits(root), *others.notes(root)),
+        notes=(*beside_splits(root, KNOWN), *others.notes(root)),
+        picture_form=form.digest,
     )
 
 
-def _load_one_level(root: Path, source: DataSource) -> Dataset:
+def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None) -> Dataset:
+    others = NotRead(known=KNOWN)
+    found = _listed(root, None if declared is None else declared.classes, others)
+    everything = found.listing
+    train, test = _parted(root, everything, source.test_fraction)
+    form = _form(everything.classes, source, declared)
+    pixels = _decode(everything.paths, form)
+    data = Dataset(
+        Pictures(pixels[train], everything.y[train]),
+        Pictures(pixels[test], everything.y[test]),
+        num_classes=len(everything.classes),
+        class_names=everything.classes,
+        notes=tuple(others.notes(root)),
+        picture_form=form.digest,
+    )
+    if found.owners is None:
+        return data
+    owners, test_owners = found.owners[train], found.owners[test]
+    return replace(data, owners=owners, test_owners=test_owners, owner_names=found.parties)
+
+
+def _parted(
+    root: Path, everything: Listing, said: float | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which pictures are to train on and which to test on, by class."""
     from sklearn.model_selection import train_test_split
 
-    others = NotRead()
-    everything = list_classes(root, others)
-    fraction = DEFAULT_TEST_FRACTION if source.test_fraction is None else source.test_fraction
+    fraction = DEFAULT_TEST_FRACTION if said is None else said
     try:
         train, test = train_test_split(
             np.arange(len(everything.y)), test_size=fraction, random_state=0, stratify=everything.y
@@ -72,24 +156,16 @@ def _load_one_level(root: Path, source: DataSource) -> Dataset:
             f"{root} has too few pictures to hold out dataset.test_fraction={fraction} of every class "
             f"({error}): add pictures, or make train/ and test/ folders"
         ) from None
-    pixels = _decode(everything.paths, source)
-    return Dataset(
-        Pictures(pixels[train], everything.y[train]),
-        Pictures(pixels[test], everything.y[test]),
-        num_classes=len(everything.classes),
-        class_names=everything.classes,
-        notes=tuple(others.notes(root)),
-    )
+    return train, test
 
 
-def _decode(paths: Sequence[str], source: DataSource) -> npt.NDArray[np.uint8]:
+def _decode(paths: Sequence[str], form: PictureForm) -> npt.NDArray[np.uint8]:
     """All pictures as one array of shape (N, channels, height, width)."""
-    channels = source.channels or DEFAULT_CHANNELS
-    first = read_picture(paths[0], channels, source.image_size)
+    first = read_picture(paths[0], form.channels, form.image_size, form.window)
     pixels = np.empty((len(paths), *first.shape), dtype=np.uint8)
     # One after the other: small pictures spend their time in Python, where threads only wait for each other.
     for index, path in enumerate(paths):
-        picture = read_picture(path, channels, source.image_size)
+        picture = read_picture(path, form.channels, form.image_size, form.window)
         if picture.shape != first.shape:
             raise LearningError(
                 f"{paths[0]} has {_size(first)} pixels and {path} {_size(picture)}: make them one size "

@@ -84,6 +84,7 @@ class ExampleForm:
         encoder: where the transform is an encoder from a file.
         label_kind: by name, as in `Dataset`.
         label_shape: of one label; () for one value.
+        pictures: what names the declaration of the run's pictures; None where it has none.
     """
 
     input_shape: tuple[int, ...]
@@ -97,6 +98,12 @@ class ExampleForm:
     encoder: Encoder | None = None
     label_kind: str = ""
     label_shape: tuple[int, ...] = ()
+    pictures: str | None = None
+
+    @property
+    def declared(self) -> str | None:
+        """What names the declaration by which a client reads its own files; None where there is none."""
+        return self.columns or self.pictures
 
     @property
     def num_tokens(self) -> int:
@@ -159,6 +166,7 @@ class ExampleForm:
             data.encoder,
             data.labels.name,
             data.labels.shape,
+            data.picture_form,
         )
 
 
@@ -242,7 +250,7 @@ def _as_taken(
     own = own_examples(path, for_testing=for_testing)
     if chosen is not None:
         own = own.take(np.flatnonzero(chosen(own)))
-    kinds = (form.own_dtype, form.labels.dtype, form.columns)
+    kinds = (form.own_dtype, form.labels.dtype, form.declared)
     own = taken_as(own, path, form.own_shape, *kinds, form.label_shape)
     blank = _unusable(own, form)
     if blank.any():

@@ -11,10 +11,14 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.file_form import is_table, kind_of
+from gdpfed.learning.data.image_folder import own_pictures
+from gdpfed.learning.data.picture_form import PICTURES_FILE, read_picture_form
 from gdpfed.learning.data.tabular import own_columns, own_table
 from gdpfed.learning.labels import Labels
 from gdpfed.registry import Registry
 
+FOLDER = "folder"
+"""The reader of a package for folders."""
 OWN_KEYS = ("x_train", "y_train")
 INPUT_DTYPES = ("float32", "int64")
 LABEL_DTYPES = ("int64", "float32")
@@ -40,7 +44,29 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
     if for_testing and is_table(path):
         return own_table(path, for_testing=True)
-    return READERS.get(kind_of(path).removeprefix(".") or "folder")(path)
+    return READERS.get(_reader_of(path))(path)
+
+
+def declares_pictures(path: Path) -> bool:
+    """Whether a client's data are a folder of pictures."""
+    return path.is_dir() and (path / PICTURES_FILE).is_file()
+
+
+def _reader_of(path: Path) -> str:
+    """The name of a reader: the ending of a file, and for a folder `pictures`, or `folder` of a package.
+
+    Raises LearningError: a folder that nothing reads.
+    """
+    if not path.is_dir():
+        return kind_of(path).removeprefix(".")
+    if declares_pictures(path):
+        return "pictures"
+    if FOLDER not in READERS.names():
+        raise LearningError(
+            f"data={path} is a folder without {PICTURES_FILE}: declare the pictures there as the run does, "
+            "or name one file"
+        )
+    return FOLDER
 
 
 def own_examples(path: Path, *, for_testing: bool = False) -> Split:
@@ -91,6 +117,10 @@ def taken_as(
         raise LearningError(
             f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
         )
+    if columns is not None and declares_pictures(path) and read_picture_form(path).digest != columns:
+        raise LearningError(
+            f"data={path}: its {PICTURES_FILE} declares other pictures than this training's: take that"
+        )
     x, y = own.x, own.y
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x), *label_shape):
         raise LearningError(
@@ -119,6 +149,7 @@ def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
 READERS.register("csv", own_table)
 READERS.register("npz", _npz)
 READERS.register("parquet", own_table)
+READERS.register("pictures", own_pictures)
 READERS.register("tsv", own_table)
 READERS.register("xlsm", own_table)
 READERS.register("xlsx", own_table)

@@ -1,8 +1,9 @@
 """One picture of a file, by one rule each for what a file says beside its pixels.
 
-A picture stands as every viewer shows it, by the orientation that its camera wrote down. It has 8 bits a
-channel, and is alone in its file. What is transparent lies on white, as on paper: of ink on transparency the
-colours alone may be all black. Colour profiles and gamma are not applied.
+A picture stands as every viewer shows it, by the orientation that its camera wrote down, and is alone in its
+file. It has 8 bits a channel; a grey one with 16 is read by a declared window, from black to white.
+What is transparent lies on white, as on paper: of ink on transparency the colours alone may be all black.
+Colour profiles and gamma are not applied.
 """
 
 from __future__ import annotations
@@ -32,23 +33,35 @@ WITH_PREVIEWS = "MPO"
 """What cameras write as JPEG: the picture, and others of it that no viewer shows."""
 HEAD_BYTES = 512
 PNG_DEPTH = 24
-TIFF_DEPTHS = 258
+TIFF_DEPTHS, TIFF_WHITE, ORIENTATION = 258, 262, 274
+DEEP, DEEPEST = 8, 16
+"""Bits a channel: of more a window is needed, and of more than the second nothing is read."""
 PPM_HEAD = re.compile(rb"P[2356](?:\s+|\s*#[^\n]*\n)+\d+(?:\s+|\s*#[^\n]*\n)+\d+(?:\s+|\s*#[^\n]*\n)+(\d+)\s")
 
 
-def read_picture(path: str, channels: int, image_size: int | None) -> npt.NDArray[np.uint8]:
+def read_picture(
+    path: str, channels: int, image_size: int | None, window: tuple[float, float] | None = None
+) -> npt.NDArray[np.uint8]:
     """A picture of shape (channels, height, width).
 
-    `channels`: 1 for grey, 3 for colour. `image_size`: the edge of the square that it is resized to; None
-    leaves it as it is.
+    Args:
+        path: of its file.
+        channels: 1 for grey, 3 for colour.
+        image_size: the edge of the square that it is resized to; None leaves it as it is.
+        window: a value v of a channel becomes 255 (v - low) / (high - low), from 0 to 255; None for 8 bits as
+            they are.
 
     Raises LearningError: a file that is no picture, holds several, or one that is too large or too deep.
     """
     try:
-        with Image.open(path, formats=FORMATS) as file:
-            _check(path, file)
-            picture = _on_white(ImageOps.exif_transpose(file)).convert(MODES[channels])
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        # Not by its name: then Pillow 13 maps a turned TIFF into memory with its sides exchanged.
+        with Path(path).open("rb") as opened, Image.open(opened, formats=FORMATS) as file:
+            bits = _check(path, file, window)
+            upright = (
+                ImageOps.exif_transpose(file) if window is None else _in_window(path, file, bits, window)
+            )
+            picture = _on_white(upright).convert(MODES[channels])
+    except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
         raise LearningError(f"{path} cannot be read as a picture: {' '.join(str(error).split())}") from None
@@ -56,6 +69,42 @@ def read_picture(path: str, channels: int, image_size: int | None) -> npt.NDArra
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
+
+
+def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
+    """The picture with 8 bits a channel, whose ends are those of the window; transparency is kept."""
+    if bits > DEEP:
+        picture = Image.fromarray(_bytes_in(window, _deep_values(path, file)))
+        if turned := file.getexif().get(ORIENTATION):
+            picture.getexif()[ORIENTATION] = turned
+        return ImageOps.exif_transpose(picture)
+    upright = ImageOps.exif_transpose(file)
+    mode = "RGBA" if upright.has_transparency_data else "L" if upright.mode in ("1", "L") else "RGB"
+    values = np.array(upright.convert(mode))
+    inks = values[..., : len("RGB")] if mode == "RGBA" else values
+    inks[...] = _bytes_in(window, inks)
+    return Image.fromarray(values)
+
+
+def _bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    low, high = window
+    shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
+    return np.rint(255 * shares).astype(np.uint8)
+
+
+def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
+    """The values of a picture with 16 bits, shape (height, width).
+
+    Raises LearningError: a form of which Pillow loses some bits, or that counts from white.
+    """
+    if file.format not in ("PNG", "TIFF") or not file.mode.startswith("I"):
+        raise LearningError(
+            f"{path}: {DEEPEST} bits are read of grey PNG and TIFF alone: write it as one, or in 8 bits"
+        )
+    if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
+        raise LearningError(f"{path} counts from white to black: write it with 0 as black")
+    file.load()
+    return np.asarray(file)
 
 
 def _on_white(picture: Image.Image) -> Image.Image:
@@ -66,8 +115,8 @@ def _on_white(picture: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", ink.size, "white"), ink).convert("RGB")
 
 
-def _check(path: str, file: Image.Image) -> None:
-    """Refuse, by the header, what would not be read as it is."""
+def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
+    """Refuse, by the header, what would not be read as it is; returns bits a channel."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
             f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"
@@ -75,9 +124,17 @@ def _check(path: str, file: Image.Image) -> None:
     pages = 1 if file.format == WITH_PREVIEWS else getattr(file, "n_frames", 1)
     if pages > 1:
         raise LearningError(f"{path} holds {pages} pages, and a picture is one: split it")
-    if (bits := _depth(path, file)) > 8:
+    bits = _depth(path, file)
+    if bits > (DEEP if window is None else DEEPEST):
         # Pillow drops the lower half of such values, or cuts them off: the picture turns black or white.
-        raise LearningError(f"{path} has {bits} bits a channel: scale it to 8 bits")
+        remedy = "" if bits > DEEPEST else ", or declare the window of its values in pictures.yaml"
+        raise LearningError(f"{path} has {bits} bits a channel: scale it to 8 bits{remedy}")
+    if window is not None and bits <= DEEP and window[1] > 2**DEEP - 1:
+        raise LearningError(
+            f"{path} has {bits} bits a channel, and the window {window[0]:g} to {window[1]:g} is for more: "
+            "it would be all but black; write it as the others are"
+        )
+    return bits
 
 
 def _depth(path: str, file: Image.Image) -> int:

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,15 @@ MOST_NAMED = 5
 
 @dataclass
 class NotRead:
-    """What was passed over: files by their ending, and what systems have put there, by name."""
+    """What was passed over: files by their ending, what systems have put there, and what no table lists.
+
+    `known`: names of files that say how pictures are read. `unlisted`: how many pictures no table lists.
+    """
 
     files: Counter[str] = field(default_factory=Counter)
     system: list[str] = field(default_factory=list)
+    known: tuple[str, ...] = ()
+    unlisted: int = 0
 
     def notes(self, folder: Path) -> list[str]:
         """One line each."""
@@ -36,6 +42,8 @@ class NotRead:
                 f"{folder}: files that are not read: {kinds}; pictures end in {', '.join(ENDINGS)} and lie "
                 "in the folder of their class"
             )
+        if self.unlisted:
+            lines.append(f"{folder}: {self.unlisted} pictures are in no row of the table, and are not read")
         if self.system:
             names = listed(sorted(set(self.system)))
             lines.append(f"{folder}: {len(self.system)} hidden files and folders are passed over: {names}")
@@ -56,8 +64,10 @@ class Listing:
     y: npt.NDArray[np.int64]
 
 
-def list_classes(folder: Path, others: NotRead) -> Listing:
+def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None = None) -> Listing:
     """The pictures of a folder, by class; `others` is told what is passed over.
+
+    `declared`: the classes, of which the folder need not have all; None for those that there are folders of.
 
     Raises LearningError: no class folders, one alone, one without pictures, or a tree that is read one level
     off.
@@ -65,7 +75,7 @@ def list_classes(folder: Path, others: NotRead) -> Listing:
     wanted = f"{folder} must hold one folder of pictures for each class"
     if not folder.is_dir():
         raise LearningError(f"{wanted}: it is no folder")
-    shown = _shown(_names_in(folder), others)
+    shown = [name for name in _shown(_names_in(folder), others) if name not in others.known]
     classes = [name for name in shown if (folder / name).is_dir()]
     others.files.update(Path(name).suffix.lower() for name in shown if not (folder / name).is_dir())
     if not classes:
@@ -76,12 +86,14 @@ def list_classes(folder: Path, others: NotRead) -> Listing:
                 f"{folder}: the class folder {name!r} has characters that cannot be shown: rename it"
             )
     _refuse_one_level_off(folder, classes)
+    if declared is not None:
+        return _of_declared(folder, classes, declared, others)
     if len(classes) < 2:
         raise LearningError(
             f"{folder} holds one class, {classes[0]}, and with one class there is nothing to learn: it must "
             "hold one folder of pictures for each class"
         )
-    found = [list(_pictures_below(folder / name, others)) for name in classes]
+    found = [list(pictures_below(folder / name, others)) for name in classes]
     for name, pictures in zip(classes, found, strict=True):
         if not pictures:
             raise LearningError(f"{wanted}: {name} holds no picture ({', '.join(ENDINGS)})")
@@ -89,6 +101,23 @@ def list_classes(folder: Path, others: NotRead) -> Listing:
     return Listing(
         tuple(classes), [path for pictures in found for path in pictures], numbers.astype(np.int64)
     )
+
+
+def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], others: NotRead) -> Listing:
+    """The pictures of declared classes.
+
+    Raises LearningError: a folder of no class, or no picture at all.
+    """
+    for name in there:
+        if name not in declared:
+            near = get_close_matches(name, declared, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            raise LearningError(f"{folder / name}: '{name}' is none of the classes {listed(declared)}{hint}")
+    found = [list(pictures_below(folder / name, others)) if name in there else [] for name in declared]
+    numbers = np.repeat(np.arange(len(declared)), [len(pictures) for pictures in found])
+    if not len(numbers):
+        raise LearningError(f"{folder} holds no picture ({', '.join(ENDINGS)})")
+    return Listing(declared, [path for each in found for path in each], numbers.astype(np.int64))
 
 
 def splits_in(root: Path) -> bool:
@@ -107,16 +136,16 @@ def splits_in(root: Path) -> bool:
     return False
 
 
-def beside_splits(root: Path) -> Iterator[str]:
-    """What lies beside the splits of a folder and is not read, one line each."""
+def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
+    """What lies beside the splits of a folder and is not read, one line each; `known`: files that are."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
-        if name in ("train", "test"):
+        if name in ("train", "test", *known):
             continue
         if not (root / name).is_dir():
             others.files[Path(name).suffix.lower()] += 1
             continue
-        pictures = sum(1 for _ in _pictures_below(root / name, NotRead()))
+        pictures = sum(1 for _ in pictures_below(root / name, NotRead()))
         yield f"{root}: {name}/ beside train/ and test/ is not read: {pictures} pictures"
     yield from others.notes(root)
 
@@ -127,11 +156,13 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
+def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
     """All pictures below a folder, links followed, in the order of their folders and names."""
     for place, below, names in sorted(_walked(folder, others)):
         del below
         for name in _shown(sorted(names), others):
+            if name in others.known:
+                continue
             if name.lower().endswith(ENDINGS):
                 yield str(Path(place, name))
             else:

@@ -1,0 +1,77 @@
+"""What all parties declare of their pictures, in one public file: classes, size, channels, and the window.
+
+It says everything by which a picture becomes numbers, so nothing is computed from pictures, and a folder at a
+node is read as the run's.
+"""
+
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.yaml_parts import Part, read_parts
+
+PICTURES_FILE = "pictures.yaml"
+MOST_PIXELS_AN_EDGE = 4096
+CHANNELS = {"1": 1, "3": 3}
+
+
+@dataclass(frozen=True)
+class PictureForm:
+    """How pictures are read.
+
+    Attributes:
+        classes: the names of the classes, in the order of their numbers.
+        image_size: the edge of the square that a picture is resized to; None leaves it as it is.
+        channels: 1 for grey, 3 for colour.
+        window: the values of a channel that become black and white; None for pictures of 8 bits as they are.
+    """
+
+    classes: tuple[str, ...]
+    image_size: int | None
+    channels: int
+    window: tuple[float, float] | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything declared, in hexadecimal: pictures of one digest are read alike."""
+        return sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()
+
+
+def read_picture_form(folder: Path) -> PictureForm:
+    """Read the declaration in a folder of pictures.
+
+    Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
+    """
+    found = read_parts(folder / PICTURES_FILE, "declare the pictures").mapping(
+        required=("classes", "image_size", "channels"), allowed=("window",)
+    )
+    classes = found["classes"].values_once()
+    if len(classes) < 2:
+        raise found["classes"].wrong("two classes or more")
+    size = found["image_size"].number()
+    if size % 1 or not 1 <= size <= MOST_PIXELS_AN_EDGE:
+        raise found["image_size"].wrong(f"a whole number from 1 to {MOST_PIXELS_AN_EDGE}")
+    window = found["window"].range() if "window" in found else None
+    return PictureForm(classes, int(size), _channels(found["channels"]), window)
+
+
+def _channels(part: Part) -> int:
+    if part.values not in CHANNELS:
+        raise part.wrong("1 (grey) or 3 (colour)")
+    return CHANNELS[part.values]
+
+
+def refuse_other(form: PictureForm, folder: Path, image_size: int | None, channels: int | None) -> None:
+    """Refuse settings of a run that say something else than the declaration in the folder.
+
+    Raises LearningError: names both.
+    """
+    for key, said, declared in (
+        ("image_size", image_size, form.image_size),
+        ("channels", channels, form.channels),
+    ):
+        if said not in (None, declared):
+            raise LearningError(
+                f"dataset.{key}={said}: {folder / PICTURES_FILE} declares {key}: {declared}, leave one out"
+            )
