@@ -139,8 +139,9 @@ class LoadedModel:
         if faults and not skip:
             raise LearningError(f"{path}: {_first_faults(faults)}")
         notes += [*unfamiliar.words(), *_skipped(faults)]
-        for note in notes if say else ():
-            say(f"{path}: {note}")
+        if say is not None:
+            for note in notes:
+                say(f"{path}: {note}")
         nothing = np.zeros((0, columns.num_inputs), dtype=np.float32)
         found = replace(self.of_inputs(np.concatenate([nothing, *inputs])), notes=tuple(notes))
         return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found

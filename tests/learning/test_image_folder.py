@@ -5,6 +5,7 @@ import struct
 import tarfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -307,7 +308,7 @@ def test_ink_on_transparency_lies_on_white(tmp_path, kind):
     ink = np.zeros((6, 8), np.uint8)
     ink[:, 2:4] = 255
     drawn = Image.fromarray(np.stack([0 * ink, 0 * ink, 0 * ink, ink], 2), "RGBA")
-    name, options = f"a.{kind}", {"lossless": True} if kind == "webp" else {}
+    name, options = f"a.{kind}", dict[str, Any](lossless=True) if kind == "webp" else {}
     if kind in ("palette", "key"):
         drawn = Image.fromarray(255 - ink, "L").convert("P" if kind == "palette" else "RGB")
         options = {"transparency": 255 if kind == "palette" else (255, 255, 255)}
