@@ -239,6 +239,8 @@ PARQUET = {
     "bytes": ({"sex": pa.array([row[3].encode() for row in ROWS])}, ""),
     "32 bits": ({"age": pa.array([row[0] for row in ROWS], pa.float32())}, ""),
     "whole numbers that may be missing": ({"age": pa.array([row[0] for row in ROWS], pa.uint8())}, ""),
+    "categoricals of numbers": ({"y": pa.array([row[4] for row in ROWS]).dictionary_encode()}, ""),
+    "categoricals of days": ({"born": pa.array([row[2] for row in ROWS]).dictionary_encode()}, ""),
     "decimals": (
         {"pay scale": pa.array([Decimal(f"{row[1]:.2f}") for row in ROWS], pa.decimal256(70, 2))},
         "",
@@ -267,6 +269,10 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
     path = written(tmp_path, b"", "t.parquet")
     for cells, words in (
         ({"sex": pa.array([b"\xff"] * 40)}, "'sex' holds bytes that are no text in UTF-8"),
+        (
+            {"age": pa.array([3] * 40, pa.duration("s"))},
+            r"holds duration\[\w+\], whose unit nobody declares: write",
+        ),
         ({"sex": pa.array([[1]] * 40)}, r"'sex' holds list<\w+: int64>, which is no text, number or date"),
         (
             {"age": pa.array([1.5] * 40, pa.float32()), "sex": pa.array([0.1] * 40, pa.float32())},
@@ -276,6 +282,18 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
         parquet.write_table(pa.table(columns | cells), path)
         with pytest.raises(LearningError, match=words):
             read_own(path)
+
+
+def test_a_column_that_nobody_reads_may_hold_anything(tmp_path):
+    columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
+    path = written(tmp_path, b"", "t.parquet")
+    others = {
+        "notes": pa.array([[1]] * 40),
+        "scan": pa.array([b"\xff"] * 40),
+        "mrn": pa.array([{"a": 1}] * 40),
+    }
+    parquet.write_table(pa.table(columns | others), path)
+    assert notes(path)[1][0] == "not declared, and not read: notes, scan, mrn"
 
 
 def test_tables_of_other_programs_are_called_by_their_kind(tmp_path):

@@ -338,7 +338,7 @@ def test_what_systems_put_beside_is_no_class_and_what_is_not_read_is_counted(tmp
     assert data.class_names == tuple(drawn)
     assert len(data.train) + len(data.test) == 20
     files, system = data.notes
-    assert "files that are not read: 1 .gif, 1 .me; pictures end in .jpg, " in files
+    assert "2 of 22 files are not read: .gif 1, .me 1; pictures end in .jpg, " in files
     assert system.endswith(
         "5 hidden files and folders are passed over: ._00.png, .ipynb_checkpoints, @eaDir, Thumbs.db, "
         "__MACOSX"

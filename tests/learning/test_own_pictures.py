@@ -183,12 +183,17 @@ def test_a_declaration_that_cannot_be_used_is_named(tmp_path, declared, words):
 def test_a_node_says_in_its_log_what_it_does_not_read(tmp_path, monkeypatch):
     own, said = folder(tmp_path), list[Any]()
     (own / "benign" / "scan.dcm").write_bytes(b"DICM")
+    (own / "benign" / "scan.nii.gz").write_bytes(b"")
     (own / "benign" / ".hidden.png").write_bytes(b"")
     monkeypatch.setattr(
         "gdpfed.federation.node.join_checks.log", lambda level, words, *more: said.append(words % more)
     )
     tell_cut(OwnData(own))
-    assert ["1 .dcm" in said[0], ".hidden.png" in said[1], len(said)] == [True, True, 2]
+    assert [
+        "2 of 10 files are not read: .dcm 1, .nii.gz 1; pictures end" in said[0],
+        ".hidden.png" in said[1],
+        len(said),
+    ] == [True, True, 2]
 
 
 COLOUR = np.stack([GREY, 255 - GREY, GREY // 2], 2)

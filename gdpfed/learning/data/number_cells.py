@@ -104,6 +104,11 @@ def numbers_of(
         *ALWAYS_MISSING,
         *(each for each in (*columns.missing, *own.missing) if not _lies_in(each, column)),
     }
+    if pa.types.is_duration(kind):
+        raise LearningError(
+            f"{place}: column '{name}' holds {kind}, whose unit nobody declares: write numbers in the unit "
+            "of its range"
+        )
     if pa.types.is_boolean(kind):
         values, kind = values.cast(pa.uint8()), pa.uint8()
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.file_form import PACKINGS
 from gdpfed.learning.data.picture_files import ENDINGS
 
 SYSTEM = ("__macosx", "@eadir", "thumbs.db", "desktop.ini")
@@ -23,24 +24,25 @@ MOST_NAMED = 5
 class NotRead:
     """What was passed over: files by their ending, what systems have put there, and what no table lists.
 
-    `known`: names of files that say how pictures are read. `unlisted`: how many pictures no table lists.
+    `known`: names of files that say how pictures are read. `pictures`: how many there are. `unlisted`: how
+    many of these no table lists.
     """
 
     files: Counter[str] = field(default_factory=Counter)
     system: list[str] = field(default_factory=list)
     known: tuple[str, ...] = ()
+    pictures: int = 0
     unlisted: int = 0
 
     def notes(self, folder: Path) -> list[str]:
         """One line each."""
         lines = []
         if self.files:
-            kinds = ", ".join(
-                f"{count} {kind or 'without an ending'}" for kind, count in sorted(self.files.items())
-            )
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.files.items()))
+            count = self.files.total()
             lines.append(
-                f"{folder}: files that are not read: {kinds}; pictures end in {', '.join(ENDINGS)} and lie "
-                "in the folder of their class"
+                f"{folder}: {count} of {count + self.pictures} files are not read: {kinds}; pictures end in "
+                f"{', '.join(ENDINGS)} and lie in the folder of their class"
             )
         if self.unlisted:
             lines.append(f"{folder}: {self.unlisted} pictures are in no row of the table, and are not read")
@@ -77,7 +79,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
         raise LearningError(f"{wanted}: it is no folder")
     shown = [name for name in _shown(_names_in(folder), others) if name not in others.known]
     classes = [name for name in shown if (folder / name).is_dir()]
-    others.files.update(Path(name).suffix.lower() for name in shown if not (folder / name).is_dir())
+    others.files.update(ending_of(name) for name in shown if not (folder / name).is_dir())
     if not classes:
         raise LearningError(f"{wanted}: it holds none")
     for name in classes:
@@ -143,11 +145,18 @@ def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
         if name in ("train", "test", *known):
             continue
         if not (root / name).is_dir():
-            others.files[Path(name).suffix.lower()] += 1
+            others.files[ending_of(name)] += 1
             continue
         pictures = sum(1 for _ in pictures_below(root / name, NotRead()))
         yield f"{root}: {name}/ beside train/ and test/ is not read: {pictures} pictures"
     yield from others.notes(root)
+
+
+def ending_of(name: str) -> str:
+    """What the ending of a file's name says of its kind, with that of its packing: ``.nii.gz``."""
+    path = Path(name.lower())
+    packing = path.suffix if path.suffix in PACKINGS else ""
+    return f"{Path(name.lower().removesuffix(packing)).suffix}{packing}" or "without an ending"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -164,9 +173,10 @@ def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
             if name in others.known:
                 continue
             if name.lower().endswith(ENDINGS):
+                others.pictures += 1
                 yield str(Path(place, name))
             else:
-                others.files[Path(name).suffix.lower()] += 1
+                others.files[ending_of(name)] += 1
 
 
 def _names_in(folder: Path) -> list[str]:

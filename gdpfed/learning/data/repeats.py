@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.persons import PERSON, REPEATED_PERSONS
 from gdpfed.learning.data.table_rows import Rows
@@ -78,7 +79,12 @@ class Repeats:
     def cells(self, cells: Mapping[str, "pa.Array"], place: str) -> None:
         """Note the texts of columns that are looked at; one that cannot be numbers of persons is given up."""
         for name, texts in [*self.looked_at.items()]:
-            found = texts_of(cells[name], name, place, exact=False)
+            try:
+                found = texts_of(cells[name], name, place, exact=False)
+            except LearningError:
+                # A column that nobody reads may hold anything, lists or bytes.
+                del self.looked_at[name]
+                continue
             if not texts and not PERSON.fullmatch(name):
                 some = [text for text in found.distinct[:SEEN_FIRST] if text]
                 if not some or not all(map(CODE.fullmatch, some)):
