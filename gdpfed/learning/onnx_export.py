@@ -19,7 +19,8 @@ from gdpfed.files import NoRegularFileError
 from gdpfed.installed import how_to_install
 from gdpfed.learning.data.cells import Table
 from gdpfed.learning.data.columns import Categorical, Columns, Numeric
-from gdpfed.learning.data.table_rows import Where, as_texts, num_rows, numbers_in
+from gdpfed.learning.data.faults import Where
+from gdpfed.learning.data.table_rows import as_texts, num_rows, numbers_in
 from gdpfed.learning.data.text_cells import numbered
 from gdpfed.learning.models import said
 from gdpfed.learning.prediction import LoadedModel

@@ -16,9 +16,10 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
+from gdpfed.learning.data.faults import Fault, Where
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_file import TableFile, listed
-from gdpfed.learning.data.table_rows import Fault, Where, inputs_of, num_rows, open_declared
+from gdpfed.learning.data.table_rows import inputs_of, num_rows, open_declared
 from gdpfed.learning.data.text_cells import Texts, texts_of
 from gdpfed.learning.labels.kind import Names
 from gdpfed.learning.model_folder import ModelDescription, read_model

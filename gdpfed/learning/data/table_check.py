@@ -16,13 +16,12 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric
+from gdpfed.learning.data.faults import Fault, Where
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.repeats import Repeats
 from gdpfed.learning.data.table_file import Batch, TableFile
 from gdpfed.learning.data.table_rows import (
-    Fault,
-    Where,
     beyond_range,
     checked_rows,
     kept_rows,

@@ -1,6 +1,6 @@
 """Rows of a table as a model takes them: CSV and Parquet files, read by the declaration of their columns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
 from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric
+from gdpfed.learning.data.faults import Where
 from gdpfed.learning.data.file_form import own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
@@ -139,7 +140,7 @@ def num_rows(table: Table) -> int:
     return len(next(iter(table.values())).missing)
 
 
-def _rows(table: Table, columns: Columns, where: "Where", *, shared_out: bool) -> Rows:
+def _rows(table: Table, columns: Columns, where: Where, *, shared_out: bool) -> Rows:
     for name in columns.label_names if columns.missing_labels != DROP else ():
         if len(without := np.flatnonzero(table[name].missing)):
             raise LearningError(
@@ -168,7 +169,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 
 
 def checked_rows(
-    table: Table, columns: Columns, where: "Where", kept: npt.NDArray[np.int64], *, shared_out: bool
+    table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
     """Records of the rows at these positions; faults go to ``where``."""
     count = num_rows(table)
@@ -198,7 +199,7 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
     return for_testing
 
 
-def _persons(table: Table, name: str, where: "Where") -> npt.NDArray[np.int64]:
+def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
     """A number for every person, the same in every table: 63 bits of the hash of its text."""
     cells = as_texts(table[name])
     where.refuse(name, cells, cells.missing, "so nobody knows which person the row is about")
@@ -221,7 +222,7 @@ def as_numbers(cells: Cells) -> NumberCells:
     return cells
 
 
-def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.float32]:
+def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
     """What a model sees of a table, shape (N, inputs); the columns that it sees are enough.
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
@@ -234,57 +235,6 @@ def inputs_of(table: Table, columns: Columns, where: "Where") -> npt.NDArray[np.
         x[:, place : place + len(each.values)] = _one_hot(as_texts(table[each.name]), each, where)
         place += len(each.values)
     return x
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A value that is not as declared.
-
-    Attributes:
-        row: from 1, without the header.
-        text: the value; empty where it is missing.
-        words: what is wrong with it.
-    """
-
-    row: int
-    column: str
-    text: str
-    words: str
-
-    @property
-    def of_value(self) -> str:
-        """What is wrong, without the row."""
-        return f"column '{self.column}' {self._held}, {self.words}"
-
-    @property
-    def _held(self) -> str:
-        return f"holds '{self.text}'" if self.text else "is empty"
-
-    def __str__(self) -> str:
-        return f"column '{self.column}' {self._held} in row {self.row}, {self.words}"
-
-
-@dataclass(frozen=True, eq=False)
-class Where:
-    """The rows that are read, by their numbers in the table from 1, without its header.
-
-    `found`: takes every fault; None where the first one is raised.
-    """
-
-    place: str
-    rows: npt.NDArray[np.int64]
-    found: Callable[[Fault], None] | None = None
-
-    def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Say what is wrong with some values of a column; nothing, if none are wrong.
-
-        Raises LearningError: of the first of them, where nobody takes all.
-        """
-        for at in np.flatnonzero(wrong).tolist():
-            fault = Fault(int(self.rows[at]), name, cells.text(at), words)
-            if self.found is None:
-                raise LearningError(f"{self.place}: {fault}")
-            self.found(fault)
 
 
 def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:

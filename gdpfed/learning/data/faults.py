@@ -1,0 +1,61 @@
+"""A value that is not as declared: said of the first one, or of all to whoever takes them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.cells import Cells
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A value that is not as declared.
+
+    Attributes:
+        row: from 1, without the header.
+        text: the value; empty where it is missing.
+        words: what is wrong with it.
+    """
+
+    row: int
+    column: str
+    text: str
+    words: str
+
+    @property
+    def of_value(self) -> str:
+        """What is wrong, without the row."""
+        return f"column '{self.column}' {self._held}, {self.words}"
+
+    @property
+    def _held(self) -> str:
+        return f"holds '{self.text}'" if self.text else "is empty"
+
+    def __str__(self) -> str:
+        return f"column '{self.column}' {self._held} in row {self.row}, {self.words}"
+
+
+@dataclass(frozen=True, eq=False)
+class Where:
+    """The rows that are read, by their numbers in the table from 1, without its header.
+
+    `found`: takes every fault; None where the first one is raised.
+    """
+
+    place: str
+    rows: npt.NDArray[np.int64]
+    found: Callable[[Fault], None] | None = None
+
+    def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
+        """Say what is wrong with some values of a column; nothing, if none are wrong.
+
+        Raises LearningError: of the first of them, where nobody takes all.
+        """
+        for at in np.flatnonzero(wrong).tolist():
+            fault = Fault(int(self.rows[at]), name, cells.text(at), words)
+            if self.found is None:
+                raise LearningError(f"{self.place}: {fault}")
+            self.found(fault)
