@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset, Pictures, scaled
-from gdpfed.learning.data.picture_files import read_picture
+from gdpfed.learning.data.picture_files import ENDINGS, read_picture
 from gdpfed.learning.data.picture_folders import Listing, NotRead, beside_splits, list_classes, splits_in
 from gdpfed.learning.data.picture_form import PICTURES_FILE, PictureForm, read_picture_form, refuse_other
 from gdpfed.learning.data.picture_tables import TABLE, ListedPictures, listed_pictures
+from gdpfed.learning.data.scan_files import SCANS, read_scan
 from gdpfed.learning.data.source import DataSource
 
 DEFAULT_CHANNELS = 3
@@ -51,7 +52,7 @@ def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.ge
     Raises LearningError: as in :func:`load`, or no declaration.
     """
     form = read_picture_form(path)
-    found = _listed(path, form.classes, NotRead(known=KNOWN))
+    found = _listed(path, form.classes, _nothing(form))
     return scaled(_decode(found.listing.paths, form)), found.listing.y
 
 
@@ -60,8 +61,9 @@ def own_not_read(path: Path) -> list[str]:
 
     Raises LearningError: as in :func:`own_pictures`.
     """
-    others = NotRead(known=KNOWN)
-    _listed(path, read_picture_form(path).classes, others)
+    form = read_picture_form(path)
+    others = _nothing(form)
+    _listed(path, form.classes, others)
     return others.notes(path)
 
 
@@ -72,6 +74,22 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
     form = read_picture_form(root)
     refuse_other(form, root, source.image_size, source.channels)
     return form
+
+
+def _nothing(form: PictureForm | None) -> NotRead:
+    """What takes down what is not read: scans, unless a window is declared for them."""
+    scans = form is not None and form.window is not None
+    return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
+
+
+def _read(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
+    if path.lower().endswith(SCANS):
+        return read_scan(path, form)
+    if form.spacing is not None:
+        raise LearningError(
+            f"{path} has no spacing of its pixels, and {PICTURES_FILE} declares one: leave it out there"
+        )
+    return read_picture(path, form.channels, form.image_size, form.window)
 
 
 def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | None) -> PictureForm:
@@ -99,7 +117,7 @@ def _load_two_splits(root: Path, source: DataSource, declared: PictureForm | Non
         )
     if (root / TABLE).is_file():
         raise LearningError(f"{root} holds {TABLE}, and train/ and test/, too: leave one out")
-    others, classes = NotRead(known=KNOWN), None if declared is None else declared.classes
+    others, classes = _nothing(declared), None if declared is None else declared.classes
     train, test = (list_classes(root / part, others, classes) for part in ("train", "test"))
     if train.classes != test.classes:
         other = sorted(set(train.classes) ^ set(test.classes))
@@ -120,7 +138,7 @@ def _load_two_splits(root: Path, source: DataSource, declared: PictureForm | Non
 
 
 def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None) -> Dataset:
-    others = NotRead(known=KNOWN)
+    others = _nothing(declared)
     found = _listed(root, None if declared is None else declared.classes, others)
     everything = found.listing
     train, test = _parted(root, everything, source.test_fraction)
@@ -161,11 +179,11 @@ def _parted(
 
 def _decode(paths: Sequence[str], form: PictureForm) -> npt.NDArray[np.uint8]:
     """All pictures as one array of shape (N, channels, height, width)."""
-    first = read_picture(paths[0], form.channels, form.image_size, form.window)
+    first = _read(paths[0], form)
     pixels = np.empty((len(paths), *first.shape), dtype=np.uint8)
     # One after the other: small pictures spend their time in Python, where threads only wait for each other.
     for index, path in enumerate(paths):
-        picture = read_picture(path, form.channels, form.image_size, form.window)
+        picture = _read(path, form)
         if picture.shape != first.shape:
             raise LearningError(
                 f"{paths[0]} has {_size(first)} pixels and {path} {_size(picture)}: make them one size "

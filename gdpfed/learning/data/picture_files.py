@@ -74,7 +74,7 @@ def read_picture(
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
     """The picture with 8 bits a channel, whose ends are those of the window; transparency is kept."""
     if bits > DEEP:
-        picture = Image.fromarray(_bytes_in(window, _deep_values(path, file)))
+        picture = Image.fromarray(bytes_in(window, _deep_values(path, file)))
         if turned := file.getexif().get(ORIENTATION):
             picture.getexif()[ORIENTATION] = turned
         return ImageOps.exif_transpose(picture)
@@ -82,14 +82,15 @@ def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, flo
     mode = "RGBA" if upright.has_transparency_data else "L" if upright.mode in ("1", "L") else "RGB"
     values = np.array(upright.convert(mode))
     inks = values[..., : len("RGB")] if mode == "RGBA" else values
-    inks[...] = _bytes_in(window, inks)
+    inks[...] = bytes_in(window, inks)
     return Image.fromarray(values)
 
 
-def _bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """Values v as 255 (v - low) / (high - low), from 0 to 255, of the same shape; NaN is 0."""
     low, high = window
     shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
-    return np.rint(255 * shares).astype(np.uint8)
+    return np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
 
 
 def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:

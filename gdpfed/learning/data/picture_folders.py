@@ -24,13 +24,14 @@ MOST_NAMED = 5
 class NotRead:
     """What was passed over: files by their ending, what systems have put there, and what no table lists.
 
-    `known`: names of files that say how pictures are read. `pictures`: how many there are. `unlisted`: how
-    many of these no table lists.
+    `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
+    are. `unlisted`: how many of these no table lists.
     """
 
     files: Counter[str] = field(default_factory=Counter)
     system: list[str] = field(default_factory=list)
     known: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ENDINGS
     pictures: int = 0
     unlisted: int = 0
 
@@ -42,7 +43,7 @@ class NotRead:
             count = self.files.total()
             lines.append(
                 f"{folder}: {count} of {count + self.pictures} files are not read: {kinds}; pictures end in "
-                f"{', '.join(ENDINGS)} and lie in the folder of their class"
+                f"{', '.join(self.endings)} and lie in the folder of their class"
             )
         if self.unlisted:
             lines.append(f"{folder}: {self.unlisted} pictures are in no row of the table, and are not read")
@@ -87,7 +88,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
             raise LearningError(
                 f"{folder}: the class folder {name!r} has characters that cannot be shown: rename it"
             )
-    _refuse_one_level_off(folder, classes)
+    _refuse_one_level_off(folder, classes, others.endings)
     if declared is not None:
         return _of_declared(folder, classes, declared, others)
     if len(classes) < 2:
@@ -118,7 +119,7 @@ def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], 
     found = [list(pictures_below(folder / name, others)) if name in there else [] for name in declared]
     numbers = np.repeat(np.arange(len(declared)), [len(pictures) for pictures in found])
     if not len(numbers):
-        raise LearningError(f"{folder} holds no picture ({', '.join(ENDINGS)})")
+        raise LearningError(f"{folder} holds no picture ({', '.join(others.endings)})")
     return Listing(declared, [path for each in found for path in each], numbers.astype(np.int64))
 
 
@@ -172,7 +173,7 @@ def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
         for name in _shown(sorted(names), others):
             if name in others.known:
                 continue
-            if name.lower().endswith(ENDINGS):
+            if name.lower().endswith(others.endings):
                 others.pictures += 1
                 yield str(Path(place, name))
             else:
@@ -196,12 +197,12 @@ def _shown(names: Sequence[str], others: NotRead) -> list[str]:
     return shown
 
 
-def _refuse_one_level_off(folder: Path, classes: Sequence[str]) -> None:
+def _refuse_one_level_off(folder: Path, classes: Sequence[str], endings: tuple[str, ...]) -> None:
     """Refuse class folders without pictures but mostly the same folders, or one that holds the classes."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())
-        if any(each.lower().endswith(ENDINGS) for each in shown):
+        if any(each.lower().endswith(endings) for each in shown):
             return
         below.append([each for each in shown if (folder / name / each).is_dir()])
     counts = Counter(name for each in below for name in each)

@@ -25,12 +25,16 @@ class PictureForm:
         image_size: the edge of the square that a picture is resized to; None leaves it as it is.
         channels: 1 for grey, 3 for colour.
         window: the values of a channel that become black and white; None for pictures of 8 bits as they are.
+        spacing: of scans, millimetres from row to row and from column to column; None as they are.
+        slice: of scans with several slices, which one is read, from 0 for the first to 1 for the last.
     """
 
     classes: tuple[str, ...]
     image_size: int | None
     channels: int
     window: tuple[float, float] | None = None
+    spacing: tuple[float, float] | None = None
+    slice: float | None = None
 
     @property
     def digest(self) -> str:
@@ -44,7 +48,7 @@ def read_picture_form(folder: Path) -> PictureForm:
     Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
     found = read_parts(folder / PICTURES_FILE, "declare the pictures").mapping(
-        required=("classes", "image_size", "channels"), allowed=("window",)
+        required=("classes", "image_size", "channels"), allowed=("window", "spacing", "slice")
     )
     classes = found["classes"].values_once()
     if len(classes) < 2:
@@ -53,7 +57,20 @@ def read_picture_form(folder: Path) -> PictureForm:
     if size % 1 or not 1 <= size <= MOST_PIXELS_AN_EDGE:
         raise found["image_size"].wrong(f"a whole number from 1 to {MOST_PIXELS_AN_EDGE}")
     window = found["window"].range() if "window" in found else None
-    return PictureForm(classes, int(size), _channels(found["channels"]), window)
+    spacing = _spacing(found["spacing"]) if "spacing" in found else None
+    place = found["slice"].number() if "slice" in found else None
+    if place is not None and not 0 <= place <= 1:
+        raise found["slice"].wrong("a number from 0, the first slice, to 1, the last one")
+    if window is None and (spacing, place) != (None, None):
+        raise LearningError(f"{folder / PICTURES_FILE}: spacing and slice are of scans: declare window, too")
+    return PictureForm(classes, int(size), _channels(found["channels"]), window, spacing, place)
+
+
+def _spacing(part: Part) -> tuple[float, float]:
+    numbers = [each.number() for each in part.list()]
+    if len(numbers) != 2 or not all(0 < each < float("inf") for each in numbers):
+        raise part.wrong("two millimetres above 0, from row to row and from column to column, as in [1, 1]")
+    return numbers[0], numbers[1]
 
 
 def _channels(part: Part) -> int:

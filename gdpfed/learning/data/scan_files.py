@@ -1,0 +1,143 @@
+"""Scans as pictures: DICOM and NIfTI, one slice of each file, with the extra ``imaging``.
+
+Of a header nothing is taken but what the pixels are written by, of NIfTI which way its axes run, and where a
+spacing is declared, the spacing: no name, no date and no number of a patient. Window, spacing and slice are
+declared, so a scan becomes the same numbers whatever its own header recommends.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import, packages_needed
+from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, bytes_in
+from gdpfed.learning.data.picture_form import PictureForm
+
+if TYPE_CHECKING:
+    from PIL import Image
+else:
+    Image = late_import("PIL.Image")
+pydicom, nibabel = late_import("pydicom"), late_import("nibabel")
+
+DICOM, NIFTI = (".dcm",), (".nii", ".nii.gz")
+SCANS = (*DICOM, *NIFTI)
+PIXELS = (
+    *("Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "PixelData"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "RescaleSlope", "RescaleIntercept"),
+)
+"""What the pixels of a DICOM file are written by."""
+SPACING = "PixelSpacing"
+WHITE_IS_LOW = "MONOCHROME1"
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """Values, shape (height, width), in the file's unit; `spacing`: millimetres between rows and columns.
+
+    `inverted`: whether low values are white.
+    """
+
+    values: npt.NDArray[np.generic]
+    spacing: tuple[float, float] | None
+    inverted: bool = False
+
+
+def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
+    """A scan as a picture of shape (channels, height, width), by the declared window, spacing and slice.
+
+    Raises:
+        LearningError: a file that cannot be read, with several slices of which none is declared, or without a
+            spacing where one is.
+        InputError: the package pydicom or nibabel is not installed.
+    """
+    with packages_needed():
+        read = _of_dicom if path.lower().endswith(DICOM) else _of_nifti
+        try:
+            found = read(path, form)
+        except (LearningError, ModuleNotFoundError):
+            raise
+        except Exception as error:  # Of a damaged file the packages raise what their parsers do.
+            raise LearningError(f"{path} cannot be read as a scan: {' '.join(str(error).split())}") from None
+    if form.window is None:
+        raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
+    shown = bytes_in(form.window, found.values)
+    picture = Image.fromarray(255 - shown if found.inverted else shown)
+    if form.spacing is None:
+        edge = form.image_size
+        picture = picture if edge is None else picture.resize((edge, edge), Image.Resampling.BILINEAR)
+    else:
+        picture = _spaced(path, picture, found.spacing, form)
+    values = np.asarray(picture.convert(MODES[form.channels]), dtype=np.uint8)
+    return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
+
+
+def _spaced(
+    path: str, picture: "Image.Image", own: tuple[float, float] | None, form: PictureForm
+) -> "Image.Image":
+    """The picture with the declared millimetres between pixels, its middle in a black square of the size."""
+    if own is None or min(own) <= 0:
+        raise LearningError(
+            f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"
+        )
+    rows, columns = (each / wanted for each, wanted in zip(own, form.spacing or own, strict=True))
+    size = (max(1, round(picture.width * columns)), max(1, round(picture.height * rows)))
+    if size[0] * size[1] > MOST_PIXELS:
+        raise LearningError(
+            f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider one"
+        )
+    scaled, edge = picture.resize(size, Image.Resampling.BILINEAR), form.image_size or max(size)
+    square = Image.new("L", (edge, edge))
+    square.paste(scaled, ((edge - size[0]) // 2, (edge - size[1]) // 2))
+    return square
+
+
+def _chosen(path: str, count: int, form: PictureForm) -> int:
+    """The number of the slice that is read.
+
+    Raises LearningError: there are several, and nobody declares one.
+    """
+    if count > 1 and form.slice is None:
+        raise LearningError(
+            f"{path} holds {count} slices, and a picture is one: declare slice in pictures.yaml, 0.5 for the "
+            "middle"
+        )
+    return round((form.slice or 0) * (count - 1))
+
+
+def _of_dicom(path: str, form: PictureForm) -> _Slice:
+    tags = [*PIXELS, *([SPACING] if form.spacing is not None else [])]
+    read = pydicom.dcmread(path, specific_tags=tags)
+    rows, columns, frames = int(read.Rows), int(read.Columns), int(read.get("NumberOfFrames") or 1)
+    _refuse_large(path, rows * columns * frames)
+    if int(read.get("SamplesPerPixel", 1)) != 1:
+        raise LearningError(
+            f"{path} is in colour, and a window is of one value: write it as a picture of 8 bits"
+        )
+    values = np.asarray(read.pixel_array).reshape(frames, rows, columns)[_chosen(path, frames, form)]
+    values = values * float(read.get("RescaleSlope", 1) or 1) + float(read.get("RescaleIntercept", 0) or 0)
+    own = read.get(SPACING) if form.spacing is not None else None
+    spacing = None if own is None else (float(own[0]), float(own[1]))
+    return _Slice(values, spacing, str(read.get("PhotometricInterpretation", "")) == WHITE_IS_LOW)
+
+
+def _of_nifti(path: str, form: PictureForm) -> _Slice:
+    volume = nibabel.as_closest_canonical(nibabel.load(Path(path)))
+    shape = tuple(volume.shape)
+    _refuse_large(path, int(np.prod(shape)))
+    if len([each for each in shape if each > 1]) > 3 or len(shape) < 2:
+        raise LearningError(f"{path} has the shape {shape}: a scan has two or three axes")
+    flat = (*shape, 1)[:3]
+    at = _chosen(path, flat[2], form)
+    values = np.asarray(volume.dataobj).reshape(flat)[:, :, at]
+    across, along = (float(each) for each in volume.header.get_zooms()[:2])
+    # From left to right and from front to back, as a slice is shown.
+    return _Slice(values[:, ::-1].T, (along, across))
+
+
+def _refuse_large(path: str, values: int) -> None:
+    if values > 8 * MOST_PIXELS:
+        raise LearningError(f"{path} has {values} values, more than {8 * MOST_PIXELS}: scale it down")
