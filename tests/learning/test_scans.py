@@ -25,10 +25,8 @@ def shown(values, low=-500.0, high=440.0):
 def dicom(path, values=VALUES, **fields):
     """A file with a patient in its header, whose values are stored as 16 bits above -1024."""
     pydicom = pytest.importorskip("pydicom")
-    from pydicom.uid import ExplicitVRLittleEndian
-
     meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     meta.MediaStorageSOPClassUID = meta.MediaStorageSOPInstanceUID = "1.2.3"
     made: Any = pydicom.dataset.FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
     made.PatientName, made.PatientID = "Ada^Example", "4711"
