@@ -54,6 +54,8 @@ LAST = np.zeros(3, np.float32)
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     monkeypatch.setattr("gdpfed.federation.server.join.SETTLE_SECONDS", 0.1)
+    for side in ("edge", "edge_client"):
+        monkeypatch.setattr(f"gdpfed.extras.edges.{side}.POLL_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="module")
