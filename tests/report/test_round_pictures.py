@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.methods import make_method
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from gdpfed.report import round_pictures, spent_picture
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.mechanism_reports import report_of
@@ -59,6 +60,7 @@ def test_turns_are_drawn_as_they_are_planned_and_noise_as_it_is_taken_back(drawn
     (figure,) = drawn
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"client {each}" for each in range(12)]
+    assert isinstance(plan.mechanism, ScheduledSums)
     schedule = plan.mechanism.schedule(0, plan.groups)
     turns = {(client, number + 1) for number in range(12) for client in schedule.due(number)}
     taps = plan.mechanism.taps_of(0)

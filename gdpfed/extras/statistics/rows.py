@@ -18,13 +18,13 @@ from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.learning.data import Dataset, DataSource, Split
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.faults import Where
 from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own import OwnData, held_out_rows
 from gdpfed.learning.data.own_files import own_examples
 from gdpfed.learning.data.persons import persons_of
 from gdpfed.learning.data.table_rows import (
     Rows,
-    Where,
     as_texts,
     checked_rows,
     joined_rows,
