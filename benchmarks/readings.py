@@ -7,8 +7,8 @@ brackets the best of the rounds 10, 20, ..., which a program shows that tests ea
 
     python -m benchmarks.readings [--data DIR] [--seeds 1] [--only READING ...] [--methods M ...] [--quick]
 
-`--data`: the folder that holds FashionMNIST. `--quick`: without the widest network, which takes long. Budgets, rates and delta
-are the paper's.
+`--data`: the folder that holds FashionMNIST. `--quick`: without the widest network, which takes long.
+Budgets, rates and delta are the paper's.
 """
 
 import tempfile
