@@ -353,7 +353,7 @@ def test_a_strategy_that_wraps_this_one_is_refused():
 
 def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
     """A process in which nobody placed the arrays builds no model: not a plain node, nor a simulation."""
-    with pytest.raises(LearningError, match="dataset=flower_app has no examples"):
+    with pytest.raises(LearningError, match="a run of it is begun and resumed by the app's own strategy"):
         simulate(load(["dataset=flower_app", f"run.directory={tmp_path / 'new'}"]))
     trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))
     monkeypatch.setattr("gdpfed.flower.arrays._STARTS", {})

@@ -43,11 +43,12 @@ def extension(tmp_path, monkeypatch):
     return directory
 
 
-def test_the_page_has_the_six_files(extension):
+def test_the_page_has_these_files(extension):
     names = {str(path.relative_to(extension)) for path in extension.rglob("*") if path.is_file()}
     assert {name for name in names if "dist-info" not in name} == {
         "pyproject.toml",
         "my_extension/__init__.py",
+        "my_extension/ecg.py",
         "my_extension/server_momentum.py",
         "my_extension/rings.py",
         "my_extension/conf/method/server_momentum.yaml",

@@ -11,11 +11,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import METHODS
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, refusals
+from testing.method_names import TRAINING
 from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, files_in, final_model, run
 
 
 # Of mr_mtl the server reads every update, noised by its client, which goes with no node.
-@pytest.mark.parametrize("method", [name for name in METHODS.names() if name != "mr_mtl"])
+@pytest.mark.parametrize("method", [name for name in TRAINING if name != "mr_mtl"])
 def test_every_method_trains_and_leaves_a_complete_directory(tmp_path, method):
     unit = METHODS.get(method).unit or "client"
     overrides = [f"method={method}", f"privacy.unit={unit}"]

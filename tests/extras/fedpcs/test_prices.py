@@ -130,8 +130,8 @@ def test_a_plan_draws_its_game(tmp_path, more):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["privacy.accountant=rdp", "--output", "a.png"], "only a game, --price and --epsilons are drawn"),
-        (["--compare", "--output", "a.png"], "only a game, --price and --epsilons are drawn"),
+        (["privacy.accountant=rdp", "--output", "a.png"], "since no turns are planned"),
+        (["--compare", "--output", "a.png"], "this question has no picture"),
         (["--price", "--output", "a.txt"], "--output=a.txt must be a .png file"),
     ],
 )

@@ -1,6 +1,7 @@
 """Statistics before a model: what is counted, how far one record moves it, and what is said of it."""
 
 import json
+import logging
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -18,6 +19,7 @@ from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
 from gdpfed.extras.statistics.rows import Counted, counts_of
+from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data.columns import Numeric
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.tabular import own_columns
@@ -156,23 +158,19 @@ def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
     assert unit * np.linalg.norm(moved) == pytest.approx(layout.moves, rel=1e-2)
 
 
-def sent(table, rows, unit, share=0.0):
-    """What a node sends of some rows of its own, in the unit of the sum, and what it may send at most."""
+def ordered(table, unit, most_rows):
+    """What a node is ordered to count, the sum that it is for, and C."""
     config = resolve(load(settings(table, unit=unit)))
-    (table.parent / "own").mkdir(exist_ok=True)
-    own = table.parent / "own" / "data.csv"
-    own.write_text("\n".join([HEADER, *rows, ""]))
-    own.with_name("columns.yaml").write_text(DECLARATION)
     task = task_of(config)
-    dimension, bound = task.dimension, config.privacy.clipping_norm
+    bound = config.privacy.clipping_norm
     encoding = SumParameters(
         label="statistics",
         num_clients=4,
         threshold=3,
         dropout_tolerance=0,
         corrupt_tolerance=0,
-        dimension=dimension,
-        clipping_norm=bound * (len(rows) if unit == "record" else 1),
+        dimension=task.dimension,
+        clipping_norm=bound * (most_rows if unit == "record" else 1),
         noise_multiplier=0.01,
     ).encoding(4)
     order = replace(order_of(config, task), work=f"{unit}_statistics")
@@ -184,8 +182,24 @@ def sent(table, rows, unit, share=0.0):
                 )
             )
         )
-    steps = update_steps(order, np.zeros(dimension, np.float32), encoding, 0, OwnData(own, None, share))
-    return steps * encoding.grid, bound
+    return order, encoding, bound
+
+
+def own_table(table, lines):
+    """A node's table of these lines, beside the declaration."""
+    own = table.parent / "own" / "data.csv"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("\n".join([*lines, ""]))
+    own.with_name("columns.yaml").write_text(DECLARATION)
+    return own
+
+
+def sent(table, rows, unit, share=0.0):
+    """What a node sends of some rows of its own, in the unit of the sum, and what it may send at most."""
+    order, encoding, bound = ordered(table, unit, len(rows))
+    own = OwnData(own_table(table, [HEADER, *rows]), None, share)
+    theta = np.zeros(order.task.dimension, np.float32)
+    return update_steps(order, theta, encoding, 0, own) * encoding.grid, bound
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -201,6 +215,35 @@ def test_what_leaves_a_node_moves_by_its_bound_at_most(table, unit):
     for left_out in (0, 5, len(rows) - 1):
         without, _ = sent(table, rows[:left_out] + rows[left_out + 1 :], unit)
         assert np.linalg.norm(everything - without) <= bound
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize(
+    "lines", [[HEADER, "a,x,old,no,train,1"], ["ward,age", "x,40"], ["nothing"], [HEADER], None]
+)
+def test_a_table_that_cannot_be_used_is_not_seen_in_a_round(table, unit, lines, caplog):
+    """The node answers with as many numbers as any other, and counts nothing; its own log says why."""
+    caplog.set_level(logging.CRITICAL)
+    order, encoding, _ = ordered(table, unit, 24)
+    own = own_table(table, lines or [])
+    if lines is None:
+        own.unlink()
+    failed: list[Exception] = []
+    node = Contributor(0, "run", OwnData(own, None, 0.0), unusable=failed.append)
+    theta = np.zeros(order.task.dimension, np.float32)
+    node.check(order, theta, encoding)
+    assert not node.steps(order, theta, encoding).any()
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_no_model_changes_what_a_node_counts(table, unit, value):
+    order, encoding, _ = ordered(table, unit, 24)
+    own = OwnData(own_table(table, [HEADER, *drawn_rows(24)]), None, 0.0)
+    zeros = np.zeros(order.task.dimension, np.float32)
+    counted = [update_steps(order, theta, encoding, 0, own) for theta in (zeros, zeros + np.float32(value))]
+    assert np.abs(counted[0] - counted[1]).max() <= 1
 
 
 def test_records_that_a_node_holds_out_are_not_counted(table):
