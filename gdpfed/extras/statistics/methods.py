@@ -5,7 +5,7 @@ needs the numbers of all. Two sums with a noise each, added up, would have the n
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -77,6 +77,16 @@ class RecordStatisticsConfig(StatisticsConfig, RecordMethodConfig):
     """The options of method=record_statistics."""
 
 
+ONE_STEP: Mapping[str, Any] = {
+    "num_rounds": 1,
+    "local_steps": 1,
+    "learning_rate": 1.0,
+    "learning_rate_decay": 1.0,
+    "momentum": 0.0,
+}
+"""Rounds and training of counts, whatever the data set recommends for models."""
+
+
 def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]") -> Config:
     """Give the configuration with all that follows from what is asked for; done twice it is the same.
 
@@ -114,16 +124,23 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
         ),
         method=options,
         privacy=privacy,
-        run=replace(config.run, num_rounds=1),
-        training=replace(
-            config.training, local_steps=1, learning_rate=1.0, learning_rate_decay=1.0, momentum=0.0
-        ),
+        run=replace(config.run, num_rounds=ONE_STEP["num_rounds"]),
+        training=replace(config.training, **{key: ONE_STEP[key] for key in ONE_STEP if key != "num_rounds"}),
     )
 
 
 def _check(config: Config) -> None:
     """Refuse what does not go with one sum of counts; ConfigError names the setting."""
     name, privacy, training = config.method.name, config.privacy, config.training
+    for key, one in ONE_STEP.items():
+        section = "run" if key == "num_rounds" else "training"
+        value = getattr(getattr(config, section), key)
+        # What the data set recommends is for models.
+        if value not in (one, getattr(config.dataset, key)):
+            raise ConfigError(
+                f"method={name} counts once and takes no step, so {section}.{key}={value} means nothing: "
+                "leave it out"
+            )
     for key, value, only in (
         ("privacy.budgets_of", privacy.budgets_of, "clients"),
         ("privacy.noise", privacy.noise, "gaussian"),

@@ -344,6 +344,8 @@ def test_all_parties_pay_what_the_strictest_budget_asks(table):
         (["method.crossed=[[age,ill]]"], "set dataset.model=statistics_crossed, or use gdpfed stats"),
         (["method.spacing=odd"], "method.spacing=odd is none of even, decades"),
         (["method.bins=0"], "method.bins=0 must be a whole number from 1 to 1000"),
+        (["run.num_rounds=5"], "counts once and takes no step, so run.num_rounds=5 means nothing"),
+        (["training.learning_rate=3"], "training.learning_rate=3.0 means nothing"),
         (["run.evaluation=nodes"], "run.evaluation=nodes means nothing"),
         (["privacy.budgets_of=records"], "privacy.budgets_of=records means nothing"),
         (["dataset=digits", "dataset.model=statistics"], "dataset=digits is none: use dataset=csv"),
