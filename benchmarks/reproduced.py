@@ -26,7 +26,7 @@ def tables_of(markdown: str) -> str:
     for line in lines:
         within = line.startswith(("|", "**", "(")) or (within and not line.startswith(("!", "Made with")))
         if within:
-            kept.append(line)
+            kept.append(line if line.startswith("|") else textwrap.fill(line, DOC_COLUMNS))
     return "\n".join(kept).strip()
 
 
