@@ -49,16 +49,16 @@ from gdpfed.clients.messages import (
 from gdpfed.clients.versions import foreign_wire, said_here
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
-from gdpfed.federation.node.allowed_overrides import check_overrides
+from gdpfed.federation.node.allowed import check_overrides
 from gdpfed.federation.node.join_checks import check_limits, own_records, tell_cut, unit_in, usable_data
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import keep_data, refuse_other_data
-from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.schedule_checks import trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
-from gdpfed.federation.node.stand_ins import StandInError, check_settings
+from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.federation.node.sum_stages import answer_stage
 from gdpfed.federation.node.told_history import check_history
 from gdpfed.privacy.ledgers.terms import Terms

@@ -32,7 +32,7 @@ from flwr.supernode.cli.flower_supernode import flower_supernode
 
 from deploy.options import exit_status
 from gdpfed.errors import InputError, LaunchError
-from gdpfed.federation.node.allowed_overrides import check_overrides, refuse_overrides
+from gdpfed.federation.node.allowed import check_overrides, refuse_overrides
 from gdpfed.files import read_regular, write_whole
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.json_files import read_json

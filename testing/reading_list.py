@@ -1,12 +1,14 @@
 """The kernel's reading list: the files that are called in one masked round over Flower, and in its run.
 
-    python -m testing.reading_list      prints the list of ARCHITECTURE.md, and how long it is
+    python -m testing.reading_list              prints the list of ARCHITECTURE.md, and how long it is
+    python -m testing.reading_list --write      writes them into ARCHITECTURE.md
 
 A run of two rounds is made first, which imports all that it needs; then one of one round is watched, in which
 nothing is imported any more. What a node does is called in this process, as a grid without Flower's runtime
 hands messages to the real handlers.
 """
 
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,12 +20,14 @@ from textwrap import wrap
 from types import FrameType
 from typing import Any
 
+from gdpfed.errors import FailedError
 from gdpfed.rounds.loop import RoundLoop
 from testing.small_runs import run
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app")
-MOST_FILES, MOST_LINES = 110, 19_500
+DOCUMENT = ROOT / "ARCHITECTURE.md"
+MOST_FILES, MOST_LINES = 100, 19_000
 SETTINGS = (
     "method=gdpfed_plus",
     "privacy.against=outsiders",
@@ -108,8 +112,44 @@ def in_words(names: Sequence[str]) -> str:
     )
 
 
+def length_in_words(in_round: Sequence[str], in_run: Sequence[str]) -> str:
+    """Return the sentence of ARCHITECTURE.md that says how long the list is."""
+    shown = [name for name in in_round if name.startswith("gdpfed/report/")]
+    (files, lines), (all_files, all_lines) = _counts(in_round), _counts(in_run)
+    return "\n".join(
+        wrap(
+            f"It is {files} files with {lines} thousand lines; with what happens before and after the round, "
+            f"a run calls {all_files} files with {all_lines} thousand lines. The aim is {MOST_FILES} files "
+            f"and {MOST_LINES // 1000} thousand lines. Of the files, {len(shown)}, those of "
+            "`gdpfed/report/`, show the run and are not a part of the kernel.",
+            120,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def _counts(names: Sequence[str]) -> tuple[int, str]:
+    return len(names), f"{sum(map(lines_of, names)) / 1000:.1f}"
+
+
+def write(listed: str, length: str) -> None:
+    """Write the list and its length into ARCHITECTURE.md, in place of those that stand there."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    text, lists = re.subn(r"(?<=\n\n)\* `client_app/`:.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL)
+    text, lengths = re.subn(
+        r"(?<=\n\n)It is \d+ files with .*?(?=\n\n|\n\Z)", lambda _: length, text, flags=re.DOTALL
+    )
+    if (lists, lengths) != (1, 1):
+        raise FailedError(f"{DOCUMENT} has {lists} lists and {lengths} lengths: it must have one of each")
+    DOCUMENT.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
     in_round, in_run = called()
-    print(in_words(in_round))
+    listed, length = in_words(in_round), length_in_words(in_round, in_run)
+    print(listed)
     for title, names in (("round", in_round), ("run", in_run)):
-        print(f"{title}: {len(names)} files, {sum(map(lines_of, names)) / 1000:.1f}k lines")
+        files, lines = _counts(names)
+        print(f"{title}: {files} files, {lines}k lines")
+    if "--write" in sys.argv[1:]:
+        write(listed, length)

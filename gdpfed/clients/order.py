@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.limits import VOTABLE
-from gdpfed.clients.works import WORKS
 from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import RecordSteps, WorkKind, kind_of
+from gdpfed.record_steps import WORKS, RecordSteps, WorkKind, kind_of
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.works import function_of
+from gdpfed.clients.works import NO_FORM, function_of
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.optimizers import check_training
@@ -21,7 +21,6 @@ from secagg import Encoding
 # Where a process outlives a message, as in simulation, the architecture is built once.
 built_model = lru_cache(maxsize=1)(Task.build_model)
 
-NO_FORM = "the order does not say what examples look like, so own data cannot be used"
 ROWS_OF_PERSONS = (
     "the columns declare persons, and the order is about rows: several of one person would not be clipped as "
     "one"

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from fastgrad.modules import Loss
-from gdpfed.clients.examples import examples_of
 from gdpfed.clients.noise import BitsOf
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import ROWS_OF_PERSONS
@@ -260,7 +259,7 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
     """Return what one client computes from its records, before it is weighed: shape (d,), float64."""
-    order, data = job.order, examples_of(job)
+    order, data = job.order, job.examples()
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
     holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits)

@@ -19,8 +19,8 @@ from gdpfed.errors import LearningError
 from gdpfed.files import save_whole
 from gdpfed.json_files import read_json
 from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
-from gdpfed.learning.data.own import ExampleForm
 from gdpfed.learning.data.own_files import INPUT_DTYPES
 from gdpfed.learning.models import Given, Options, build_model, count_numbers, predicts_nothing, state_dict_of
 from gdpfed.learning.task import Task

@@ -14,7 +14,7 @@ from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split, load_dataset
 from gdpfed.learning.data.client_partition import Partition, client_names, client_of_owner
-from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.persons import persons_of
 from gdpfed.learning.data.text import at_every_position
 from gdpfed.learning.labels.classes import NEXT_TOKEN

@@ -38,13 +38,11 @@ class WeightsFile:
     sha256: str
 
     @classmethod
-    def of(cls, path: str | None, digest: str | None) -> "WeightsFile | None":
-        """The file of two settings; None without them.
+    def of(cls, path: str | None, digest: str | None) -> "WeightsFile":
+        """The file of two settings.
 
         Raises LearningError: one without the other.
         """
-        if path is None and digest is None:
-            return None
         if path is None:
             raise LearningError(
                 f"dataset.weights_sha256={digest} is the hash of no file: set dataset.weights, or leave it "

@@ -11,8 +11,7 @@ from safetensors import SafetensorError, safe_open
 from gdpfed.errors import ReportError
 from gdpfed.json_files import read_json
 from gdpfed.report.evaluated import Result
-from gdpfed.report.metric_display import MetricDisplay
-from gdpfed.report.progress import metrics_of
+from gdpfed.report.metric_display import MetricDisplay, metrics_of
 from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
     BUDGET_PICTURE,

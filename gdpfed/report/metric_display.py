@@ -1,14 +1,15 @@
-"""How values are displayed: a metric with its axis, a mean over seeds, the name of a data set."""
+"""How values are displayed: a metric with its axis, a round in a line, a mean over seeds, a data set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, isnan
+from math import ceil, floor, isinf, isnan
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Self
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.labels import METRICS
+from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.runs.round_log import RoundLogEntry
 
 STEP_PERCENT = 5
@@ -31,6 +32,9 @@ DATASETS = {
     "tinyshakespeare-ngram": "Tiny Shakespeare, 3-gram",
 }
 OWN_DATA = {"csv": "table", "image_folder": "pictures", "npz": "data", "python": "data"}
+
+
+WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
 
 @dataclass(frozen=True)
@@ -125,3 +129,73 @@ def dataset_label(name: str, path: str | None = None) -> str:
         place = "" if path is None else f" in {Path(path).name}"
         return f"own {OWN_DATA[name]}{place}"
     return DATASETS.get(name, name)
+
+
+def status_line(
+    record: RoundLogEntry,
+    budgets: Sequence[float],
+    num_rounds: int,
+    seconds_left: float,
+    *,
+    cohorts: bool,
+    against: str,
+) -> str:
+    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
+
+    Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
+    """
+    failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
+    failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
+    shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
+    spent = _budgets(record.spent_epsilon, budgets, against)
+    left = f"{duration(seconds_left)} left{failed}"
+    if not cohorts:
+        return f"{shown}, {spent}, {left}"
+    drawn = f"asked {each_of(record.cohort_sizes)}, in the sums {each_of(record.survivors)}"
+    return f"{shown}, {drawn}, {spent}, {record.seconds['total']:.1f} s, {left}"
+
+
+def each_of(sizes: Sequence[int]) -> str:
+    """Format sizes of groups or sums, as in 3+4."""
+    return "+".join(str(size) for size in sizes) or "0"
+
+
+def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: str) -> str:
+    if all(isinf(budget) for budget in budgets):
+        return "no privacy"
+    figures = [
+        f"{epsilon:.2f}+{max(0.0, budget - epsilon):.2f}"
+        for epsilon, budget in zip(spent, budgets, strict=True)
+        if epsilon is not None
+    ]
+    whom = f" against {against}," if against else ""
+    return f"epsilon{whom} spent+left {', '.join(figures)}"
+
+
+def duration(seconds: float) -> str:
+    """A time in words, as in 1 min 5 s."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole_seconds} s" if minutes else f"{whole_seconds} s"
+
+
+def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
+    """The figures of a round by name; groups and sums count from 0.
+
+    Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
+    """
+    by_group: dict[str, Sequence[float | None]] = {"epsilon/group": record.spent_epsilon}
+    if cohorts:
+        by_group |= {
+            "cohort/group": record.cohort_sizes,
+            "survivors/sum": record.survivors,
+            "epsilon_against_server/group": record.epsilon_against_server,
+        }
+    by_name: dict[str, float | None] = {DEFAULT: record.accuracy} | record.metrics | {"loss": record.loss}
+    metrics = {f"test/{name}": value for name, value in by_name.items() if value is not None}
+    for name, values in by_group.items():
+        metrics |= {f"{name}_{k}": float(v) for k, v in enumerate(values) if v is not None}
+    seconds = record.seconds if cohorts else {}
+    return metrics | {f"seconds/{phase}": value for phase, value in seconds.items()}

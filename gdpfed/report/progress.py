@@ -1,10 +1,9 @@
-"""A round for its operator: a line of text, its values by name, and how far a run is while it trains."""
+"""How far a run is while it trains, for whoever waits for it: on a terminal, in a pipe, in a notebook."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import isinf
 from pathlib import Path
 from threading import Timer
 from time import monotonic
@@ -15,82 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from gdpfed.learning.labels.classes import DEFAULT
-from gdpfed.report.metric_display import shown_in
+from gdpfed.report.metric_display import WITHOUT_A_SUM, duration, shown_in
 from gdpfed.runs.round_log import RoundLogEntry
-
-WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
-
-
-def status_line(
-    record: RoundLogEntry,
-    budgets: Sequence[float],
-    num_rounds: int,
-    seconds_left: float,
-    *,
-    cohorts: bool,
-    against: str,
-) -> str:
-    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
-
-    Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
-    """
-    failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
-    failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
-    shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
-    spent = _budgets(record.spent_epsilon, budgets, against)
-    left = f"{duration(seconds_left)} left{failed}"
-    if not cohorts:
-        return f"{shown}, {spent}, {left}"
-    drawn = f"asked {each_of(record.cohort_sizes)}, in the sums {each_of(record.survivors)}"
-    return f"{shown}, {drawn}, {spent}, {record.seconds['total']:.1f} s, {left}"
-
-
-def each_of(sizes: Sequence[int]) -> str:
-    """Format sizes of groups or sums, as in 3+4."""
-    return "+".join(str(size) for size in sizes) or "0"
-
-
-def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: str) -> str:
-    if all(isinf(budget) for budget in budgets):
-        return "no privacy"
-    figures = [
-        f"{epsilon:.2f}+{max(0.0, budget - epsilon):.2f}"
-        for epsilon, budget in zip(spent, budgets, strict=True)
-        if epsilon is not None
-    ]
-    whom = f" against {against}," if against else ""
-    return f"epsilon{whom} spent+left {', '.join(figures)}"
-
-
-def duration(seconds: float) -> str:
-    """A time in words, as in 1 min 5 s."""
-    minutes, whole_seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole_seconds} s" if minutes else f"{whole_seconds} s"
-
-
-def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
-    """The figures of a round by name; groups and sums count from 0.
-
-    Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
-    """
-    by_group: dict[str, Sequence[float | None]] = {"epsilon/group": record.spent_epsilon}
-    if cohorts:
-        by_group |= {
-            "cohort/group": record.cohort_sizes,
-            "survivors/sum": record.survivors,
-            "epsilon_against_server/group": record.epsilon_against_server,
-        }
-    by_name: dict[str, float | None] = {DEFAULT: record.accuracy} | record.metrics | {"loss": record.loss}
-    metrics = {f"test/{name}": value for name, value in by_name.items() if value is not None}
-    for name, values in by_group.items():
-        metrics |= {f"{name}_{k}": float(v) for k, v in enumerate(values) if v is not None}
-    seconds = record.seconds if cohorts else {}
-    return metrics | {f"seconds/{phase}": value for phase, value in seconds.items()}
-
 
 QUIET_SECONDS = 30.0
 """On something else than a terminal, a line says after this long without a round that the run goes on."""

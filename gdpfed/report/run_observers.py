@@ -6,7 +6,7 @@ from gdpfed.learning.models import predicts_nothing
 from gdpfed.report.chance import AtChance
 from gdpfed.report.chance_causes import ChanceFile
 from gdpfed.report.mechanism_reports import CardSubject
-from gdpfed.report.metric_display import dataset_label
+from gdpfed.report.metric_display import dataset_label, status_line
 from gdpfed.report.model_card import base_rate, labels_beyond, model_card
 from gdpfed.report.parts import Parts
 from gdpfed.report.parts_file import PartsFile
@@ -14,7 +14,6 @@ from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_lines import plan_details, plan_warnings
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plots import accuracy_curve, budget_curve
-from gdpfed.report.progress import status_line
 from gdpfed.report.trackers import EventFiles, MlflowRun
 from gdpfed.rounds.extensions.held_out import HeldOutResult
 from gdpfed.rounds.extensions.vote_result import VoteResult

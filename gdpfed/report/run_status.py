@@ -18,7 +18,7 @@ from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.console import Table
 from gdpfed.report.evaluated import Result
 from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings, run_paths
-from gdpfed.report.progress import WITHOUT_A_SUM, duration, each_of
+from gdpfed.report.metric_display import WITHOUT_A_SUM, duration, each_of
 from gdpfed.runs.file_formats import (
     CONFIG_FILE,
     LEDGER_FILE,

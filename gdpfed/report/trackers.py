@@ -18,7 +18,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 
 from gdpfed.errors import RunError
 from gdpfed.installed import how_to_install
-from gdpfed.report.progress import metrics_of
+from gdpfed.report.metric_display import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
 from gdpfed.runs.file_formats import EVENTS_FOLDER
 

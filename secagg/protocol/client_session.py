@@ -147,9 +147,10 @@ class ClientSession:
             state.base_noise_seed = self._random_bytes(SECRET_BYTES)
             state.noise_seed = self._random_bytes(SECRET_BYTES)
             hashed, keys = hash_parameters(parameters), own_public_keys(state)
-            signature = self._signature(
-                keys_statement(self._roster.digest, hashed, state.member, keys.to_bytes())
-            )
+            signature, signer = b"", self._signer
+            if signer is not None:
+                digest = self._roster.digest
+                signature = signer.sign(keys_statement(digest, hashed, state.member, keys.to_bytes()))
             return AdvertiseReply(state.member, hashed, keys, signature).encode()
 
     def share(self, data: bytes) -> bytes:
@@ -249,10 +250,13 @@ class ClientSession:
             state, request = self._state, CheckRequest.decode(data)
             check_announced(state, request)
             state.survivors = request.survivors
-            statement = survivors_statement(
-                self._roster.digest, state.sid, state.contributors, state.survivors
-            )
-            return CheckReply(state.member, state.sid, self._signature(statement)).encode()
+            signature, signer = b"", self._signer
+            if signer is not None:
+                digest = self._roster.digest
+                signature = signer.sign(
+                    survivors_statement(digest, state.sid, state.contributors, state.survivors)
+                )
+            return CheckReply(state.member, state.sid, signature).encode()
 
     def unmask(self, data: bytes) -> bytes:
         """Stage 4: answer with the seed's share of each survivor, the key's of each dropped member.
@@ -305,11 +309,10 @@ class ClientSession:
         session._state = state
         return session
 
-    def _signature(self, statement: bytes) -> bytes:
-        """Empty unless the server may lie."""
-        if not self.parameters.signs or self._identity is None:
-            return b""
-        return self._identity.sign(statement)
+    @property
+    def _signer(self) -> Identity | None:
+        """This client's identity in active mode; None in curious mode, in which nothing is signed."""
+        return self._identity if self.parameters.signs else None
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:

@@ -15,7 +15,8 @@ from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.clients.works import Job
 from gdpfed.clients.works.held_out_counts import of_records
 from gdpfed.learning.data import Split
-from gdpfed.learning.data.own import ExampleForm, OwnData, held_out_rows, own_held_out, own_split
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.data.own import OwnData, held_out_rows, own_held_out, own_split
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.held_out_counts import (
     counts_dimension,

@@ -29,10 +29,10 @@ from gdpfed.federation.node.budget import of_unit
 from gdpfed.federation.node.contribution import Contributor, checked_order
 from gdpfed.federation.node.join_checks import own_records
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_config import check_settings
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.federation.node.session_file import SessionFile
-from gdpfed.federation.node.stand_ins import check_settings
 from gdpfed.federation.server.attendance import _refuse
 from gdpfed.launch import flower_run
 from gdpfed.report.trackers import MlflowRun

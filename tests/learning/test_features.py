@@ -5,8 +5,9 @@ import pytest
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Pictures, Split, load_dataset
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.features import random_convolutions, with_features
-from gdpfed.learning.data.own import ExampleForm, own_split
+from gdpfed.learning.data.own import own_split
 from gdpfed.learning.task import Task
 
 

@@ -8,8 +8,9 @@ from torch.nn import functional
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import columns_of, read_columns, to_yaml
-from gdpfed.learning.data.own import ExampleForm, own_split
+from gdpfed.learning.data.own import blank_example, own_split
 from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.labels import LABEL_KINDS, LOSSES, METRICS, labels_of
 from gdpfed.learning.task import Task
@@ -153,7 +154,7 @@ def test_arrays_say_by_their_shape_what_labels_are(tmp_path):
     assert numbers.labels == labels_of("numbers", 1)
     form = ExampleForm.of(sets)
     assert ExampleForm.from_values({**vars(form), "label_shape": [3]}) == form
-    assert form.blank().y.tolist() == [[0, 0, 0]]
+    assert blank_example(form).y.tolist() == [[0, 0, 0]]
 
 
 @pytest.mark.parametrize(

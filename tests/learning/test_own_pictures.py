@@ -13,7 +13,8 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.federation.node.join_checks import tell_cut
 from gdpfed.learning.data import DataSource, load_dataset
-from gdpfed.learning.data.own import ExampleForm, OwnData, check_own, own_held_out, own_split
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.data.own import OwnData, check_own, own_held_out, own_split
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.picture_files import read_picture
 

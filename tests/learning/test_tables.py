@@ -13,8 +13,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.columns import whole
 from gdpfed.learning.data.cut import Cut, cut_warnings
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import read_columns
-from gdpfed.learning.data.own import ExampleForm, own_split
+from gdpfed.learning.data.own import own_split
 
 DECLARED = {
     "label": {"column": "ill", "classes": ["no", "yes"]},

@@ -14,7 +14,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from gdpfed.errors import RunError
-from gdpfed.report.progress import metrics_of, status_line
+from gdpfed.report.metric_display import metrics_of, status_line
 from gdpfed.report.trackers import EventFiles, MlflowRun, TrackingError
 from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.runs.file_formats import EVENTS_FOLDER

@@ -13,7 +13,8 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import LearningError, RunError
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data import DataSource
-from gdpfed.learning.data.own import ExampleForm, OwnData, check_own, own_split
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.data.own import OwnData, check_own, own_split
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task

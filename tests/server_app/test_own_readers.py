@@ -9,7 +9,8 @@ import pytest
 from gdpfed.errors import LearningError
 from gdpfed.federation.node.join_checks import usable_data
 from gdpfed.federation.node.node_config import NodeConfigError
-from gdpfed.learning.data.own import ExampleForm, OwnData, own_held_out, own_split
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.data.own_files import READERS, read_own
 
 GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"

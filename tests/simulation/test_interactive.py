@@ -8,8 +8,9 @@ import gdpfed
 from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.report import progress
+from gdpfed.report.metric_display import duration
 from gdpfed.report.plan_table import plan_lines
-from gdpfed.report.progress import RoundLines, duration, said_if_slow
+from gdpfed.report.progress import RoundLines, said_if_slow
 from gdpfed.runs.round_log import read_rounds
 from testing.written_runs import write_run
 

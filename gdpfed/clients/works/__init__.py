@@ -10,23 +10,23 @@ weighed, clipped, rounded to a grid and hidden. Three more functions may be in t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.learning.data import Split
+from gdpfed.learning.data.own import OwnData, own_held_out, own_split
+from gdpfed.learning.data.text import following
+from gdpfed.learning.training.secret_draws import RandomBytes
 from gdpfed.record_steps import WORKS as TABLE
 from gdpfed.registry import Registry
+from secagg import Encoding
 
-if TYPE_CHECKING:
-    import torch
-
-    from gdpfed.clients.order import TrainingOrder
-    from gdpfed.learning.data import Split
-    from gdpfed.learning.data.own import OwnData
-    from gdpfed.learning.training.secret_draws import RandomBytes
-    from secagg import Encoding
+NO_FORM = "the order does not say what examples look like, so own data cannot be used"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +44,49 @@ class Job:
         added: to every gradient of an update, shape (d,); None for nothing.
     """
 
-    order: "TrainingOrder"
+    order: TrainingOrder
     theta: npt.NDArray[np.float32]
-    encoding: "Encoding"
+    encoding: Encoding
     client_id: int
-    device: "torch.device"
-    bits: "Callable[[int], RandomBytes]"
-    own_data: "OwnData | Split | None" = None
+    device: torch.device
+    bits: Callable[[int], RandomBytes]
+    own_data: OwnData | Split | None = None
     added: npt.NDArray[np.float32] | None = None
+
+    def examples(self) -> Split:
+        """Return what the client trains on: its part of the data set, or its own."""
+        task, own_data = self.order.task, self.own_data
+        if isinstance(own_data, Split):
+            return own_data
+        if own_data is None:
+            return task.client_data(self.client_id)
+        if task.form is None:
+            raise OrderError(NO_FORM)
+        own = own_split(own_data.path, task.form, own_data.held_out_share)
+        own = following(own) if task.at_every_position else own
+        last = max(1, len(task.record_shares)) - 1
+        if own.groups is None:
+            return own
+        # A group without a budget counts as the strictest: to refuse it would tell of the data.
+        return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
+
+    def held_out(self) -> Split:
+        """Return the records that the client holds out; none where it could not read its own."""
+        task, own_data = self.order.task, self.own_data
+        if isinstance(own_data, Split):
+            return own_data.take(np.zeros(0, dtype=np.int64))
+        if own_data is None:
+            return task.held_out(self.client_id)
+        if task.form is None:
+            raise OrderError(NO_FORM)
+        return own_held_out(own_data, task.form)
 
 
 class Work(Protocol):
     """The module that implements a work."""
 
     @staticmethod
-    def work(job: Job) -> "torch.Tensor":
+    def work(job: Job) -> torch.Tensor:
         """Return the update, before it is weighed and clipped: shape (d,), float64."""
 
 

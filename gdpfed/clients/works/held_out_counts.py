@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.examples import held_out_of
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
 from gdpfed.clients.works import Job
@@ -38,7 +37,7 @@ def work(job: Job) -> torch.Tensor:
         LearningError: labels that are no classes.
     """
     check(job.order, job.theta, job.encoding, job.client_id)
-    return of_records(job, held_out_of(job))
+    return of_records(job, job.held_out())
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:

@@ -4,7 +4,6 @@ from math import isinf
 
 import torch
 
-from gdpfed.clients.examples import held_out_of
 from gdpfed.clients.works import Job
 from gdpfed.clients.works.held_out_counts import check as check
 from gdpfed.clients.works.held_out_counts import counted
@@ -13,6 +12,6 @@ from gdpfed.clients.works.held_out_counts import counted
 def work(job: Job) -> torch.Tensor:
     """Return the shares, of norm 1 at most, in units of the least bound in the sum: clients count alike."""
     check(job.order, job.theta, job.encoding, job.client_id)
-    shares = counted(job, held_out_of(job), rates=True)
+    shares = counted(job, job.held_out(), rates=True)
     bound = min(job.order.smallest_norm, job.encoding.clipping_norm)
     return torch.from_numpy(shares * ((1.0 if isinf(bound) else bound) / job.order.weight))

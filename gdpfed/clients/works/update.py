@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 
-from gdpfed.clients.examples import examples_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.order_checks import built_model
 from gdpfed.clients.works import Job
@@ -16,7 +15,7 @@ def work(job: Job) -> torch.Tensor:
     return local_update(
         built_model(order.task),
         job.theta,
-        examples_of(job),
+        job.examples(),
         order.training,
         rng=batch_generator(order, job.client_id),
         device=job.device,

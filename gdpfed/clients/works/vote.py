@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from conf.limits import MOST_SETTINGS, VOTABLE
-from gdpfed.clients.examples import examples_of
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
 from gdpfed.clients.record_work import built_gradients, taken_from
@@ -47,7 +46,7 @@ def work(job: Job) -> torch.Tensor:
     Raises:
         OrderError: settings that are none, no steps, or a grid too coarse for votes.
     """
-    order, theta, data = job.order, job.theta, examples_of(job)
+    order, theta, data = job.order, job.theta, job.examples()
     gradients = partial(built_gradients, order.task, job.device)
     client = Trial(built_model(order.task), gradients, job.bits(job.client_id), job.device)
     settings = settings_in(order)

@@ -1,7 +1,6 @@
 """What a node compares with its own limits and data before it joins a run."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from logging import ERROR, WARNING
 from typing import Any
 
@@ -24,7 +23,14 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import DATA_KEY, REFUSED_MODELS_KEY, NodeConfigError
+from gdpfed.federation.node.allowed import (
+    check_by_party,
+    check_named_file,
+    check_refused,
+    check_weights,
+    trains_on_a_part,
+)
+from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
@@ -51,32 +57,19 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
             that this node refuses, or trains it on data that it cannot read.
     """
     if WEIGHTS in question:
-        settings.check_weights(str(question[WEIGHTS]))
+        check_weights(settings, str(question[WEIGHTS]))
     _check_installed(question)
     if MODEL in question:
         check_refused(settings, str(question[MODEL]))
     if SOURCE in question:
         check_part(settings, str(question[SOURCE]))
     if question.get(BY_PARTY):
-        settings.check_by_party()
+        check_by_party(settings)
     least, clients = settings.policy.minimum_cohort, question.get(CLIENTS)
     if type(clients) is int and clients < least:
         raise NodeConfigError(
             f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
         )
-
-
-def check_refused(settings: NodeSettings, model: str) -> None:
-    """Refuse a model that the operator of this node refuses, such as that of a kind of statistics.
-
-    Names may have * for any letters. Raises NodeConfigError: it is one of them.
-    """
-    for refused in str(settings.config.get(REFUSED_MODELS_KEY, "")).split(","):
-        if fnmatchcase(model, refused.strip()):
-            raise NodeConfigError(
-                f"the run's model is {one_line(model)}, and this node was started with {REFUSED_MODELS_KEY}="
-                f"'{settings.config[REFUSED_MODELS_KEY]}'"
-            )
 
 
 def _check_installed(question: Mapping[str, Any]) -> None:
@@ -93,20 +86,6 @@ def _check_installed(question: Mapping[str, Any]) -> None:
                 ) from None
 
 
-def check_named_file(settings: NodeSettings, source: DataSource) -> None:
-    """Refuse a file that the server names: which ones this node opens is for its operator to say.
-
-    Raises:
-        NodeConfigError: the node has nothing of its own to train on in its place.
-    """
-    named = source.named_file
-    if named is not None and _trains_on_a_part(settings):
-        raise NodeConfigError(
-            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
-            f"reads no file that another names; start it with {DATA_KEY}=..."
-        )
-
-
 def check_part(settings: NodeSettings, source: str) -> None:
     """Refuse a run that this node would train on its part of, and cannot: its rounds would be in vain.
 
@@ -115,7 +94,7 @@ def check_part(settings: NodeSettings, source: str) -> None:
     Raises:
         NodeConfigError: it is a file that the server names, or cannot be loaded here.
     """
-    if not _trains_on_a_part(settings):
+    if not trains_on_a_part(settings):
         return
     try:
         asked = DataSource.from_json(source)
@@ -131,11 +110,6 @@ def check_part(settings: NodeSettings, source: str) -> None:
             "be loaded here, see the log of this client: make it readable here, or start the node with "
             f"{DATA_KEY}=..."
         ) from None
-
-
-def _trains_on_a_part(settings: NodeSettings) -> bool:
-    """Whether the node would read a data set that the server names, and is none that the server runs."""
-    return settings.data is None and settings.stand_in is None and not settings.simulated
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:

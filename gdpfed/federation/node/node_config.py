@@ -5,6 +5,7 @@ A setting that nobody knows is refused, as one with a wrong value is: a limit th
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import pairwise
 from math import inf, isfinite
 from typing import Any
@@ -176,6 +177,26 @@ OWN_SETTINGS: Mapping[str, Kind] = {
     ALLOWED_OVERRIDES_KEY: text(),
     **LIMITS,
 }
+
+
+def check_settings(config: Mapping[str, Any]) -> None:
+    """Refuse a node's configuration that is not understood in every part.
+
+    Raises:
+        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
+    """
+    known = OWN_SETTINGS
+    if config.keys() - known.keys():
+        from gdpfed.federation.node.stand_ins import all_settings
+
+        known = all_settings()
+    for key, value in config.items():
+        kind = known.get(key)
+        if kind is None:
+            near = get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
+        if not kind.fits(value):
+            raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")
 
 
 def fields_in(config: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:

@@ -2,17 +2,12 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from logging import ERROR
 from pathlib import Path
 from typing import Any
 
-from gdpfed.clients.messages import one_line
-from gdpfed.errors import LearningError
-from gdpfed.federation import log
 from gdpfed.federation.node.node_config import (
     AVERSION_KEY,
     BUDGET_LIMITS,
-    BY_PARTY_KEY,
     CAP_KEY,
     CLIENT_ID_KEY,
     DATA_KEY,
@@ -26,12 +21,12 @@ from gdpfed.federation.node.node_config import (
     LEDGER_KEY,
     LIMITS,
     MODE_KEY,
+    OWN_SETTINGS,
     RECORD_DELTA_KEY,
     RECORD_EPSILON_KEY,
     SESSION_FILE_KEY,
     SESSION_SECONDS_KEY,
     SETTING_OF,
-    WEIGHTS_KEY,
     NodeConfigError,
     fields_in,
     numbers_in,
@@ -39,7 +34,6 @@ from gdpfed.federation.node.node_config import (
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
-from gdpfed.learning.weights_file import WeightsFile, keep_own
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import RecordBudgets
@@ -133,7 +127,7 @@ class NodeSettings:
         Raises:
             NodeConfigError: it has two.
         """
-        chosen = stand_in_of(self.config)
+        chosen = None if self.config.keys() <= OWN_SETTINGS.keys() else stand_in_of(self.config)
         if chosen is not None and self.trains_by is not None:
             raise NodeConfigError("this node has a train function of its app's and a stand-in: leave one out")
         return chosen or self.trains_by
@@ -158,47 +152,6 @@ class NodeSettings:
     def session_file(self) -> Path | None:
         """The file with the keys of open sessions; beside the ledger unless named, None without both."""
         return self.path(SESSION_FILE_KEY) or self.kept_beside(SESSIONS_SUFFIX)
-
-    def check_by_party(self) -> None:
-        """Refuse counts of this node's own in place of those of all, unless its operator allows them.
-
-        Raises NodeConfigError: the operator does not.
-        """
-        if not self.simulated and not self.config.get(BY_PARTY_KEY, False):
-            raise NodeConfigError(
-                "this run shows noised counts of every single client (run.evaluation_by_party), and this "
-                f"node was not started with {BY_PARTY_KEY}=true"
-            )
-
-    def check_weights(self, wanted: str, named: str | None = None) -> None:
-        """Read this node's own file of weights, and compare it with what a run is built on.
-
-        `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
-        node without a file of its own reads that.
-
-        Raises:
-            NodeConfigError: the node has none, or another one; which one is for its log to say.
-            LearningError: of a simulated node, as in `WeightsFile.tensors`.
-        """
-        own = self.path(WEIGHTS_KEY)
-        if own is None and self.simulated:
-            if named is not None:
-                WeightsFile(named, wanted).tensors()
-            return
-        if own is None:
-            raise NodeConfigError(
-                f"this run is built on a file of weights with SHA-256 {one_line(wanted)}, and this node was "
-                f"started without {WEIGHTS_KEY}: it reads no file that another names; start it with "
-                f"{WEIGHTS_KEY}=..."
-            )
-        try:
-            keep_own(own, wanted)
-        except LearningError as error:
-            log(ERROR, "%s", error)
-            raise NodeConfigError(
-                f"{WEIGHTS_KEY} is not the safetensors file that this run is built on, whose SHA-256 is "
-                f"{one_line(wanted)}: take that one, and see the log of this client"
-            ) from None
 
     @property
     def session_seconds(self) -> float:

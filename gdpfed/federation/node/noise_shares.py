@@ -7,24 +7,21 @@ no more than the turns have paid for.
 """
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise, NoiseShare
+from gdpfed.clients.keyed_noise import KeyedNoise, NoiseShare
 from gdpfed.clients.messages import CONTEXT, DATA, TURNS, RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError, check_terms_of_sum, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.own_budget import Budgets
-from gdpfed.federation.node.sessions import session_file_of
+from gdpfed.federation.node.sessions import SHARES, session_file_of
 from secagg import RemoteProtocolError, Stage, SumParameters
 from secagg.crypto.keys import CONTEXT_BYTES
-
-SHARES = "noise-shares"
 
 
 @dataclass(frozen=True)
@@ -40,9 +37,8 @@ class Correction:
     context: bytes = b""
 
     @classmethod
-    def of(cls, said: Mapping[str, Any] | None, round_index: int) -> "Correction":
+    def of(cls, values: Mapping[str, Any], round_index: int) -> "Correction":
         """Read a message's record; RemoteProtocolError for one that names no earlier rounds, each once."""
-        values = said or {}
         turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
             raise RemoteProtocolError(Stage.MASK, None, "it names no rounds whose noise is to be taken back")
@@ -54,27 +50,24 @@ class Correction:
         return cls(tuple(turns), context)
 
 
-def new_share(
-    node: Node,
-    round_of_run: RoundOfRun,
-    parameters: SumParameters,
-    num_contributors: int,
-    taps: Sequence[float],
-) -> KeyedNoise:
-    """Draw the key of a share, and keep it before any vector leaves; nothing is kept without taps."""
-    noise = KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors))
-    if any(taps):
-        share = NoiseShare(
-            run=round_of_run.run,
-            round_index=round_of_run.index,
-            noise=noise,
-            dimension=parameters.dimension,
-            taps=tuple(taps),
-            opened=time.time(),
-        )
-        with _shares(node) as shares:
-            shares[:] = [*_left(shares, round_of_run), share]
-    return noise
+NO_CORRECTION = Correction()
+"""Where a message asks for nothing back."""
+
+
+def keep_share(
+    node: Node, round_of_run: RoundOfRun, noise: KeyedNoise, dimension: int, taps: Sequence[float]
+) -> None:
+    """Keep the key of a new share of noise, before any vector leaves with it."""
+    share = NoiseShare(
+        run=round_of_run.run,
+        round_index=round_of_run.index,
+        noise=noise,
+        dimension=dimension,
+        taps=tuple(taps),
+        opened=time.time(),
+    )
+    with _shares(node) as shares:
+        shares[:] = [*_left(shares, round_of_run), share]
 
 
 def taken_back(
@@ -84,8 +77,6 @@ def taken_back(
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """
-    if not turns:
-        return []
     most = parameters.correction_multiplier * parameters.clipping_norm * (1 + _ROUNDING)
     parts: list[KeyedNoise] = []
     with _shares(node) as shares:
@@ -159,8 +150,6 @@ def take_back(
         BudgetRefusedError, PrivacyError: it must not be.
         LedgerError: the ledger cannot be relied on or written.
     """
-    if not turns:
-        return
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         check_terms_of_sum(run.terms, round_of_run.index, parameters)

@@ -23,6 +23,7 @@ from secagg import ClientSession, LocalProtocolError
 AGREEING = "secagg-session-agreeing"
 MASKED_SLOT = "secagg-session-masked"
 HANDLE, OPENED = "handle", "opened"
+SHARES = "noise-shares"
 # A guard whose stand-in may wait answers several messages at once.
 _TAKEN_BY_ONE = Lock()
 
@@ -151,6 +152,12 @@ def session_file_of(node: Node) -> SessionFile | None:
     """The file in which the node keeps what it must not lose or answer twice; None where it has none."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
+
+
+def keeps_shares(node: Node) -> bool:
+    """Whether the node keeps shares of noise, parts of which it takes back in later rounds."""
+    file = session_file_of(node)
+    return SHARES in node.state if file is None else bool(file.shares())
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:

@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import InputError
-from gdpfed.federation.node.node_config import OWN_SETTINGS, Kind, NodeConfigError
+from gdpfed.federation.node.node_config import OWN_SETTINGS, Kind, NodeConfigError, check_settings
 from gdpfed.registry import Registry
 
 if TYPE_CHECKING:
@@ -91,22 +90,6 @@ def all_settings() -> dict[str, Kind]:
     """Every setting of a node, those of stand-ins among them, and the values that it takes."""
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
-
-
-def check_settings(config: Mapping[str, Any]) -> None:
-    """Refuse a node's configuration that is not understood in every part.
-
-    Raises:
-        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
-    """
-    known = OWN_SETTINGS if config.keys() <= OWN_SETTINGS.keys() else all_settings()
-    for key, value in config.items():
-        kind = known.get(key)
-        if kind is None:
-            near = get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
-        if not kind.fits(value):
-            raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")
 
 
 def settings_in(words: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The client's answer to each stage of a sum."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -7,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
 from gdpfed.federation.node import budget, journal
+from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
 from gdpfed.federation.node.contribution import (
     Contributor,
     checked_order,
@@ -16,20 +19,27 @@ from gdpfed.federation.node.contribution import (
     masked_update,
     update_in_clear,
 )
-from gdpfed.federation.node.join_checks import check_named_file, check_refused
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.noise_shares import (
+    NO_CORRECTION,
     Correction,
     check_correction,
     forget_shares,
-    new_share,
+    keep_share,
     take_back,
     taken_back,
 )
 from gdpfed.federation.node.schedule_checks import check_schedule
-from gdpfed.federation.node.sessions import AGREEING, MASKED_SLOT, keep_session, open_session, stored_session
+from gdpfed.federation.node.sessions import (
+    AGREEING,
+    MASKED_SLOT,
+    keep_session,
+    keeps_shares,
+    open_session,
+    stored_session,
+)
 from gdpfed.federation.node.signing import accept_roster
 from secagg import LocalProtocolError, RemoteProtocolError, SumParameters
 from secagg.protocol.parameters import OFF
@@ -71,7 +81,8 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     if own:
         check = check_correction if session.corrects else budget.check_sum
         check(own, request.round_of_run, session.parameters)
-    forget_shares(node, request.round_of_run)
+    if keeps_shares(node):
+        forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
     return answer
 
@@ -90,15 +101,15 @@ def mask(request: StageRequest, node: Node) -> bytes:
     """
     with stored_session(node, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors, parameters = session.accept_shares(request.data), session.parameters
-        correction = Correction.of(request.correction, request.round_of_run.index)
+        correction = NO_CORRECTION
+        if request.correction is not None:
+            correction = Correction.of(request.correction, request.round_of_run.index)
         own, turns = node.settings.budgets, correction.turns
         if own:
             feared = node.settings.policy.corrupt_fraction
             check_schedule(own, request.round_of_run, parameters, session.updates, feared)
         if session.corrects:
-            if own and turns:
-                take_back(own, request.round_of_run, parameters, turns)
-            parts = taken_back(node, request.round_of_run, turns, parameters)
+            parts = _taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
                 raise LocalProtocolError(f"no noise of the rounds {turns} is kept: this sum goes without")
             return masked_correction(session, correction.context, parts)
@@ -108,10 +119,22 @@ def mask(request: StageRequest, node: Node) -> bytes:
         who.check(order, theta, session.encoding())
         if own:
             budget.charge(own, request.round_of_run, parameters, order)
-            take_back(own, request.round_of_run, parameters, turns)
-        parts = taken_back(node, request.round_of_run, turns, parameters)
-        share = new_share(node, request.round_of_run, parameters, num_contributors, order.taps)
+        parts = _taken_back(node, request.round_of_run, turns, parameters)
+        share = KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors))
+        if any(order.taps):
+            keep_share(node, request.round_of_run, share, parameters.dimension, order.taps)
         return masked_update(order, theta, session, num_contributors, who, share, parts)
+
+
+def _taken_back(
+    node: Node, round_of_run: RoundOfRun, turns: tuple[int, ...], parameters: SumParameters
+) -> list[KeyedNoise]:
+    """Return the noise of these turns that is taken back, which a node's own ledger says by then."""
+    if not turns:
+        return []
+    if own := node.settings.budgets:
+        take_back(own, round_of_run, parameters, turns)
+    return taken_back(node, round_of_run, turns, parameters)
 
 
 def check(request: StageRequest, node: Node) -> bytes:
@@ -157,9 +180,9 @@ def _order_and_model(
     source, own = order.task.source, node.settings
     check_refused(own, order.task.model)
     if order.counts_by_party(parameters.dimension):
-        own.check_by_party()
+        check_by_party(own)
     if (weights := order.task.weights) is not None:
-        own.check_weights(weights.sha256, weights.path)
+        check_weights(own, weights.sha256, weights.path)
     check_named_file(own, source)
     return order, theta
 

@@ -31,7 +31,7 @@ from gdpfed.clients.messages import (
 from gdpfed.clients.versions import said_here
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.identities import public_key_of, read_roster
-from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.task import Task
 from gdpfed.privacy.events import Unit
 from secagg import Roster

@@ -1,9 +1,9 @@
-"""A data set: a training split that is divided among clients, and a test split that no client has."""
+"""A data set: a training split that is divided among clients, a test split, and the form of an example."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -198,6 +198,101 @@ class Dataset:
 
     def _no_examples(self) -> Split:
         return self.train.take(np.zeros(0, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ExampleForm:
+    """The form of an example, from which the model can be built without the data set.
+
+    Attributes:
+        input_shape: of one example.
+        input_dtype: float32, or int64 for positions in a vocabulary.
+        num_classes: labels run from 0 to one less, or a set has so many; 1 where a label is a number.
+        columns: what names the declaration of the run's table; None where it has no table.
+        features: the transform that pictures go through; None where there is none.
+        picture_shape: of an example before it.
+        by_person: whether a training record is a person with all its rows.
+        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
+        encoder: where the transform is an encoder from a file.
+        label_kind: by name, as in `Dataset`.
+        label_shape: of one label; () for one value.
+        pictures: what names the declaration of the run's pictures; None where it has none.
+    """
+
+    input_shape: tuple[int, ...]
+    input_dtype: str
+    num_classes: int
+    columns: str | None = None
+    features: str | None = None
+    picture_shape: tuple[int, ...] | None = None
+    by_person: bool = False
+    vocabulary: int | None = None
+    encoder: Encoder | None = None
+    label_kind: str = ""
+    label_shape: tuple[int, ...] = ()
+    pictures: str | None = None
+
+    @property
+    def declared(self) -> str | None:
+        """What names the declaration by which a client reads its own files; None where there is none."""
+        return self.columns or self.pictures
+
+    @property
+    def num_tokens(self) -> int:
+        """From 0 to one less than this, where inputs are tokens."""
+        encoded = None if self.encoder is None else self.encoder.vocabulary
+        return self.vocabulary or encoded or self.num_classes
+
+    @property
+    def own_dtype(self) -> str:
+        """The data type of an example as a client has it, before any transform."""
+        of_texts = self.encoder is not None and self.encoder.vocabulary is not None
+        return "int64" if of_texts else self.input_dtype
+
+    @property
+    def labels(self) -> LabelKind:
+        """What its label is.
+
+        Raises LearningError: no kind of that name.
+        """
+        return labels_of(self.label_kind, self.num_classes, self.label_shape)
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """The shape of an example as a client has it, before any transform."""
+        return self.picture_shape or self.input_shape
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
+        """The form whose values JSON has carried.
+
+        Raises TypeError, KeyError: they are those of no form.
+        """
+        said = values.get("encoder")
+        shapes = {
+            name: None if values[name] is None else tuple(values[name])
+            for name in ("input_shape", "picture_shape", "label_shape")
+            if name in values
+        }
+        return cls(**{**values, **shapes, "encoder": None if said is None else Encoder.from_values(said)})
+
+    @classmethod
+    def of(cls, data: Dataset) -> "ExampleForm":
+        """The form of a data set's examples."""
+        return cls(
+            data.input_shape,
+            str(data.input_dtype),
+            data.num_classes,
+            None if data.columns is None else data.columns.digest,
+            data.features,
+            data.picture_shape,
+            data.by_person,
+            data.vocabulary,
+            data.encoder,
+            data.labels.name,
+            data.labels.shape,
+            data.picture_form,
+        )
 
 
 def _content(examples: Examples) -> Iterator[object]:

@@ -1,24 +1,21 @@
 """A client's own examples, in the form that the model of a data set takes."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.learning.data.arrays import as_numbers
-from gdpfed.learning.data.dataset import Dataset, Split
-from gdpfed.learning.data.encoded import Encoder
+from gdpfed.learning.data.dataset import ExampleForm, Split
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own_files import own_examples, taken_as
 from gdpfed.learning.data.persons import grouped, refuse_shared
 from gdpfed.learning.data.tabular import own_columns
-from gdpfed.learning.labels import LabelKind, labels_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,108 +65,6 @@ class OwnData:
         return 0 if columns is None or columns.person is None else columns.person_parties
 
 
-@dataclass(frozen=True)
-class ExampleForm:
-    """The form of an example, from which the model can be built without the data set.
-
-    Attributes:
-        input_shape: of one example.
-        input_dtype: float32, or int64 for positions in a vocabulary.
-        num_classes: labels run from 0 to one less, or a set has so many; 1 where a label is a number.
-        columns: what names the declaration of the run's table; None where it has no table.
-        features: the transform that pictures go through; None where there is none.
-        picture_shape: of an example before it.
-        by_person: whether a training record is a person with all its rows.
-        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
-        encoder: where the transform is an encoder from a file.
-        label_kind: by name, as in `Dataset`.
-        label_shape: of one label; () for one value.
-        pictures: what names the declaration of the run's pictures; None where it has none.
-    """
-
-    input_shape: tuple[int, ...]
-    input_dtype: str
-    num_classes: int
-    columns: str | None = None
-    features: str | None = None
-    picture_shape: tuple[int, ...] | None = None
-    by_person: bool = False
-    vocabulary: int | None = None
-    encoder: Encoder | None = None
-    label_kind: str = ""
-    label_shape: tuple[int, ...] = ()
-    pictures: str | None = None
-
-    @property
-    def declared(self) -> str | None:
-        """What names the declaration by which a client reads its own files; None where there is none."""
-        return self.columns or self.pictures
-
-    @property
-    def num_tokens(self) -> int:
-        """From 0 to one less than this, where inputs are tokens."""
-        encoded = None if self.encoder is None else self.encoder.vocabulary
-        return self.vocabulary or encoded or self.num_classes
-
-    @property
-    def own_dtype(self) -> str:
-        """The data type of an example as a client has it, before any transform."""
-        of_texts = self.encoder is not None and self.encoder.vocabulary is not None
-        return "int64" if of_texts else self.input_dtype
-
-    @property
-    def labels(self) -> LabelKind:
-        """What its label is.
-
-        Raises LearningError: no kind of that name.
-        """
-        return labels_of(self.label_kind, self.num_classes, self.label_shape)
-
-    @property
-    def own_shape(self) -> tuple[int, ...]:
-        """The shape of an example as a client has it, before any transform."""
-        return self.picture_shape or self.input_shape
-
-    def blank(self) -> Split:
-        """One example of zeros."""
-        x = np.zeros((1, *self.input_shape), self.input_dtype)
-        y = np.zeros((1, *self.label_shape), self.labels.dtype)
-        row = Split(x, y, persons=np.zeros(1, np.int64) if self.by_person else None)
-        return grouped(row) if self.by_person else row
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
-        """The form whose values JSON has carried.
-
-        Raises TypeError, KeyError: they are those of no form.
-        """
-        said = values.get("encoder")
-        shapes = {
-            name: None if values[name] is None else tuple(values[name])
-            for name in ("input_shape", "picture_shape", "label_shape")
-            if name in values
-        }
-        return cls(**{**values, **shapes, "encoder": None if said is None else Encoder.from_values(said)})
-
-    @classmethod
-    def of(cls, data: Dataset) -> "ExampleForm":
-        """The form of a data set's examples."""
-        return cls(
-            data.input_shape,
-            str(data.input_dtype),
-            data.num_classes,
-            None if data.columns is None else data.columns.digest,
-            data.features,
-            data.picture_shape,
-            data.by_person,
-            data.vocabulary,
-            data.encoder,
-            data.labels.name,
-            data.labels.shape,
-            data.picture_form,
-        )
-
-
 def check_own(own: OwnData) -> tuple[Split, ...]:
     """Return the examples that a client trains on, as they lie in its file, if it can take part with them.
 
@@ -205,7 +100,15 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
         return _as_taken(own.path, form, lambda every: held_out_rows(every, own.held_out_share))
     if is_table(own.path) and own_columns(own.path).test is not None:
         return _as_taken(own.path, form, for_testing=True)
-    return form.blank().take(np.zeros(0, dtype=np.int64))
+    return blank_example(form).take(np.zeros(0, dtype=np.int64))
+
+
+def blank_example(form: ExampleForm) -> Split:
+    """One example of zeros."""
+    x = np.zeros((1, *form.input_shape), form.input_dtype)
+    y = np.zeros((1, *form.label_shape), form.labels.dtype)
+    row = Split(x, y, persons=np.zeros(1, np.int64) if form.by_person else None)
+    return grouped(row) if form.by_person else row
 
 
 def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:

@@ -91,6 +91,8 @@ class DataSource:
 
         Raises LearningError: settings that name none.
         """
+        if self.weights is None and self.weights_sha256 is None:
+            return None
         return WeightsFile.of(self.weights, self.weights_sha256)
 
     @property

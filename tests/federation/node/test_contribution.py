@@ -17,7 +17,7 @@ from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import update_steps
 from gdpfed.federation.node.contribution import MOST, checked_order
 from gdpfed.learning.data import DataSource
-from gdpfed.learning.data.own import ExampleForm
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import clip, local_update

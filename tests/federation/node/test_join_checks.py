@@ -27,7 +27,8 @@ from gdpfed.clients.messages import (
 )
 from gdpfed.clients.versions import said_here
 from gdpfed.learning.data import DataSource
-from gdpfed.learning.data.own import ExampleForm, OwnData, own_held_out, own_split
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from testing.local_grid import ask, make_context
 from tests.federation.node.test_record_budget import DP_SUM
 

@@ -10,9 +10,8 @@ from flwr.app import ConfigRecord, RecordDict
 from client_app.carried import settings_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
 from gdpfed.federation.node.journal import HEARD_SUFFIX, JOURNAL_SUFFIX
-from gdpfed.federation.node.node_config import LIMITS, NodeConfigError
+from gdpfed.federation.node.node_config import LIMITS, NodeConfigError, check_settings
 from gdpfed.federation.node.node_settings import NodeSettings
-from gdpfed.federation.node.stand_ins import check_settings
 from secagg import RemoteProtocolError, SumParameters
 from testing.local_grid import ask, make_context
 

@@ -4,6 +4,7 @@ Round 0 is over, and the clients with even numbers have added noise to its sum. 
 them for what they take back, in a sum whose other members are its own: made up, or colluders with a turn.
 """
 
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 import torch
 
 from conf.load import load
+from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
-from gdpfed.federation.node.noise_shares import new_share
+from gdpfed.federation.node.noise_shares import keep_share
 from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
@@ -99,7 +101,8 @@ class Attack:
                 file.ledger.begin(own_terms, epsilons=[50.0], delta=1e-3)
                 file.ledger.charge("run", 0)
                 file.save()
-            share = new_share(node, RoundOfRun("run", 0), honest, len(VICTIMS), own_terms.noise_taps)
+            share = KeyedNoise(os.urandom(32), honest.client_noise_stddev(len(VICTIMS)))
+            keep_share(node, RoundOfRun("run", 0), share, DIMENSION, own_terms.noise_taps)
             nodes[client] = node
             drawn = gaussian_noise(DIMENSION, share.stddev, keystream(share.key), device=torch.device("cpu"))
             noise[client] = drawn.numpy()

@@ -1,6 +1,7 @@
 """What a node takes back of its noise: what is due, once, whatever the server asks and whoever kills it."""
 
 import json
+import os
 import shutil
 import time
 from dataclasses import replace
@@ -18,10 +19,11 @@ from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import (
+    NO_CORRECTION,
     Correction,
     check_correction,
     forget_shares,
-    new_share,
+    keep_share,
     take_back,
     taken_back,
 )
@@ -73,7 +75,9 @@ def with_turn(node, index=0):
             file.ledger.begin(TERMS, epsilons=[2.0], delta=PLAN.delta)
             file.ledger.charge("run", index)
             file.save()
-    return new_share(node, at(index), SUM, 7, TAPS)
+    share = KeyedNoise(os.urandom(32), SUM.client_noise_stddev(7))
+    keep_share(node, at(index), share, SUM.dimension, TAPS)
+    return share
 
 
 def test_every_part_is_given_out_once_and_in_its_round(node):
@@ -240,7 +244,7 @@ class _Order:
 def test_a_record_that_says_nothing_sensible_is_refused(said):
     with pytest.raises(RemoteProtocolError):
         Correction.of(said, 2)
-    assert Correction.of(None, 2) == Correction()
+    assert Correction.of({}, 2) == NO_CORRECTION
     assert Correction.of({"turns": [0, 1], "context": bytes(32)}, 2).turns == (0, 1)
 
 

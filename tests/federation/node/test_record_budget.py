@@ -13,8 +13,7 @@ from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, 
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import NodeConfigError
-from gdpfed.federation.node.stand_ins import check_settings
+from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
 from gdpfed.privacy.mechanisms.records.planner import record_plan

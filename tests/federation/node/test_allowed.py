@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdpfed.federation.node.allowed_overrides import check_overrides
+from gdpfed.federation.node.allowed import check_overrides
 from gdpfed.federation.node.node_config import ALLOWED_OVERRIDES_KEY, OWN_SETTINGS, NodeConfigError
 
 ALLOWED = "method=gdpfed run.* privacy.budgets"

@@ -1,0 +1,155 @@
+"""What a node's operator lets a run ask of the node: overrides, models, files, weights, counts of its own.
+
+Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
+setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
+``*`` everything. What no word allows is refused, also where it is no override.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from logging import ERROR
+from typing import TYPE_CHECKING, Any
+
+from gdpfed.clients.messages import one_line
+from gdpfed.errors import InputError, LearningError
+from gdpfed.federation import log
+from gdpfed.federation.node.node_config import (
+    ALLOWED_OVERRIDES_KEY,
+    BY_PARTY_KEY,
+    DATA_KEY,
+    REFUSED_MODELS_KEY,
+    WEIGHTS_KEY,
+    NodeConfigError,
+)
+from gdpfed.learning.weights_file import WeightsFile, keep_own
+
+if TYPE_CHECKING:
+    from gdpfed.federation.node.node_settings import NodeSettings
+    from gdpfed.learning.data.source import DataSource
+
+OVERRIDES = "overrides"
+EVERYTHING = "*"
+
+
+def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
+    """The first word of a run's configuration that is not allowed; None if all are.
+
+    `run_config`: as Flower hands it to a node, the overrides in one string. `allowed`: words between blanks.
+    """
+    words = allowed.split()
+    if EVERYTHING in words:
+        return None
+    unknown = next((key for key in run_config if key != OVERRIDES), None)
+    if unknown is not None:
+        return unknown
+    try:
+        said = shlex.split(str(run_config.get(OVERRIDES, "")))
+    except ValueError:
+        return str(run_config[OVERRIDES])
+    return next((word for word in said if not _is_allowed(word, words)), None)
+
+
+def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
+    """Refuse a run with an override that the node's operator does not allow; without a word all are.
+
+    Raises NodeConfigError: it has one.
+    """
+    refuse_overrides(
+        run_config, config.get(ALLOWED_OVERRIDES_KEY, EVERYTHING), ALLOWED_OVERRIDES_KEY, NodeConfigError
+    )
+
+
+def refuse_overrides(
+    run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
+) -> None:
+    """Raise ``error`` for a run with an override that is not allowed; ``whose`` says by what."""
+    word = refused_override(run_config, allowed)
+    if word is not None:
+        raise error(
+            f"this run overrides {word!r}, and {whose} allows {allowed!r} alone: leave it out, or ask for "
+            "it to be allowed"
+        )
+
+
+def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
+    key = word.partition("=")[0]
+    return any(
+        key.startswith(each[:-1]) if each.endswith(".*") else each == (word if "=" in each else key)
+        for each in allowed
+    )
+
+
+def check_refused(settings: "NodeSettings", model: str) -> None:
+    """Refuse a model that the operator of this node refuses, such as that of a kind of statistics.
+
+    Names may have * for any letters. Raises NodeConfigError: it is one of them.
+    """
+    for refused in str(settings.config.get(REFUSED_MODELS_KEY, "")).split(","):
+        if fnmatchcase(model, refused.strip()):
+            raise NodeConfigError(
+                f"the run's model is {one_line(model)}, and this node was started with {REFUSED_MODELS_KEY}="
+                f"'{settings.config[REFUSED_MODELS_KEY]}'"
+            )
+
+
+def check_by_party(settings: "NodeSettings") -> None:
+    """Refuse counts of this node's own in place of those of all, unless its operator allows them.
+
+    Raises NodeConfigError: the operator does not.
+    """
+    if not settings.simulated and not settings.config.get(BY_PARTY_KEY, False):
+        raise NodeConfigError(
+            "this run shows noised counts of every single client (run.evaluation_by_party), and this "
+            f"node was not started with {BY_PARTY_KEY}=true"
+        )
+
+
+def check_weights(settings: "NodeSettings", wanted: str, named: str | None = None) -> None:
+    """Read this node's own file of weights, and compare it with what a run is built on.
+
+    `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
+    node without a file of its own reads that.
+
+    Raises:
+        NodeConfigError: the node has none, or another one; which one is for its log to say.
+        LearningError: of a simulated node, as in `WeightsFile.tensors`.
+    """
+    own = settings.path(WEIGHTS_KEY)
+    if own is None and settings.simulated:
+        if named is not None:
+            WeightsFile(named, wanted).tensors()
+        return
+    if own is None:
+        raise NodeConfigError(
+            f"this run is built on a file of weights with SHA-256 {one_line(wanted)}, and this node was "
+            f"started without {WEIGHTS_KEY}: it reads no file that another names; start it with "
+            f"{WEIGHTS_KEY}=..."
+        )
+    try:
+        keep_own(own, wanted)
+    except LearningError as error:
+        log(ERROR, "%s", error)
+        raise NodeConfigError(
+            f"{WEIGHTS_KEY} is not the safetensors file that this run is built on, whose SHA-256 is "
+            f"{one_line(wanted)}: take that one, and see the log of this client"
+        ) from None
+
+
+def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
+    """Refuse a file that the server names: which ones this node opens is for its operator to say.
+
+    Raises:
+        NodeConfigError: the node has nothing of its own to train on in its place.
+    """
+    named = source.named_file
+    if named is not None and trains_on_a_part(settings):
+        raise NodeConfigError(
+            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
+            f"reads no file that another names; start it with {DATA_KEY}=..."
+        )
+
+
+def trains_on_a_part(settings: "NodeSettings") -> bool:
+    """Whether the node would read a data set that the server names, and is none that the server runs."""
+    return settings.data is None and settings.stand_in is None and not settings.simulated
