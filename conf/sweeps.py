@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException
 
 from conf.errors import ConfigError
-from conf.load import hydra_string, options, with_quoted_path
+from conf.load import hydra_string, options, refuse_twice, with_quoted_path
 from conf.option_files import initialized, method_configs
 
 LAUNCHER = "hydra/launcher"
@@ -44,14 +44,14 @@ def jobs_of(overrides: Sequence[str]) -> list[Job]:
 
     Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
     A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting
-    with several that is there twice.
+    with several that is there twice, as in `refuse_twice`.
     """
-    values = [_values(override) for override in overrides]
+    given = tuple(dict.fromkeys(overrides))
+    values = [_values(override) for override in given]
     swept = [len(each) > 1 for each in values]
-    keys = [override.partition("=")[0] for override in overrides]
-    for key, several in zip(keys, swept, strict=True):
-        if several and keys.count(key) > 1:
-            raise ConfigError(f"{key} is given twice, with several values: leave one of them out")
+    keys = [override.partition("=")[0] for override in given]
+    several = {key for key, among in zip(keys, swept, strict=True) if among}
+    refuse_twice([override for key, override in zip(keys, given, strict=True) if key in several])
     return [
         Job(combination, tuple(word for word, among in zip(combination, swept, strict=True) if among))
         for combination in product(*values)

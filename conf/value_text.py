@@ -1,38 +1,54 @@
 """The text of a value in an override: keys that a mapping has twice, other digits, brackets left open."""
 
 import re
+from collections.abc import Iterator
 
 CLOSES = {"{": "}", "[": "]", "(": ")"}
+QUOTES = ("'", '"')
+_PARTS = re.compile(
+    r"""(?P<quoted>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
+    r"""|(?P<quote>['"])(?P<rest>.*)|(?P<sign>[][(){},:])|(?P<text>\\.?|[^][(){},:'"\\]+)""",
+    re.DOTALL,
+)
 _BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
+
+
+def _parts(value: str) -> Iterator[tuple[str, str]]:
+    """Part a value into pairs of a sign of Hydra's grammar and a text without its quotes; one of them is "".
+
+    A quote that nothing closes is a sign, and what follows it is one text.
+    """
+    for part in _PARTS.finditer(value):
+        if part["sign"]:
+            yield part["sign"], ""
+        elif part["quote"]:
+            yield part["quote"], ""
+            yield "", part["rest"]
+        else:
+            yield "", part["quoted"][1:-1] if part["quoted"] else part["text"]
 
 
 def key_twice(value: str) -> str | None:
     """The first key that a mapping in a value of Hydra's grammar has twice; None where there is none."""
     opened: list[tuple[str, set[str]]] = []
-    word, in_key, at = "", True, 0
-    while at < len(value):
-        letter = value[at]
-        if letter in "'\"":
-            end = _quoted(value, at)
-            word, at = word + value[at + 1 : end], end + 1
-            continue
-        if letter in CLOSES:
-            opened.append((letter, set()))
-            word, in_key = "", letter == "{"
-        elif opened and letter == CLOSES[opened[-1][0]]:
+    word, in_key = "", True
+    for sign, text in _parts(value):
+        if sign in CLOSES:
+            opened.append((sign, set()))
+            word, in_key = "", sign == "{"
+        elif opened and sign == CLOSES[opened[-1][0]]:
             opened.pop()
             word, in_key = "", False
-        elif opened and letter == ",":
+        elif opened and sign == ",":
             word, in_key = "", opened[-1][0] == "{"
-        elif in_key and opened and letter == ":":
+        elif in_key and opened and sign == ":":
             key, keys = word.strip(), opened[-1][1]
             if key in keys:
                 return key
             keys.add(key)
             in_key = False
         else:
-            word += letter
-        at += 1
+            word += sign + text
     return None
 
 
@@ -49,27 +65,12 @@ def other_number(value: str) -> str | None:
     return None
 
 
-def _quoted(value: str, at: int) -> int:
-    """Where the quote that begins there ends; the last letter where nothing ends it."""
-    end = at + 1
-    while end < len(value) and value[end] != value[at]:
-        end += 2 if value[end] == "\\" else 1
-    return min(end, len(value) - 1)
-
-
 def unpaired_sign(value: str) -> str | None:
     """What a value does that leaves a quote or bracket open or closes none; None: all are in pairs."""
-    quote, opened = "", list[str]()
-    signs = iter(value)
-    for sign in signs:
-        if sign == "\\":
-            next(signs, None)
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in CLOSES:
+    opened = list[str]()
+    for sign, _ in _parts(value):
+        if sign in CLOSES or sign in QUOTES:
             opened.append(sign)
         elif sign in CLOSES.values() and (not opened or CLOSES[opened.pop()] != sign):
             return f"closes a '{sign}' that nothing opens"
-    return f"opens a {quote or opened[-1]} and does not close it" if quote or opened else None
+    return f"opens a {opened[-1]} and does not close it" if opened else None

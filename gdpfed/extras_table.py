@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "client_statistics": "gdpfed.extras.statistics.client_work",
         "record_statistics": "gdpfed.extras.statistics.record_work",
     },
+    "gdpfed.work_kinds": {"record_statistics": "gdpfed.extras.statistics.work_kind:OF_RECORDS"},
     "gdpfed.datasets": {"flower_app": "gdpfed.flower.arrays:no_records"},
     "gdpfed.conf": {"flower": "gdpfed.flower.options"},
     "gdpfed.server_sides": {

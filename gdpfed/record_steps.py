@@ -61,7 +61,6 @@ KINDS: Mapping[str, WorkKind] = {
     "noised_update": WorkKind(on_records=False, own_noise=True),
     "dp_sgd": WorkKind(on_records=True, own_noise=True),
     "gradient_sum": WorkKind(on_records=True),
-    "record_statistics": WorkKind(on_records=True),
     "convex_steps": WorkKind(on_records=True, window="convex"),
     "window_steps": WorkKind(on_records=True, window="window"),
     "held_out_counts": WorkKind(on_records=False, held_out=True, once="held_out_counts"),
@@ -81,25 +80,46 @@ WORKS: Registry[Any] = Registry(
 )
 """The table of works: files of `gdpfed/clients/works/`, and modules of packages by their entry points."""
 
+PACKAGE_KINDS: Registry[WorkKind] = Registry("kind of work", "gdpfed.work_kinds", error=PrivacyError)
+"""What works of packages are, each said by its package under the name of the work."""
+
 PLAIN = WorkKind(on_records=False)
-"""What a work of the table is that is not named above: an update, which the sum's bound and noise protect."""
+"""What a work is of which nobody says more: an update, which the sum's bound and noise protect."""
 
 
 def kind_of(work: str) -> WorkKind:
     """Return what a work is.
 
-    Raises PrivacyError: it stands in no table, so nobody knows what it costs.
+    Raises PrivacyError: it stands in no table, so nobody knows what it costs, or its package does not say it
+    as a `WorkKind`.
     """
-    if work not in KINDS and work not in WORKS.names():
+    if work in KINDS:
+        return KINDS[work]
+    if work not in WORKS.names():
         raise PrivacyError(
             f"there is no work {work!r}, so nobody knows what it costs: choose one of "
             f"{', '.join(WORKS.names())}, or install the package that has it"
         )
-    return KINDS.get(work, PLAIN)
+    if work not in PACKAGE_KINDS.names():
+        return PLAIN
+    kind = PACKAGE_KINDS.get(work)
+    if not isinstance(kind, WorkKind):
+        raise PrivacyError(
+            f"the kind of work {work!r} is a {type(kind).__name__}, so nobody knows what it costs: its "
+            "package must give a WorkKind of gdpfed.record_steps"
+        )
+    return kind
 
 
-RECORD_WORKS = tuple(work for work, kind in KINDS.items() if kind.on_records)
-STEP_WORKS = tuple(work for work in RECORD_WORKS if kind_of(work).window is None)
+def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
+    """Refuse a work that is not made on records, and by steps one that releases the end of a window alone.
+
+    `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
+    """
+    kind = kind_of(work)
+    if not kind.on_records or (by_steps and kind.window is not None):
+        fitting = (key for key, each in KINDS.items() if each.on_records and not (by_steps and each.window))
+        raise PrivacyError(f"{name} is {work!r}; choose one of {', '.join(sorted(fitting))}")
 
 
 @dataclass(frozen=True, kw_only=True)

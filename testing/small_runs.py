@@ -18,6 +18,7 @@ from conf.schema import Config
 from gdpfed.errors import FailedError, RunError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.files import save_whole
+from gdpfed.methods import METHODS
 from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.ledgers.charged import SEAL, ChargedSum, ExpectedSum
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -41,6 +42,8 @@ SMALL = (
     "privacy.accountant=rdp",
     "privacy.against=outsiders",
 )
+TRAINING = [name for name, method in METHODS.items().items() if method.curve is not None]
+"""Methods that train a model, which has a curve; the others count."""
 # Sums with signatures, over nodes that believe the first roster that they are sent.
 ACTIVE = ("secagg.mode=active", "secagg.identities=first_seen")
 FIRST_SEEN = {"roster-file": "first-seen"}

@@ -8,7 +8,7 @@ from gdpfed.learning.data import Dataset, Windows, load_dataset
 from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.party_files import not_read
 from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties
-from gdpfed.learning.data.picture_folders import ending_of
+from gdpfed.learning.data.picture_folders import counts_in_words, ending_of
 from gdpfed.learning.data.table_file import listed
 from gdpfed.learning.data.tabular import undeclared_persons
 from gdpfed.learning.task import Task
@@ -40,9 +40,7 @@ def data_warnings(task: Task) -> Iterator[str]:
     if task.source.name == "csv" and path.is_dir() and (others := not_read(path)):
         shown = ", ".join(others[:MOST_NAMED])
         if len(others) > MOST_NAMED:
-            endings = Counter(map(ending_of, others))
-            kinds = sorted(endings.items())
-            shown = f"{len(others)} files, {', '.join(f'{kind} {count}' for kind, count in kinds)}"
+            shown = f"{len(others)} files, {counts_in_words(Counter(map(ending_of, others)))}"
         yield f"dataset.path={path} holds {shown}: these are no tables, and are not read"
     yield from data.notes
     if not len(data.train):

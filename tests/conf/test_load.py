@@ -298,6 +298,7 @@ def test_an_option_file_that_sets_another_group_is_left_to_hydra(tmp_path, text,
         ("dataset.model_options={width: 16, depth: 1, width: 64}", "width"),
         ("dataset.model_options={a: {b: 1, 'b': 2}}", "b"),
         ("dataset.model_options={'a:b': 1, c: [x:y, {d: 1}], d: 2, 'a:b': 3}", "a:b"),
+        (r"dataset.model_options={b\}: 1, a: 2, a: 3}", "a"),
     ],
 )
 def test_a_mapping_that_says_a_key_twice_is_refused(override, key):

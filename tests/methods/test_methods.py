@@ -13,7 +13,7 @@ from gdpfed.methods.gdpfed import GDPFed, keep_largest
 from gdpfed.methods.weighting import step_of_noise
 from gdpfed.privacy.planning.groups import paper_delta
 from gdpfed.privacy.release import NoiseAt
-from testing.method_names import TRAINING
+from testing.small_runs import TRAINING
 
 FMNIST = ["dataset=fmnist", "privacy.accountant=rdp", f"privacy.delta={paper_delta(6000)}"]
 

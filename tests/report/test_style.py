@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread, dataset_label
 from gdpfed.report.plots import draw_curves, line_style, method_styles
-from testing.method_names import TRAINING
+from testing.small_runs import TRAINING
 
 # What the green-blind and the red-blind see of linear red, green, blue (Machado et al., 2009).
 SEEN_BY = {

@@ -15,7 +15,7 @@ from gdpfed.methods import make_method
 from gdpfed.methods.fedavg import DPFedAvg, FedAvg
 from gdpfed.privacy.ledgers.charged import OpenRound
 from gdpfed.privacy.ledgers.terms import terms_of
-from gdpfed.record_steps import KINDS, WORKS, kind_of
+from gdpfed.record_steps import KINDS, WORKS, kind_of, require_record_work
 from testing.small_runs import final_model, run
 
 SETTINGS = ["run.num_rounds=1", "privacy.sampling_rate=1"]
@@ -145,6 +145,26 @@ def test_a_package_has_no_work_under_a_name_that_is_taken(site, monkeypatch):
         WORKS.get("update")
 
 
+@pytest.mark.parametrize("said", ["WorkKind(on_records=True)", "'record'"])
+def test_a_package_says_what_its_work_is_and_nothing_else_is_believed(site, monkeypatch, said):
+    """What a budget is spent by is a `WorkKind`, or the work is refused."""
+    with (site / "halves-1.0.dist-info/entry_points.txt").open("a") as file:
+        file.write("[gdpfed.work_kinds]\nhalved = kind_of_halves:KIND\n")
+    (site / "kind_of_halves.py").write_text(f"from gdpfed.record_steps import WorkKind\nKIND = {said}\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "kind_of_halves", raising=False)
+    if said == "'record'":
+        with pytest.raises(PrivacyError, match="the kind of work 'halved' is a str, so nobody knows"):
+            kind_of("halved")
+        return
+    assert kind_of("halved").on_records
+    require_record_work("work", "halved")
+    with pytest.raises(PrivacyError, match="work is 'update'; choose one of convex_steps, dp_sgd"):
+        require_record_work("work", "update")
+    with pytest.raises(PrivacyError, match="work is 'window_steps'; choose one of dp_sgd, gradient_sum"):
+        require_record_work("work", "window_steps", by_steps=True)
+
+
 def test_every_work_of_the_project_is_in_the_table_and_its_cost_is_known():
     # Whoever is protected as a whole may compute anything: such works of extras need no entry.
-    assert WORKS.names() == sorted({*KINDS, "client_statistics"})
+    assert WORKS.names() == sorted({*KINDS, "client_statistics", "record_statistics"})

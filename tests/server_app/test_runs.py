@@ -11,8 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from gdpfed.errors import ConfigError, PrivacyError, RunError
 from gdpfed.methods import METHODS
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, refusals
-from testing.method_names import TRAINING
-from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, files_in, final_model, run
+from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, TRAINING, files_in, final_model, run
 
 
 # Of mr_mtl the server reads every update, noised by its client, which goes with no node.

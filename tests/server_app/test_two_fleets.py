@@ -13,8 +13,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
-from testing.method_names import TRAINING
-from testing.small_runs import final_model, nothing_drawn, run, small_config
+from testing.small_runs import TRAINING, final_model, nothing_drawn, run, small_config
 
 
 def simulated(directory, overrides=(), *, resume=False, observe=None):

@@ -39,10 +39,10 @@ class NotRead:
         """One line each."""
         lines = []
         if self.files:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.files.items()))
             count = self.files.total()
             lines.append(
-                f"{folder}: {count} of {count + self.pictures} files are not read: {kinds}; pictures end in "
+                f"{folder}: {count} of {count + self.pictures} files are not read: "
+                f"{counts_in_words(self.files)}; pictures end in "
                 f"{', '.join(self.endings)} and lie in the folder of their class"
             )
         if self.unlisted:
@@ -151,6 +151,11 @@ def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
         pictures = sum(1 for _ in pictures_below(root / name, NotRead()))
         yield f"{root}: {name}/ beside train/ and test/ is not read: {pictures} pictures"
     yield from others.notes(root)
+
+
+def counts_in_words(endings: Counter[str]) -> str:
+    """How many files have each ending, as in ".csv 3, .txt 1"."""
+    return ", ".join(f"{ending} {count}" for ending, count in sorted(endings.items()))
 
 
 def ending_of(name: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 from rich.console import Console
 
+from conf.errors import ConfigError
 from conf.schema import Config
 from conf.sweeps import jobs_of
 from gdpfed.cli import main
@@ -131,6 +132,9 @@ def test_ranges_globs_and_quoted_paths_have_values():
     assert len(jobs_of(["dataset.path='/a','/b'"])) == 2
     alone = ["dataset.path=/a,b", "privacy.client_budgets=uniform(1,2)"]
     assert [job.overrides for job in jobs_of(alone)] == [tuple(alone)]
+    assert len(jobs_of(["run.seed=1,2", "run.seed=1,2"])) == 2
+    with pytest.raises(ConfigError, match="run.seed=1,2 and run.seed=3 are both given: choose one"):
+        jobs_of(["run.seed=1,2", "run.seed=3"])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gdpfed.privacy.mechanisms.records.calibration import largest_batch_rate, st
 from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms, shared_noise_sampling_rates
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
-from gdpfed.record_steps import STEP_WORKS, Work
+from gdpfed.record_steps import Work, require_record_work
 
 Heterogeneous = Literal["rate", "scale", "steps"]
 """What differs where budgets do: the batch rate at one noise, the norm of a record at one noise, or how many
@@ -64,7 +64,7 @@ class RecordTraining:
         require_rate("batch_rate", self.batch_rate)
         require_positive("clipping_norm", self.clipping_norm)
         require_choice("heterogeneous", self.heterogeneous, get_args(Heterogeneous))
-        require_choice("work", self.work, STEP_WORKS)
+        require_record_work("work", self.work, by_steps=True)
         for steps in self.schedule:
             require_count("a round's steps", steps, at_least=0)
         if not any(self.schedule):

@@ -12,8 +12,8 @@ from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import RecordBudgets
 from gdpfed.privacy.release import ROUNDING
-from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
-from gdpfed.record_steps import RECORD_WORKS, RecordSteps, Work, kind_of, record_move
+from gdpfed.privacy.validation import require_count, require_positive, require_rate
+from gdpfed.record_steps import RecordSteps, Work, kind_of, record_move, require_record_work
 
 MOST_RECORD_GROUPS = 100
 
@@ -44,7 +44,7 @@ class RecordTerms:
         require_count("the terms' num_rounds", self.num_rounds)
         require_count("the terms' seed", self.seed, at_least=0)
         require_count("the terms' sums_per_round", self.sums_per_round)
-        require_choice("the terms' work", self.work, RECORD_WORKS)
+        require_record_work("the terms' work", self.work)
         require_positive("the terms' clipping_norm of a record", self.clipping_norm)
         for name in ("batch_rates", "shares"):
             values = getattr(self, name)
