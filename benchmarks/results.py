@@ -1,4 +1,4 @@
-"""Trains the experiments `demo`, `everybody` and `best`, and writes their tables; said again, it goes on.
+"""Trains experiments, the benchmark of all methods among them, and writes their tables; said again, it goes on.
 
 Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
 
@@ -10,20 +10,19 @@ from argparse import Namespace
 from pathlib import Path
 
 from benchmarks.harness import CONSOLE, present_command, publish, read_options
-from gdpfed.extras.experiments.accuracy import accuracy_tables
 from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import Experiment, load_experiment
-from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
+from gdpfed.extras.experiments.reproduction import Reproduction, presentation_of, reproduce
 from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import outcomes_of, runs_of
 from gdpfed.report.console import Table
 
-EXPERIMENTS = ("demo", "everybody", "best")
+EXPERIMENTS = ("demo", "everybody", "best", "bench", "bench-records")
 
 
 def main() -> None:
     """Train what is missing, and publish the tables if nothing is."""
-    best = load_experiment("best")
+    known = [load_experiment(name) for name in EXPERIMENTS]
     options = read_options(
         __doc__,
         overrides=True,
@@ -31,8 +30,8 @@ def main() -> None:
         jobs=1,
         output="runs/best",
         experiments=EXPERIMENTS,
-        datasets=tuple(best.datasets),
-        rows=tuple(best.methods),
+        datasets=tuple(dict.fromkeys(name for each in known for name in each.datasets)),
+        rows=tuple(dict.fromkeys(row for each in known for row in each.rows)),
     )
     tables: list[Table] = []
     for name in options.experiments:
@@ -52,7 +51,7 @@ def _tables(experiment: Experiment, options: Namespace) -> list[Table]:
         sys.exit("some runs are missing: no table is written")
     cells = cells_of(experiment, setting)
     outcomes = outcomes_of(cells, runs_of(cells, options.seeds, output), {})
-    return accuracy_tables(experiment, request.datasets, outcomes)
+    return list(presentation_of(request, outcomes, CONSOLE).tables)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gdpfed.errors import ReportError
-from gdpfed.late_import import late_import
 from gdpfed.record_steps import kind_of
 from gdpfed.report.comparison import Line
 from gdpfed.report.console import Table
 from gdpfed.report.evaluated import NOTE
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread
-
-special = late_import("scipy.special")
 
 KILO = 1000
 
@@ -114,8 +111,7 @@ def _differences(line: Line, first: Line) -> Spread | None:
 
 
 def _interval(differences: Spread, form: str) -> str:
-    half = float(special.stdtrit(differences.count - 1, 0.975)) * (differences.stddev or 0.0)
-    half /= math.sqrt(differences.count)
+    half = differences.half_width() or 0.0
     return f"{differences.mean - half:+{form}} to {differences.mean + half:+{form}}"
 
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, isinf, isnan
+from math import ceil, floor, isinf, isnan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Self
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
 from gdpfed.learning.labels import METRICS
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.runs.round_log import RoundLogEntry
+
+special = late_import("scipy.special")
 
 STEP_PERCENT = 5
 ABSENT = "–"
@@ -56,6 +59,17 @@ class Spread:
             return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
         return f"{self.mean:{form}}{spread}"
+
+    def half_width(self) -> float | None:
+        """Half of the mean's 95 % interval by Student's t, t(0.975, n - 1) s / sqrt(n); None for n = 1."""
+        if self.stddev is None:
+            return None
+        return float(special.stdtrit(self.count - 1, 0.975)) * self.stddev / sqrt(self.count)
+
+    def with_interval(self, form: str = ".1f") -> str:
+        """``mean ± half of its 95 % interval``, or the value alone."""
+        half = self.half_width()
+        return f"{self.mean:{form}}" if half is None else f"{self.mean:{form}} ± {half:{form}}"
 
 
 @dataclass(frozen=True)

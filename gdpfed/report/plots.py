@@ -154,14 +154,27 @@ def height_inches(rows: int, *, kinds: int = 1) -> float:
     return FRAME_HEIGHT_INCHES + (ROW_GAP_INCHES + DOT_HEIGHT_INCHES * kinds) * rows
 
 
-def error_bars(spreads: Sequence[Spread]) -> list[float] | None:
-    """Bars of one standard deviation; None if every figure is a single value."""
-    if all(spread.stddev is None for spread in spreads):
+def stddev_of(spread: Spread) -> float | None:
+    """The standard deviation, the length of a bar; None for a single value."""
+    return spread.stddev
+
+
+def error_bars(
+    spreads: Sequence[Spread], length: Callable[[Spread], float | None] = stddev_of
+) -> list[float] | None:
+    """Bars to both sides, of one standard deviation; None if every figure is a single value."""
+    if all(length(spread) is None for spread in spreads):
         return None
-    return [spread.stddev or 0.0 for spread in spreads]
+    return [length(spread) or 0.0 for spread in spreads]
 
 
-def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str) -> None:
+def draw_dots(
+    axes: Axes,
+    names: Sequence[str],
+    kinds: Sequence[Dots],
+    unit: str,
+    length: Callable[[Spread], float | None] = stddev_of,
+) -> None:
     """Draw a row for each name and a marker for each kind, with bars of one standard deviation."""
     for index, kind in enumerate(kinds):
         offset = SPREAD_OF_ROW * ((index + 0.5) / len(kinds) - 0.5)
@@ -169,7 +182,7 @@ def draw_dots(axes: Axes, names: Sequence[str], kinds: Sequence[Dots], unit: str
         axes.errorbar(
             [spread.mean for _, spread in points],
             [height for height, _ in points],
-            xerr=error_bars([spread for _, spread in points]),
+            xerr=error_bars([spread for _, spread in points], length),
             fmt=MARKERS[index % len(MARKERS)],
             color=COLOURS[index % len(COLOURS)],
             markerfacecolor="none" if kind.hollow else COLOURS[index % len(COLOURS)],

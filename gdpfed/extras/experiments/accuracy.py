@@ -13,6 +13,7 @@ from gdpfed.extras.experiments.runs import Outcome
 from gdpfed.report.comparison import Line
 from gdpfed.report.comparison_tables import differences_table
 from gdpfed.report.console import Table
+from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.metric_display import ABSENT, Spread, dataset_label
 from gdpfed.report.plots import (
     Dots,
@@ -265,13 +266,12 @@ AS_SENT = 4.0
 """Bytes a coordinate of an update, where a run does not say what was sent."""
 
 
-def megabytes(outcome: Outcome) -> list[float]:
+def megabytes(run: FinishedRun) -> list[float]:
     """Return what a client has received and sent after every round, on average over all clients, in MB.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
     says how often that is. One that only takes noise back sends as much as an update.
     """
-    run = outcome.finished[0]
     groups = run.plan["groups"]
     clients = sum(group["clients"] for group in groups)
     rate = sum(group["expected_cohort_size"] for group in groups) / clients
@@ -309,7 +309,9 @@ def traffic_picture(
             if outcome is not None:
                 results = zip(*(run.results for run in outcome.finished), strict=True)
                 means = [Spread.of(list(each)).mean for each in results]
-                axes.plot(megabytes(outcome), means, label=choice.label, **{**style, "marker": ""})
+                axes.plot(
+                    megabytes(outcome.finished[0]), means, label=choice.label, **{**style, "marker": ""}
+                )
         axes.set_xlabel("received and sent by a client, on average (MB)")
         axes.set_ylabel("test accuracy (%)")
         axes.grid(alpha=0.3)

@@ -25,8 +25,10 @@ from gdpfed.registry import Registry
 
 EXPERIMENT_DIRECTORY = OWN_DIRECTORY / "experiment"
 METHOD_ROWS = EXPERIMENT_DIRECTORY / "rows" / "methods.yaml"
-# Final accuracy, or accuracy over the rounds; all other quantities are computed from plans alone.
-TRAINED = ("accuracy", "convergence")
+# Final accuracy, accuracy over the rounds, or all that a benchmark records of a run; all other quantities are
+# computed from plans alone.
+BENCHMARK = "benchmark"
+TRAINED = ("accuracy", "convergence", BENCHMARK)
 WITH_PAPER_DELTA = (
     "delta is the paper's, n^-1.1 for n clients, which is not far below 1 / n; `gdpfed plan` takes 1e-5."
 )
@@ -137,6 +139,16 @@ class Experiment:
             kept |= {row: self.rows[row] for row in meant}
         with_it = self.compared_with if self.compared_with in kept else ""
         return replace(self, rows=kept, compared_with=with_it) if kept else self
+
+    def with_methods(self, names: Sequence[str]) -> "Experiment":
+        """The experiment with further methods as rows, with their own settings.
+
+        Raises ConfigError: no such method, or one that has a row already.
+        """
+        for name in names:
+            require(name in METHODS.names(), f"--add {name} is none of {', '.join(METHODS.names())}")
+            require(name not in self.rows, f"--add {name}: {self.name} has this row already")
+        return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
     def validate(self) -> None:
         """Check what the types cannot say.

@@ -10,7 +10,7 @@ import yaml
 
 from gdpfed.errors import ExperimentError
 from gdpfed.extras.experiments.cells import Cell
-from gdpfed.extras.experiments.definitions import Experiment
+from gdpfed.extras.experiments.definitions import BENCHMARK, Experiment
 from gdpfed.extras.experiments.runs import Outcome
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.report.console import Table
@@ -95,7 +95,7 @@ def write_experiment(
 def _markdown(experiment: Experiment, presentation: Presentation, changes: str, command: str) -> str:
     parts = [f"# {experiment.title}", *(text.strip() for text in experiment.text)]
     if changes:
-        parts.append(changes_note(changes))
+        parts.append(changes_note(experiment, changes))
     parts += [table.to_markdown().strip() for table in presentation.tables]
     parts += [
         *(f"![{experiment.title}]({name})" for name in (PICTURE_FILE, *presentation.more)),
@@ -105,11 +105,12 @@ def _markdown(experiment: Experiment, presentation: Presentation, changes: str, 
     return "\n\n".join(parts) + "\n"
 
 
-def changes_note(changes: str) -> str:
-    """What a reader must know before comparing with the paper."""
+def changes_note(experiment: Experiment, changes: str) -> str:
+    """What a reader must know before comparing with the paper, or with the benchmark's own figures."""
+    whose = "benchmark" if experiment.quantity == BENCHMARK else "paper"
     return (
-        "**Not the paper's setting**, so its figures are no yardstick for these. Changed in every cell: "
-        f"{changes}."
+        f"**Not the {whose}'s setting**, so its figures are not a yardstick for these. Changed in every cell:"
+        f" {changes}."
     )
 
 

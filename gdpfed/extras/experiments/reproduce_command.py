@@ -15,6 +15,7 @@ EXAMPLES = """\
 gdpfed reproduce --list                     all tables and figures
 gdpfed reproduce table5                     computed from plans, in seconds
 gdpfed reproduce table2 --datasets digits   on the bundled digits
+gdpfed reproduce bench --datasets digits --seeds 10 --add my_method
 gdpfed reproduce table2 --datasets cifar10 --seeds 3 --scale 0.1 --rounds 20"""
 
 
@@ -24,6 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list tables and figures, and end")
     parser.add_argument("--datasets", default="", metavar="A,B", help="in place of the experiment's own")
     parser.add_argument("--rows", "--rules", default="", metavar="A,B", help="in place of all rows")
+    parser.add_argument("--add", default="", metavar="A,B", help="further methods, a row each")
     parser.add_argument("--seeds", type=whole_number, default=3, metavar="N", help="runs a cell (default 3)")
     parser.add_argument("--rounds", type=whole_number, metavar="N", help="in place of every data set's own")
     parser.add_argument(
@@ -54,9 +56,9 @@ def _execute(options: argparse.Namespace) -> int:
         client_factor=options.scale,
     )
     request = Reproduction(
-        experiment=load_experiment(options.experiment).with_rows(
-            tuple(filter(None, options.rows.split(",")))
-        ),
+        experiment=load_experiment(options.experiment)
+        .with_methods(tuple(filter(None, options.add.split(","))))
+        .with_rows(tuple(filter(None, options.rows.split(",")))),
         setting=setting,
         num_seeds=options.seeds,
         output=output,

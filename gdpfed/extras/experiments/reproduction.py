@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import track
 
 from gdpfed.errors import ExperimentError, InputError
 from gdpfed.extras.experiments.accuracy import (
@@ -16,7 +17,7 @@ from gdpfed.extras.experiments.accuracy import (
     traffic_picture,
 )
 from gdpfed.extras.experiments.cells import Cell, Setting, cells_of
-from gdpfed.extras.experiments.definitions import QUANTITIES, Experiment
+from gdpfed.extras.experiments.definitions import BENCHMARK, QUANTITIES, Experiment
 from gdpfed.extras.experiments.presentation import (
     TRAFFIC_FILE,
     Presentation,
@@ -32,8 +33,9 @@ from gdpfed.registry import Registry
 PLANNED: Registry[Callable[[Experiment, Sequence[str], Sequence[Cell]], Presentation]] = QUANTITIES
 PICTURES = {"accuracy": accuracy_picture, "convergence": convergence_picture}
 
-
 MOST_SEEDS = 1000
+ENTRIES = "entries"
+"""The folder of what a benchmark has measured of each run."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +122,40 @@ def _train(request: Reproduction, cells: Sequence[Cell], console: Console, train
 
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
+    entries = [trained_entry(outcome, request.directory) for outcome in outcomes]
+    cells = [outcome.cell for outcome in outcomes]
+    _write(request, cells, presentation_of(request, outcomes, console), entries, console)
+
+
+def presentation_of(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
+    """The tables, figures and pictures of what was trained.
+
+    Raises ReportError, AuditError, LearningError: a benchmark cannot read a run or its data.
+    """
+    show = _benchmark if request.experiment.quantity == BENCHMARK else _accuracy
+    return show(request, outcomes, console)
+
+
+def _benchmark(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
+    # What audits and evaluates a run: tables of accuracies do without.
+    from gdpfed.extras.experiments.benchmark import benchmark_presentation
+    from gdpfed.extras.experiments.benchmark_entries import entries_of
+
+    runs = [run for outcome in outcomes for run in outcome.runs if run.finished]
+    measured = entries_of(runs, request.directory / ENTRIES)
+    entries = list(track(measured, "audit", total=len(runs), console=console))
+    return benchmark_presentation(request.experiment, request.datasets, outcomes, entries)
+
+
+def _accuracy(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
     experiment, datasets = request.experiment, request.datasets
     traffic = {TRAFFIC_FILE: partial(traffic_picture, experiment, datasets, outcomes)}
-    presentation = Presentation(
+    return Presentation(
         tables=accuracy_tables(experiment, datasets, outcomes),
         figures=accuracy_figures(experiment, outcomes),
         draw=partial(PICTURES[experiment.quantity], experiment, datasets, outcomes),
         more=traffic if experiment.traffic else {},
     )
-    entries = [trained_entry(outcome, request.directory) for outcome in outcomes]
-    _write(request, [outcome.cell for outcome in outcomes], presentation, entries, console)
 
 
 def _write(
@@ -146,5 +172,5 @@ def _write(
     for table in presentation.tables:
         console.print(table.to_rich())
     if changes:
-        console.print(changes_note(changes).replace("**", ""))
+        console.print(changes_note(request.experiment, changes).replace("**", ""))
     console.print(f"Table, picture and configurations are in {request.directory}", soft_wrap=True)

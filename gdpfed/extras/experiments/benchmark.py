@@ -1,0 +1,233 @@
+"""A benchmark of methods: their mean rank over all settings, results and costs, and an entry for each run."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy.stats import rankdata
+
+from gdpfed.extras.experiments.benchmark_entries import NOT_PRIVATE, SCHEMA, Entry
+from gdpfed.extras.experiments.definitions import Experiment
+from gdpfed.extras.experiments.presentation import Footnotes, Presentation
+from gdpfed.extras.experiments.runs import NOT_YET, Outcome
+from gdpfed.report.console import Table
+from gdpfed.report.metric_display import ABSENT, MetricDisplay, Spread, dataset_label
+from gdpfed.report.plots import (
+    Dots,
+    draw_dots,
+    height_inches,
+    new_figure,
+    new_panels,
+    save,
+    shared_legend,
+    styled,
+)
+
+EVERY = "all settings"
+PICTURE_WIDTH_INCHES = 6.0
+INTERVALS = "Mean ± half of its 95 % interval over the seeds (Student's t)."
+
+Place = tuple[str, str, int]
+"""A data set, a setting and a seed."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranks of methods in all places where all of them have been tried; 1 is the best.
+
+    `by_place`: the rank of each method, ties shared. `against`: whom epsilon holds against in a setting.
+    """
+
+    by_place: Mapping[Place, Mapping[str, float]]
+    against: Mapping[str, str]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> "Ranking":
+        """Rank the methods with privacy by their results.
+
+        One without a valid entry in a place, since it refuses the setting or an audit has found something,
+        comes last there. Places where a run is still missing are left out, and those with one method.
+        """
+        found = {(each.dataset, each.setting, each.method, each.seed): each for each in entries}
+        open_to_all = {each.method for each in entries if each.audit == NOT_PRIVATE}
+        by_place: dict[Place, Mapping[str, float]] = {}
+        for dataset, setting in dict.fromkeys(each.cell.place[::2] for each in outcomes):
+            here = [
+                each
+                for each in outcomes
+                if each.cell.place[::2] == (dataset, setting) and each.cell.row not in open_to_all
+            ]
+            for seed in sorted({run.seed for each in here for run in each.runs}):
+                ranks = _ranks([(each, found.get((dataset, setting, each.cell.row, seed))) for each in here])
+                if ranks:
+                    by_place[dataset, setting, seed] = ranks
+        return cls(by_place, adversaries_of(entries))
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods that have ranks, the best mean first."""
+        names = dict.fromkeys(name for ranks in self.by_place.values() for name in ranks)
+        return sorted(names, key=lambda name: self.mean(name).mean)
+
+    @property
+    def adversaries(self) -> list[str]:
+        """Whom epsilon holds against in the settings that have ranks."""
+        return list(dict.fromkeys(self.against[setting] for _, setting, _ in self.by_place))
+
+    def mean(self, method: str, against: str | None = None) -> Spread:
+        """The method's rank, the mean over its places of one seed, over the seeds."""
+        by_seed: dict[int, list[float]] = {}
+        for (_, setting, seed), ranks in self.by_place.items():
+            if against in (None, self.against[setting]):
+                by_seed.setdefault(seed, []).append(ranks[method])
+        return Spread.of([math.fsum(each) / len(each) for each in by_seed.values()])
+
+
+def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
+    """Whom epsilon holds against, by setting."""
+    return {each.setting: each.against for each in entries if each.against is not None}
+
+
+def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
+    """Ranks in one place; none where a run is still missing, or fewer than two methods have a valid entry."""
+    if any(entry is None and _expected(outcome) for outcome, entry in tried):
+        return {}
+    scores = [
+        entry.result if entry is not None and entry.valid and not math.isnan(entry.result) else -math.inf
+        for _, entry in tried
+    ]
+    if sum(map(math.isfinite, scores)) < 2:
+        return {}
+    ranks = rankdata([-each for each in scores]).tolist()
+    return {outcome.cell.row: rank for (outcome, _), rank in zip(tried, ranks, strict=True)}
+
+
+def _expected(outcome: Outcome) -> bool:
+    """Whether a run that is missing may still come: the method does not refuse the setting."""
+    return outcome.reason in (None, NOT_YET)
+
+
+def benchmark_presentation(
+    experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], entries: Sequence[Entry]
+) -> Presentation:
+    """Tables, an entry a row of the CSV file, and the picture of ranks."""
+    ranking = Ranking.of(outcomes, entries)
+    tables = [_rank_table(experiment, ranking)] if ranking.by_place else []
+    for dataset in datasets:
+        here = [each for each in entries if each.dataset == dataset]
+        if here:
+            tables += [
+                *_result_tables(experiment, dataset, outcomes, here),
+                _cost_table(experiment, dataset, here),
+            ]
+    rows = [each.to_row() for each in entries]
+    return Presentation(tables, Table(experiment.title, tuple(SCHEMA), rows), _picture(experiment, ranking))
+
+
+def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
+    several = ranking.adversaries if len(ranking.adversaries) > 1 else []
+    settings = {place[:2] for place in ranking.by_place}
+    rows = [
+        [
+            experiment.rows[method].label,
+            *(ranking.mean(method, against).with_interval(".2f") for against in (None, *several)),
+        ]
+        for method in ranking.methods
+    ]
+    return Table(
+        f"{experiment.title}: mean rank",
+        (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
+        rows,
+        f"1 is the best of {len(rows)}, over {len(settings)} settings. {INTERVALS} The settings are fixed: "
+        "the interval says nothing of others. A method that refuses a setting comes last there.",
+    )
+
+
+def _result_tables(
+    experiment: Experiment, dataset: str, outcomes: Sequence[Outcome], entries: Sequence[Entry]
+) -> Iterator[Table]:
+    """Results by method and setting, a table for each of those whom epsilon holds against."""
+    shown, adversaries = MetricDisplay.of(entries[0].metric), adversaries_of(entries)
+    for against in dict.fromkeys(adversaries.values()):
+        settings = [name for name in experiment.columns if adversaries.get(name) == against]
+        footnotes = Footnotes()
+        rows = [
+            [
+                choice.label,
+                *(_result(outcomes, entries, (dataset, row, each), footnotes) for each in settings),
+            ]
+            for row, choice in experiment.rows.items()
+        ]
+        note = [f"{shown.heading[0].upper()}{shown.heading[1:]} after the last round. {INTERVALS}"]
+        yield Table(
+            f"{dataset_label(dataset)}, against {against}",
+            (experiment.row_heading, *(experiment.columns[each].label for each in settings)),
+            rows,
+            "\n".join(filter(None, [*note, footnotes.text()])),
+        )
+
+
+def _result(
+    outcomes: Sequence[Outcome], entries: Sequence[Entry], place: tuple[str, str, str], footnotes: Footnotes
+) -> str:
+    found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
+    if not found:
+        reason = next(each.reason for each in outcomes if each.cell.place == place)
+        return footnotes.mark(reason or NOT_YET)
+    form = MetricDisplay.of(found[0].metric).form
+    refused = sum(not each.valid for each in found)
+    audits = f" [{refused} audits failed]" if refused else ""
+    return Spread.of([each.result for each in found]).with_interval(form) + audits
+
+
+def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
+    """The worst group of budgets and what a run costs, the mean over all settings of a data set."""
+    rows = []
+    for row, choice in experiment.rows.items():
+        own = [each for each in entries if each.method == row]
+        if own:
+            worst = [each.worst_group for each in own if each.worst_group is not None]
+            held = sum(each.valid for each in own)
+            rows.append(
+                [
+                    choice.label,
+                    f"{math.fsum(worst) / len(worst):.1f}" if worst else ABSENT,
+                    *(
+                        f"{math.fsum(figures) / len(own):{form}}"
+                        for figures, form in (
+                            ([each.messages for each in own], ",.0f"),
+                            ([each.megabytes for each in own], ".3g"),
+                            ([each.seconds for each in own], ".1f"),
+                        )
+                    ),
+                    f"{held} of {len(own)}",
+                ]
+            )
+    which = next((each.examples_of_groups for each in entries if each.examples_of_groups), "")
+    where = f" Worst group: of budgets, on its clients' {which} examples." if which else ""
+    return Table(
+        f"{dataset_label(dataset)}: worst group and cost",
+        (experiment.row_heading, "worst group", "messages", "MB a client", "seconds", "audits passed"),
+        rows,
+        f"Of a whole run, the mean over all settings and seeds.{where}",
+    )
+
+
+def _picture(experiment: Experiment, ranking: Ranking) -> Callable[[Path], None]:
+    @styled
+    def draw(path: Path) -> None:
+        methods = ranking.methods
+        figure = new_figure(PICTURE_WIDTH_INCHES, height_inches(len(methods), kinds=len(ranking.adversaries)))
+        (axes,) = new_panels(figure, 1, columns=1)
+        kinds = [
+            Dots(f"against {against}", [ranking.mean(method, against) for method in methods])
+            for against in ranking.adversaries
+        ]
+        labels = [experiment.rows[method].label for method in methods]
+        draw_dots(axes, labels, kinds, "mean rank, with its 95 % interval over the seeds", Spread.half_width)
+        if len(kinds) > 1:
+            shared_legend(figure, [axes])
+        save(figure, path)
+
+    return draw

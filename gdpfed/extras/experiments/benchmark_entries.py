@@ -1,0 +1,242 @@
+"""What a benchmark records of each run: results in all and by group of budgets, cost, the audit's verdict."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from math import isnan
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from conf.load import load
+from conf.schema import Config
+from gdpfed.clients.configured import task_of
+from gdpfed.errors import AuditError, ExperimentError
+from gdpfed.extras.experiments.accuracy import megabytes
+from gdpfed.extras.experiments.runs import CellRun
+from gdpfed.files import PUBLIC_MODE, save_whole
+from gdpfed.json_files import read_json
+from gdpfed.learning.data import Dataset, Examples, Split, load_dataset
+from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.labels import METRICS
+from gdpfed.learning.model_folder import read_model
+from gdpfed.learning.models import said
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.evaluate import BATCH_SIZE, in_own_unit
+from gdpfed.methods import make_method, resolve
+from gdpfed.methods.party_budgets import configured_groups
+from gdpfed.report.finished_run import FinishedRun, read_run
+from gdpfed.report.metric_display import MetricDisplay
+from gdpfed.runs.file_formats import PLAN_FILE
+from gdpfed.runs.paths import as_of_run
+
+FORMAT_VERSION = 1
+HELD, NOT_PRIVATE = "held", "not private"
+MOST_ROWS = 5000
+"""Of a group of budgets, on which its result is measured: evenly spaced among all of the group's."""
+SCHEMA: Mapping[str, str] = {
+    "version": "of this schema",
+    "dataset": "option of the group dataset",
+    "setting": "column of the experiment: budgets, and whom epsilon holds against",
+    "method": "row of the experiment",
+    "seed": "of model, partition and batches",
+    "unit": "whom epsilon protects: client, record or person",
+    "against": "whom it holds against; empty without privacy",
+    "budgets": "epsilons of the groups, ascending, with semicolons between them",
+    "metric": "which the result is",
+    "result": "of the model after the last round on all test examples",
+    "auc": "area under the curve on them; empty where it was not measured",
+    "of_groups": "the result on examples of each group's clients, in the order of budgets",
+    "examples_of_groups": "test: their own test examples; training: those that they trained on",
+    "worst_group": "the least of of_groups",
+    "messages": "that all clients send in the whole run under masks, on average, by the plan",
+    "megabytes": "that a client receives and sends in the whole run, on average",
+    "seconds": "that all rounds took",
+    "audit": f"{HELD}, {NOT_PRIVATE}, or what the audit has found",
+}
+"""The columns of a benchmark's CSV file, and what they hold."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a benchmark; the attributes are the columns of `SCHEMA`.
+
+    Results are on the scale that the metric is shown on, as percent.
+    """
+
+    dataset: str
+    setting: str
+    method: str
+    seed: int
+    unit: str
+    against: str | None
+    budgets: tuple[float, ...]
+    metric: str
+    result: float
+    auc: float | None
+    of_groups: tuple[float, ...]
+    examples_of_groups: str
+    messages: float
+    megabytes: float
+    seconds: float
+    audit: str
+
+    @property
+    def worst_group(self) -> float | None:
+        """The least result of a group; None where no group has examples of its own."""
+        return min(self.of_groups, default=None)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the audit has nothing against it."""
+        return self.audit in (HELD, NOT_PRIVATE)
+
+    def to_row(self) -> list[str]:
+        """The entry as a row of the CSV file."""
+        values = asdict(self) | {"version": FORMAT_VERSION, "worst_group": self.worst_group}
+        return [_text(values[name]) for name in SCHEMA]
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of ``asdict``, after JSON has made lists of tuples."""
+        return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ";".join(map(_text, value))
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
+    """The entries of finished runs, one after the other, since an audit takes a second.
+
+    Args:
+        runs: of the benchmark.
+        kept_in: a directory for entries, each of which is read again while the files of its run are the same.
+
+    Raises ReportError, AuditError, LearningError: the files of a run cannot be read.
+    """
+    try:
+        kept_in.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"{kept_in} cannot be written: {error.strerror}") from None
+    for run in runs:
+        path, digest = kept_in / f"{run.path.name}.json", _digest(run.path)
+        values = _kept(path)
+        if values.get("files") == digest and values.get("version") == FORMAT_VERSION:
+            entry = Entry.from_values(values["entry"])
+        else:
+            entry = measured(run)
+            text = json.dumps({"version": FORMAT_VERSION, "files": digest, "entry": asdict(entry)}, indent=2)
+            save_whole(path, f"{text}\n".encode(), mode=PUBLIC_MODE)
+        # Cells of one configuration share a run, as FedAvg's do under all budgets.
+        yield replace(entry, dataset=run.cell.dataset, setting=run.cell.column, method=run.cell.row)
+
+
+def _kept(path: Path) -> Mapping[str, Any]:
+    try:
+        values = read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _digest(run: Path) -> str:
+    """Names all files of a run by their contents."""
+    found = sha256()
+    for path in sorted(each for each in run.rglob("*") if each.is_file()):
+        found.update(f"{path.relative_to(run)}\0".encode() + sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def measured(run: CellRun) -> Entry:
+    """Audit a finished run, and measure its model on the examples of each group of budgets.
+
+    Raises ReportError, AuditError, LearningError: its files or data cannot be read.
+    """
+    finished = read_run(run.path)
+    config = as_of_run(load((), begun=finished.settings), run.path)
+    plan = make_method(resolve(config)).plan
+    of_groups, which = group_results(config, finished)
+    last = finished.records[-1]
+    return Entry(
+        dataset=run.cell.dataset,
+        setting=run.cell.column,
+        method=run.cell.row,
+        seed=run.seed,
+        unit=plan.protected,
+        against=config.privacy.against if plan.private else None,
+        budgets=tuple(group.epsilon for group in configured_groups(config)),
+        metric=finished.metric,
+        result=finished.final_result,
+        auc=None if (area := last.metrics.get("auc")) is None else MetricDisplay.of("auc").scaled(area),
+        of_groups=of_groups,
+        examples_of_groups=which,
+        messages=replace(plan, sums_hidden=True).messages_a_round * plan.num_rounds,
+        megabytes=megabytes(finished)[-1],
+        seconds=sum(record.seconds.get("total", 0.0) for record in finished.records),
+        audit=verdict(run.path),
+    )
+
+
+def verdict(path: Path) -> str:
+    """What the audit says of a run, whose code is not that which has planned and charged it."""
+    from gdpfed.audit.run_audit import audit_run
+
+    try:
+        audit = audit_run(path)
+    except AuditError as error:
+        return f"cannot be audited: {error}"
+    if not audit.private:
+        return NOT_PRIVATE
+    if audit.passed:
+        return HELD
+    return "; ".join(audit.findings) or f"a budget of {PLAN_FILE} is exceeded"
+
+
+def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], str]:
+    """The run's metric on examples of each group's clients, and which examples these are.
+
+    At most `MOST_ROWS` a group: the clients' own test examples, or, where test examples are nobody's, those
+    that they trained on. Empty where a group has none, or where a record is a person.
+    """
+    task = task_of(config)
+    if task.by_person:
+        return (), ""
+    data = load_dataset(task.source)
+    examples, clients, which = _owned(task, data)
+    metric, shown = METRICS.get(run.metric), MetricDisplay.of(run.metric)
+    _, _, model = read_model(run.path)
+    results = []
+    for group in configured_groups(config):
+        rows = np.flatnonzero(np.isin(clients, np.asarray(group.clients)))
+        if not len(rows):
+            return (), ""
+        own = examples.take(rows[:: -(-len(rows) // MOST_ROWS)])
+        answers = in_own_unit(_outputs(model, own), data.target_range)
+        value = metric.of(answers, in_own_unit(own.y, data.target_range))
+        results.append(float("nan") if value is None else shown.scaled(value))
+    return tuple(results), which
+
+
+def _owned(task: Task, data: Dataset) -> tuple[Examples, npt.NDArray[np.int64], str]:
+    """Examples, the client of each, shape (N,), and which examples they are."""
+    if task.partition == "natural" and data.test_owners is not None:
+        return data.test, client_of_owner(data, task.num_clients)[data.test_owners], "test"
+    owners = np.full(len(data.train), -1, dtype=np.int64)
+    for client in range(task.num_clients):
+        owners[task.client_indices(client)] = client
+    return data.train, owners, "training"
+
+
+def _outputs(model: torch.nn.Module, split: Split) -> npt.NDArray[np.float64]:
+    with torch.inference_mode():
+        batches = (split.x[start : start + BATCH_SIZE] for start in range(0, len(split), BATCH_SIZE))
+        return np.concatenate([said(model, torch.from_numpy(each)).double().numpy() for each in batches])

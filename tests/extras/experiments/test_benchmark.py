@@ -1,0 +1,154 @@
+"""The benchmark: entries of real runs, and ranks of made-up ones."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from conf.errors import ConfigError
+from gdpfed.extras.experiments.benchmark import Ranking
+from gdpfed.extras.experiments.benchmark_entries import HELD, NOT_PRIVATE, SCHEMA, Entry
+from gdpfed.extras.experiments.cells import Setting
+from gdpfed.extras.experiments.definitions import load_experiment
+from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
+from gdpfed.extras.experiments.run_training import Processes
+from gdpfed.extras.experiments.runs import NOT_YET
+
+ENTRY = Entry(
+    dataset="digits",
+    setting="strict",
+    method="good",
+    seed=0,
+    unit="client",
+    against="everyone",
+    budgets=(0.5, 3.0),
+    metric="accuracy",
+    result=80.0,
+    auc=None,
+    of_groups=(70.0, 75.5),
+    examples_of_groups="training",
+    messages=100.0,
+    megabytes=0.5,
+    seconds=1.0,
+    audit=HELD,
+)
+
+
+def run_it(output):
+    """Two methods and one that is added, in two settings of the digits; returns what is printed."""
+    experiment = load_experiment("bench").with_methods(["sampled_fedavg"])
+    experiment = experiment.with_rows(["fedavg", "gdpfed_star", "dp_fedavg"])
+    experiment.columns = {
+        name: experiment.columns[name] for name in ("strict_everyone", "generous_outsiders")
+    }
+    shown = io.StringIO()
+    setting = Setting(("digits",), num_rounds=2, client_factor=0.1)
+    request = Reproduction(experiment, setting, 1, output, "gdpfed reproduce bench", Processes(1))
+    assert reproduce(request, Console(file=shown, width=200))
+    return shown.getvalue()
+
+
+def rows_of(output):
+    with (output / "bench" / "figures.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("bench")
+    assert "mean rank" in run_it(directory)
+    return directory
+
+
+def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
+    rows = rows_of(output)
+    assert len(rows) == 6
+    assert set(rows[0]) == set(SCHEMA)
+    for row in rows:
+        groups = [float(each) for each in row["of_groups"].split(";")]
+        assert len(groups) == len(row["budgets"].split(";")) == 3
+        assert float(row["worst_group"]) == min(groups)
+        assert row["examples_of_groups"] == "training"
+        assert row["audit"] == (NOT_PRIVATE if row["method"] == "fedavg" else HELD)
+        assert float(row["seconds"]) > 0
+    by_place = {(row["method"], row["setting"]): row for row in rows}
+    assert by_place["gdpfed_star", "strict_everyone"]["against"] == "everyone"
+    assert by_place["gdpfed_star", "generous_outsiders"]["against"] == "outsiders"
+    # 36 clients at a rate of 0.2 in two rounds; against everyone noise is taken back under masks.
+    assert float(by_place["dp_fedavg", "generous_outsiders"]["messages"]) == pytest.approx(14.4)
+    assert float(by_place["dp_fedavg", "strict_everyone"]["messages"]) > 14.4
+
+
+def test_groups_are_told_apart_where_their_data_differ(output):
+    """The mean over groups of equal size is the accuracy on what all of them trained on."""
+    results = [float(each) for each in rows_of(output)[0]["of_groups"].split(";")]
+    assert len(set(results)) > 1
+    assert sum(results) / 3 == pytest.approx(float(rows_of(output)[0]["result"]), abs=25)
+
+
+def test_an_edited_run_is_audited_again_and_comes_last(output):
+    entry = next(path for path in (output / "bench" / "entries").iterdir() if "gdpfed_star" in path.name)
+    ledger = output / "runs" / entry.stem / "ledger.json"
+    text = ledger.read_text()
+    values = json.loads(text)
+    values["charged_rounds"] = 1
+    try:
+        ledger.write_text(json.dumps(values))
+        shown = run_it(output)
+    finally:
+        ledger.write_text(text)
+    audits = {row["audit"] for row in rows_of(output) if row["method"] == "gdpfed_star"}
+    assert HELD in audits
+    assert len(audits) == 2
+    assert "1 audits failed" in shown
+    assert "1 audits failed" not in run_it(output)
+
+
+def test_methods_that_are_not_there_or_have_a_row_cannot_be_added():
+    bench = load_experiment("bench")
+    with pytest.raises(ConfigError, match="--add no_such is none of"):
+        bench.with_methods(["no_such"])
+    with pytest.raises(ConfigError, match="has this row already"):
+        bench.with_methods(["gdpfed_star"])
+
+
+def outcome(method, *, seeds=1, reason=None):
+    """A cell with finished runs, or with the reason why there is none."""
+    cell = SimpleNamespace(place=("digits", method, "strict"), row=method)
+    return SimpleNamespace(
+        cell=cell, runs=[SimpleNamespace(seed=seed) for seed in range(seeds)], reason=reason
+    )
+
+
+def test_methods_rank_by_their_results_and_the_one_without_privacy_does_not():
+    entries = [
+        replace(ENTRY, method=method, seed=seed, result=result)
+        for method, results in {"good": (80, 81), "same": (80, 70), "bad": (60, 75)}.items()
+        for seed, result in enumerate(results)
+    ]
+    entries.append(replace(ENTRY, method="open", against=None, audit=NOT_PRIVATE, result=90.0))
+    outcomes = [outcome(name, seeds=2) for name in ("open", "good", "same", "bad")]
+    ranking = Ranking.of(outcomes, entries)
+    assert ranking.by_place["digits", "strict", 0] == {"good": 1.5, "same": 1.5, "bad": 3}
+    assert ranking.by_place["digits", "strict", 1] == {"good": 1, "same": 3, "bad": 2}
+    assert ranking.methods == ["good", "same", "bad"]
+    assert ranking.mean("good").mean == 1.25
+    assert ranking.mean("good", "everyone") == ranking.mean("good")
+
+
+def test_who_refuses_or_fails_the_audit_comes_last_and_an_open_place_has_no_ranks():
+    entries = [
+        ENTRY,
+        replace(ENTRY, method="same", result=70.0),
+        replace(ENTRY, method="edited", result=99.0, audit="x"),
+    ]
+    names = ("good", "same", "edited")
+    refusing = [*map(outcome, names), outcome("refusing", reason="no accounting")]
+    ranks = Ranking.of(refusing, entries).by_place["digits", "strict", 0]
+    assert ranks == {"good": 1, "same": 2, "edited": 3.5, "refusing": 3.5}
+    waiting = [*map(outcome, names), outcome("waiting", reason=NOT_YET)]
+    assert not Ranking.of(waiting, entries).by_place
