@@ -12,7 +12,7 @@ PAGE_FOLDER = Path("worth")
 EXAMPLES = """\
 gdpfed compare runs/mine                        beside each party alone
 gdpfed compare runs/seed* --output worth        mean of several seeds
-gdpfed compare runs/sweep --html                accuracy against epsilon
+gdpfed compare runs/sweep --html                from which budget on it is worth it
 gdpfed compare runs/mine --path /data/tables    where the data are now"""
 
 
@@ -47,11 +47,11 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
-    from gdpfed.learning.labels.intervals import FEWEST
     from gdpfed.report.finished_run import read_run, run_paths
+    from gdpfed.report.worth_answer import answer_lines, answer_table
     from gdpfed.report.worth_of_lines import side_by_side, worth_by_line
     from gdpfed.report.worth_page import draw_worth, write_worth_page
-    from gdpfed.report.worth_shown import shown_tables, small_parties
+    from gdpfed.report.worth_shown import shown_tables, small_line
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
@@ -61,8 +61,10 @@ def _execute(options: argparse.Namespace) -> int:
     overrides = [] if options.path is None else [f"dataset.path={options.path.absolute()}"]
     compared = worth_by_line(runs, overrides, options.pull)
     worth = side_by_side({line.label: each for line, each in compared})
-    values = json.dumps(worth.to_values(), indent=1, allow_nan=False)
-    markdown = "\n".join(table.to_markdown() for table in worth.tables())
+    answer, said = answer_table(compared), list(answer_lines(compared))
+    values = json.dumps({"answer": said, **worth.to_values()}, indent=1, allow_nan=False)
+    tables = [*([answer] if answer else []), *worth.tables()]
+    markdown = "\n".join([*(f"{line}\n" for line in said), *(table.to_markdown() for table in tables)])
     folder: Path | None = options.output or (PAGE_FOLDER if options.html else None)
     page = None
     if folder is not None:
@@ -70,15 +72,17 @@ def _execute(options: argparse.Namespace) -> int:
         save_whole(folder / "worth.json", f"{values}\n".encode())
         save_whole(folder / "worth.md", markdown.encode())
         picture = draw_worth(compared, folder)
-        page = write_worth_page(worth, picture, folder) if options.html else None
+        page = write_worth_page(worth, compared, picture, folder) if options.html else None
     if options.json or options.markdown:
         print(values if options.json else markdown)
         return 0
     console = make_console()
-    for table in shown_tables(worth):
+    for line in said:
+        console.print(line)
+    for table in [*([answer] if answer else []), *shown_tables(worth)]:
         console.print(table.to_rich())
-    if few := small_parties(worth):
-        console.print(f"Of parties with fewer than {FEWEST} test rows nothing is shown: {', '.join(few)}")
+    if small := small_line(worth):
+        console.print(small)
     if page is not None:
         console.print(f"The page is {page}", soft_wrap=True)
     return 0
@@ -86,11 +90,13 @@ def _execute(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="compare",
-    help="was a run worth it: beside each party alone, and all rows in one place",
+    help="was it worth it: the answer for every budget, beside each party alone and all rows in one place",
     description=(
         "Compare a finished run's model with the most frequent class, a model of each party alone, one of "
         "all rows in one place, fedavg without privacy, and one that each party fits to its own rows near "
-        "the run's: in all and by party, with 95 % intervals. It needs the data of all parties, as a "
+        "the run's: in all and by party, with 95 % intervals. First comes the answer: with which budgets the "
+        "model is better than each party alone, by AUC where one class is rare. It needs the data of all "
+        "parties, as a "
         "simulation does. Runs that differ in run.seed alone are averaged; others are rows of their own, "
         "named by what differs. What is trained here is not accounted, and the figures carry no noise."
     ),

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
+from scipy.stats import rankdata
 
-from gdpfed.learning.labels.classes import auc
+from gdpfed.learning.labels.classes import DEFAULT, auc
 from gdpfed.learning.labels.intervals import Z, area_interval, share_interval
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Terms = npt.NDArray[np.float64]
+AREA = "AUC"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def calibration(scores: Scores, labels: Labels) -> Figure:
     return Figure.around(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(len(gaps)), -1.0)
 
 
-FIGURES: Mapping[str, Compute] = {"accuracy": accuracy, "AUC": area, "balanced accuracy": balanced_accuracy}
+FIGURES: Mapping[str, Compute] = {DEFAULT: accuracy, AREA: area, "balanced accuracy": balanced_accuracy}
 OF_TWO_CLASSES: Mapping[str, Compute] = {
     "sensitivity": sensitivity,
     "specificity": specificity,
@@ -125,3 +128,35 @@ def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
     if len(labels) == 0:
         return dict.fromkeys(computed, NOT_DEFINED)
     return {name: compute(scores, labels) for name, compute in computed.items()}
+
+
+def row_terms(scores: Scores, labels: Labels) -> dict[str, Terms]:
+    """What each row adds to the error of accuracy and AUC, shape (N,) each: its squares sum to the variance.
+
+    Two models on the same rows differ by a figure whose error has the difference of their terms, so that what
+    is hard for both of them takes nothing away (DeLong, DeLong, Clarke-Pearson, Biometrics 44, 1988):
+
+        accuracy: (right_i - mean) / N
+        AUC A of n rows of a class and m others: (share of the others below row i - A) / n for a row of the
+        class, (share of the class above row j - A) / m for another; of several classes the mean over them.
+
+    The AUC's are NaN where it is not defined. `scores`: shape (N, k). `labels`: shape (N,).
+    """
+    right = (scores.argmax(axis=1) == labels).astype(np.float64)
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        return {DEFAULT: (right - right.mean()) / len(right), AREA: np.full(len(labels), math.nan)}
+    two = scores.shape[1] == 2
+    apart = scores[:, [0, 1]] - scores[:, [1, 0]] if two else softmax(scores, axis=1)
+    of_area = [_area_terms(apart[:, int(each)], labels == each) for each in classes]
+    return {DEFAULT: (right - right.mean()) / len(right), AREA: np.mean(of_area, axis=0)}
+
+
+def _area_terms(scores: npt.NDArray[np.float64], own: Mask) -> Terms:
+    n, m = int(own.sum()), int((~own).sum())
+    ranks = rankdata(scores)
+    below = (ranks[own] - rankdata(scores[own])) / m
+    above = 1 - (ranks[~own] - rankdata(scores[~own])) / n
+    terms = np.empty(len(scores))
+    terms[own], terms[~own] = (below - below.mean()) / n, (above - above.mean()) / m
+    return terms

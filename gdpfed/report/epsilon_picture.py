@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from types import MappingProxyType
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -13,7 +14,6 @@ from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.plots import (
     COLOURS,
     STYLES,
-    error_bars,
     method_styles,
     new_figure,
     new_panels,
@@ -31,25 +31,43 @@ class CostPoint:
     """One private setting.
 
     `method`: its name, which has a colour. `budgets`: epsilon, the least, the mean over clients and the
-    largest. `result`: the metric over the seeds, as it is shown.
+    largest. `result`: the metric over the seeds, as it is shown. `ends`: of its 95 % interval, where a bar
+    shows that in place of one standard deviation.
     """
 
     method: str
     budgets: tuple[float, float, float]
     result: Spread
+    ends: tuple[float, float] | None = None
+
+    @property
+    def bar(self) -> tuple[float, float]:
+        """How far the bar goes below and above the result."""
+        if self.ends is None:
+            return (self.result.stddev or 0.0,) * 2
+        low, high = self.ends
+        return max(0.0, self.result.mean - low), max(0.0, high - self.result.mean)
 
 
-def cost_points(lines: Sequence[Line], results: Sequence[Spread] | None = None) -> list[CostPoint]:
-    """The private lines of a comparison; `results`: in place of the lines' own, as they are shown."""
+def cost_points(
+    lines: Sequence[Line],
+    results: Sequence[Spread] | None = None,
+    ends: Sequence[tuple[float, float]] | None = None,
+) -> list[CostPoint]:
+    """The private lines of a comparison.
+
+    `results`: in place of the lines' own, as they are shown. `ends`: of their intervals.
+    """
     found = []
-    for line, result in zip(lines, results or [each.final_result for each in lines], strict=True):
+    shown = results or [each.final_result for each in lines]
+    for line, result, own in zip(lines, shown, ends or [None] * len(lines), strict=True):
         method = str(line.runs[0].settings["method"]["name"])
         groups = [group for group in line.runs[0].plan["groups"] if group["epsilon"]]
         clients = sum(group["clients"] for group in groups)
         if clients and not isnan(result.mean):
             epsilons = [group["epsilon"] for group in groups]
             mean = sum(group["epsilon"] * group["clients"] for group in groups) / clients
-            found.append(CostPoint(method, (min(epsilons), mean, max(epsilons)), result))
+            found.append(CostPoint(method, (min(epsilons), mean, max(epsilons)), result, own))
     return found
 
 
@@ -60,11 +78,19 @@ def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
 
 
 @styled
-def draw_cost(points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str, path: Path) -> None:
+def draw_cost(
+    points: Sequence[CostPoint],
+    levels: Mapping[str, Spread],
+    metric: str,
+    path: Path,
+    *,
+    bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+) -> None:
     """Draw the metric against epsilon as PNG: a curve a method, and a horizontal line for each level.
 
-    A point is at the mean budget of the clients, with one standard deviation over the seeds; the thin line
-    through it goes from the least to the largest budget. `levels`: results that have no epsilon.
+    A point is at the mean budget of the clients, with its interval or one standard deviation over the seeds;
+    the thin line through it goes from the least to the largest budget. `levels`: results without an epsilon.
+    `bands`: the intervals of some of these, by name.
     """
     figure = new_figure(6.4, 4.0)
     (axes,) = new_panels(figure, 1, columns=1)
@@ -75,7 +101,7 @@ def draw_cost(points: Sequence[CostPoint], levels: Mapping[str, Spread], metric:
         axes.errorbar(
             [each.budgets[1] for each in own],
             means,
-            yerr=error_bars([each.result for each in own]),
+            yerr=list(zip(*(each.bar for each in own), strict=True)),
             capsize=2,
             label=method,
             **style,
@@ -83,9 +109,12 @@ def draw_cost(points: Sequence[CostPoint], levels: Mapping[str, Spread], metric:
         ends = [each.budgets[0] for each in own], [each.budgets[2] for each in own]
         axes.hlines(means, *ends, color=style["color"], linewidth=0.8, alpha=0.5)
     for index, (name, level) in enumerate(levels.items()):
+        colour = COLOURS[(index + 3) % len(COLOURS)]
+        if name in bands:
+            axes.axhspan(*bands[name], color=colour, alpha=0.12, linewidth=0)
         axes.axhline(
             level.mean,
-            color=COLOURS[(index + 3) % len(COLOURS)],
+            color=colour,
             linestyle=STYLES[(index + 1) % len(STYLES)],
             linewidth=1.0,
             label=name,
@@ -97,8 +126,8 @@ def draw_cost(points: Sequence[CostPoint], levels: Mapping[str, Spread], metric:
 
 def _name_axes(axes: Axes, points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str) -> None:
     shown = MetricDisplay.of(metric)
-    results = [*(each.result for each in points), *levels.values()]
-    low, high = shown.axis([each.mean + sign * (each.stddev or 0.0) for each in results for sign in (-1, 1)])
+    ends = [each.result.mean + sign * each.bar[max(sign, 0)] for each in points for sign in (-1, 1)]
+    low, high = shown.axis([*ends, *(level.mean for level in levels.values())])
     axes.set_ylim(low, high)
     axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")
     axes.set_xscale("log")

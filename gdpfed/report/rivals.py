@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from conf.load import load
-from conf.schema import Config
+from conf.schema import CLIENTS, Config
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import ReportError
 from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Dataset, Split
 from gdpfed.learning.data.client_partition import client_of_owner
+from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import assign, flatten, names_of
@@ -25,10 +27,9 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import METHODS
-from gdpfed.report.class_figures import Figure, Scores, figures_of
-from gdpfed.report.console import Table
+from gdpfed.report.class_figures import AREA, Labels, Scores, accuracy, area, figures_of, row_terms
 from gdpfed.report.finished_run import read_run
-from gdpfed.report.metric_display import TOO_FEW
+from gdpfed.report.worth import EVERYWHERE, MOST_COLUMNS, UNEVEN, Judged, Worth
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 from gdpfed.runs.paths import as_of_run
 
@@ -37,6 +38,8 @@ RIDGE = 1.0
 NOT_ACCOUNTED = "not accounted"
 RIVALS = ("most frequent class", "each party alone", "all rows in one place", "fedavg without privacy")
 """What a run is compared with, by name, in the order of :func:`rivals`."""
+MOST_KEPT = 32
+"""Of seeds and settings, whose rivals are kept for the next run."""
 Models = Sequence[nn.Module]
 
 
@@ -66,10 +69,11 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """The parties of a task.
+        """The parties of a task, row by row, also where persons are protected: without noise all rows count.
 
         Raises ReportError: labels that are no classes, or test rows that are nobody's.
         """
+        task = replace(task, by_person=False)
         data = task.load()
         name = task.source.name
         if not data.labels.is_one_class:
@@ -118,19 +122,44 @@ class Parties:
         return models
 
 
-def rivals(parties: Parties, config: Config) -> Iterator[Rival]:
-    """Train what to compare with: constant guess, each party alone, all rows pooled, fedavg."""
-    task = parties.task
-    constant, alone, in_one_place, averaging = RIVALS
-    yield Rival(constant, NOT_ACCOUNTED, parties.scores(_most_frequent(parties)))
+@dataclass(frozen=True)
+class Averaging:
+    """FedAvg without privacy, with the settings that a data set recommends."""
+
+    num_rounds: int
+    local_steps: int
+    batch_size: int
+    learning_rate: float
+    learning_rate_decay: float
+    momentum: float
+    seed: int
+
+    @classmethod
+    def of(cls, config: Config) -> "Averaging":
+        """As a run's settings recommend it."""
+        values, own = asdict(config.dataset), [each.name for each in fields(cls) if each.name != "seed"]
+        return cls(**{name: values[name] for name in own}, seed=config.run.seed)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def rivals(task: Task, averaging: Averaging) -> tuple[Rival, ...]:
+    """Train what to compare with: constant guess, each party alone, all rows pooled, fedavg.
+
+    It is trained once for all runs that differ in their budgets alone.
+    """
+    parties = Parties.of(task)
+    constant, alone, in_one_place, by_average = RIVALS
     every = [name for name, _ in task.build_model().named_parameters()]
-    yield Rival(alone, NOT_ACCOUNTED, parties.scores(parties.own(task.build_model(), every, RIDGE)))
     pooled = task.build_model()
     whole = parties.data.train.take(np.arange(len(parties.data.train)))
     fit_near(pooled, whole, task.make_loss(), names=every, pull=RIDGE)
-    yield Rival(in_one_place, "none", parties.scores([pooled] * parties.count))
-    averaged = _federated_average(parties, config)
-    yield Rival(averaging, "none", parties.scores([averaged] * parties.count))
+    averaged = _federated_average(parties, averaging)
+    return (
+        Rival(constant, NOT_ACCOUNTED, parties.scores(_most_frequent(parties))),
+        Rival(alone, NOT_ACCOUNTED, parties.scores(parties.own(task.build_model(), every, RIDGE))),
+        Rival(in_one_place, "none", parties.scores([pooled] * parties.count)),
+        Rival(by_average, "none", parties.scores([averaged] * parties.count)),
+    )
 
 
 class _Constant(nn.Module):
@@ -150,121 +179,25 @@ def _most_frequent(parties: Parties) -> Models:
     return [_Constant(np.bincount(each, minlength=classes)) for each in labels]
 
 
-def _federated_average(parties: Parties, config: Config) -> nn.Module:
-    """FedAvg over all parties, weighted by rows, with the settings that the data set recommends."""
-    recommended, model, loss = config.dataset, parties.task.build_model(), parties.task.make_loss()
+def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
+    """FedAvg over all parties, weighted by rows."""
+    model, loss = parties.task.build_model(), parties.task.make_loss()
     for each in model.parameters():
         each.requires_grad_(True)
-    theta, rng, cpu = flatten(model), np.random.default_rng(config.run.seed), torch.device("cpu")
+    theta, rng, cpu = flatten(model), np.random.default_rng(averaging.seed), torch.device("cpu")
     splits = [parties.train(each) for each in range(parties.count)]
     weights = np.array([len(each) for each in splits]) / sum(map(len, splits))
-    rate = recommended.learning_rate
-    for _ in range(recommended.num_rounds):
-        training = LocalTraining(recommended.local_steps, recommended.batch_size, rate, recommended.momentum)
+    rate = averaging.learning_rate
+    for _ in range(averaging.num_rounds):
+        training = LocalTraining(averaging.local_steps, averaging.batch_size, rate, averaging.momentum)
         updates = [
             local_update(model, theta, split, training, rng=rng, device=cpu, loss=loss).numpy()
             for split in splits
         ]
         theta = (theta + np.tensordot(weights, np.array(updates), axes=1)).astype(np.float32)
-        rate *= recommended.learning_rate_decay
+        rate *= averaging.learning_rate_decay
     assign(model, torch.from_numpy(theta))
     return model
-
-
-EVERYWHERE = "all"
-HEADINGS = ("accuracy", "AUC", "balanced accuracy"), ("sensitivity", "specificity", "calibration")
-BY_PARTY = ("accuracy", "AUC")
-"""What is shown by party."""
-NOTE = (
-    "In percent, with 95 % intervals that follow from the number of test rows alone. The figures come from "
-    "these rows without noise: no budget covers them, and by party they tell of that party. Not accounted: "
-    "trained on a party's own rows without noise, for its own use. None: without privacy, for comparison."
-)
-OF_TWO = (
-    "Class 1 is '{positive}'. Sensitivity: of its rows; specificity: of the others. Calibration: the mean "
-    "predicted probability minus the share of class 1."
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Worth:
-    """All metrics of all models.
-
-    Attributes:
-        title: what was compared.
-        positive: what class 1 is called.
-        rows: test rows by party, and of all.
-        prevalence: share of class 1, by party and of all.
-        figures: by model, then by party or `EVERYWHERE`, then by words.
-        privacy: by model.
-    """
-
-    title: str
-    positive: str
-    rows: Mapping[str, int]
-    prevalence: Mapping[str, float]
-    figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]
-    privacy: Mapping[str, str]
-
-    @property
-    def parties(self) -> list[str]:
-        """The parties' names, in order."""
-        return [name for name in self.rows if name != EVERYWHERE]
-
-    def tables(self) -> list[Table]:
-        """What to print: all test rows, then accuracy and AUC by party."""
-        has = self.figures[next(iter(self.figures))][EVERYWHERE]
-        overall = [
-            Table(
-                title=f"{self.title}: all {self.rows[EVERYWHERE]} test rows",
-                headings=("model", "privacy", *names),
-                rows=[
-                    [model, self.privacy[model], *(each[EVERYWHERE][name].text() for name in names)]
-                    for model, each in self.figures.items()
-                ],
-                note=note,
-            )
-            for names, note in zip(HEADINGS, (NOTE, OF_TWO.format(positive=self.positive)), strict=True)
-            if set(names) <= set(has)
-        ]
-        return [*overall, *map(self._by_party, BY_PARTY)]
-
-    def _by_party(self, name: str) -> Table:
-        rows = [
-            ["test rows", *(str(self.rows[party]) for party in self.parties)],
-            [f"share of {self.positive}", *(f"{100 * self.prevalence[each]:.1f}" for each in self.parties)],
-            *(
-                [
-                    model,
-                    *(
-                        each[party][name].text() if self.rows[party] >= FEWEST else TOO_FEW
-                        for party in self.parties
-                    ),
-                ]
-                for model, each in self.figures.items()
-            ),
-        ]
-        note = f"Of a party with fewer than {FEWEST} test rows nothing is shown."
-        return Table(f"{self.title}: {name} by party", ("model", *self.parties), rows, note)
-
-    def to_values(self) -> dict[str, object]:
-        """Everything as plain data for JSON; null where a figure is not defined."""
-        return {
-            "positive": self.positive,
-            "rows": dict(self.rows),
-            "prevalence": dict(self.prevalence),
-            "privacy": dict(self.privacy),
-            "figures": {
-                model: {
-                    party: {
-                        name: None if np.isnan(f.value) else [f.value, f.low, f.high]
-                        for name, f in own.items()
-                    }
-                    for party, own in each.items()
-                }
-                for model, each in self.figures.items()
-            },
-        }
 
 
 def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
@@ -280,33 +213,56 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
         ReportError: data whose test rows have no owners, or labels that are numbers.
     """
     config = as_of_run(load(overrides, begun=read_run(path).settings), path)
-    parties = Parties.of(task_of(config))
-    found = [*rivals(parties, config), *ours(parties, config, path, pull)]
+    task = task_of(config)
+    parties = Parties.of(task)
+    found = [
+        *rivals(parties.task, Averaging.of(config)),
+        *ours(parties, config, path, pull, by_person=task.by_person),
+    ]
     labels, owners, names = parties.labels(), parties.test_owners, parties.names
     masks = {EVERYWHERE: np.ones(len(labels), dtype=np.bool_)}
     masks |= {name: owners == number for number, name in enumerate(names)}
-    columns = parties.data.columns
+    columns, rows = parties.data.columns, {name: int(mask.sum()) for name, mask in masks.items()}
+    shown = {name: mask for name, mask in masks.items() if len(names) <= MOST_COLUMNS or rows[name] >= FEWEST}
     return Worth(
         title=f"{config.method.name} on {config.dataset.name}",
         positive=columns.class_names[1] if columns else "class 1",
-        rows={name: int(mask.sum()) for name, mask in masks.items()},
+        rows=rows,
         prevalence={name: float(np.mean(labels[mask] == 1)) for name, mask in masks.items() if mask.any()},
         figures={
-            each.name: {name: figures_of(each.scores[mask], labels[mask]) for name, mask in masks.items()}
+            each.name: {name: figures_of(each.scores[mask], labels[mask]) for name, mask in shown.items()}
             for each in found
         },
         privacy={each.name: each.privacy for each in found},
+        leading=_leading(config, labels),
+        judged={each.name: _judged(each.scores, labels) for each in found},
+        persons=parties.data.test.persons,
     )
 
 
-def ours(parties: Parties, config: Config, path: Path, pull: float) -> Iterator[Rival]:
+def _leading(config: Config, labels: Labels) -> str:
+    """The AUC where the run shows it first, or accuracy says little beside the most frequent class."""
+    if (config.dataset.metrics or [""])[0] == "auc":
+        return AREA
+    return AREA if np.bincount(labels).max(initial=0) >= UNEVEN * len(labels) else DEFAULT
+
+
+def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
+    computed = {DEFAULT: accuracy, AREA: area}
+    terms = row_terms(scores, labels)
+    values = {name: np.array([compute(scores, labels).value]) for name, compute in computed.items()}
+    return {name: Judged(values[name], terms[name]) for name in computed}
+
+
+def ours(parties: Parties, config: Config, path: Path, pull: float, *, by_person: bool) -> Iterator[Rival]:
     """The run's model, its clients' own models if any, and the model that each party adapts."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
-    yield Rival(label, _promise(config), parties.scores([model] * parties.count))
+    promise = _promise(config, by_person=by_person)
+    yield Rival(label, promise, parties.scores([model] * parties.count))
     personal = _personal_models(parties, path)
     if personal:
-        yield Rival(f"{label}, own models", _promise(config), parties.scores(personal))
+        yield Rival(f"{label}, own models", promise, parties.scores(personal))
     local = names_of(model, config.training.local_parameters or ())
     if local:
         own = parties.own(model, local, pull)
@@ -328,9 +284,15 @@ def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
     return models
 
 
-def _promise(config: Config) -> str:
+def _promise(config: Config, *, by_person: bool) -> str:
+    """What is promised to whom, as in ``epsilon 1 to 6, by record``."""
     if config.method.name == "fedavg":
         return "none"
-    budgets = config.privacy.budgets
+    privacy, unit = config.privacy, "person" if by_person else config.privacy.unit
+    if privacy.budgets == CLIENTS and (own := privacy.client_budgets):
+        offered = [*own.values()] if isinstance(own, Mapping) else own
+        ends = sorted({min(offered), max(offered)})
+        return f"epsilon {' to '.join(f'{each:g}' for each in ends)}, by {unit}"
+    budgets = privacy.budgets
     shown = budgets if isinstance(budgets, str) else ", ".join(f"{each:g}" for each in budgets)
-    return f"epsilon {shown}, by {config.privacy.unit}"
+    return f"epsilon {shown}, by {unit}"

@@ -9,7 +9,8 @@ from gdpfed.errors import ReportError
 from gdpfed.report.class_figures import Figure
 from gdpfed.report.comparison import Line, lines_of
 from gdpfed.report.finished_run import FinishedRun
-from gdpfed.report.rivals import Worth, worth_of
+from gdpfed.report.rivals import worth_of
+from gdpfed.report.worth import Judged, Worth
 
 OfModel = Mapping[str, Mapping[str, Figure]]
 
@@ -54,8 +55,12 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
         }
         for model, by_party in first.figures.items()
     }
+    judged = {
+        model: {name: Judged.mean([each.judged[model][name] for each in found]) for name in own}
+        for model, own in first.judged.items()
+    }
     title = f"{first.title}, mean of {len(found)} runs" if len(found) > 1 else first.title
-    return replace(first, title=title, figures=figures)
+    return replace(first, title=title, figures=figures, judged=judged)
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:

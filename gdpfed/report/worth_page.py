@@ -4,43 +4,58 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdpfed.files import save_whole
-from gdpfed.learning.labels.classes import DEFAULT
-from gdpfed.methods import METHODS
-from gdpfed.report.class_figures import Figure
+from gdpfed.report.class_figures import AREA, Figure
 from gdpfed.report.comparison import Line
+from gdpfed.report.console import Table
 from gdpfed.report.epsilon_picture import EPSILON_PICTURE, cost_points, draw_cost
 from gdpfed.report.metric_display import MetricDisplay, Spread
 from gdpfed.report.pages import SECTIONS_TEMPLATE, Picture, Section, page_of
-from gdpfed.report.rivals import EVERYWHERE, RIVALS, Worth
+from gdpfed.report.rivals import RIVALS
+from gdpfed.report.worth import EVERYWHERE, Worth
+from gdpfed.report.worth_answer import answer_lines, answer_table, leading, model_of
 
 PAGE = "worth.html"
 ABOUT = (
-    "Accuracy on the test rows of all parties. What is compared was trained on the parties' rows without "
+    "Figures on the test rows of all parties. What is compared was trained on the parties' rows without "
     "noise: it is for those who may see them, and no budget covers it."
 )
+METRICS = {AREA: "auc"}
+"""What a figure is called as a metric, where it is called otherwise."""
 
 
 def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path | None:
-    """Draw accuracy against epsilon, with a line for each rival; None where no run promises anything."""
-    results = [_spread(_of_run(line, worth)) for line, worth in compared]
-    points = cost_points([line for line, _ in compared], results)
+    """Draw accuracy or AUC against epsilon, with a line for each rival; None where no run promises anything.
+
+    Bars, and the band of each party alone, are the 95 % intervals that follow from the test rows.
+    """
+    figure = leading(compared)
+    found = [worth.figures[model_of(line)][EVERYWHERE][figure] for line, worth in compared]
+    points = cost_points(
+        [line for line, _ in compared],
+        [_spread(each, figure) for each in found],
+        [_ends(each, figure) for each in found],
+    )
     if not points:
         return None
-    first = compared[0][1].figures
-    levels = {name: _spread(first[name][EVERYWHERE][DEFAULT]) for name in RIVALS if name in first}
-    draw_cost(points, levels, DEFAULT, directory / EPSILON_PICTURE)
+    first = {name: own[EVERYWHERE][figure] for name, own in compared[0][1].figures.items() if name in RIVALS}
+    levels = {name: _spread(each, figure) for name, each in first.items()}
+    alone = {name: _ends(each, figure) for name, each in first.items() if name == RIVALS[1]}
+    draw_cost(points, levels, _metric(figure), directory / EPSILON_PICTURE, bands=alone)
     return directory / EPSILON_PICTURE
 
 
-def write_worth_page(worth: Worth, picture: Path | None, directory: Path) -> Path:
-    """Write picture and tables as one page that needs no network; returns its path."""
+def write_worth_page(
+    worth: Worth, compared: Sequence[tuple[Line, Worth]], picture: Path | None, directory: Path
+) -> Path:
+    """Write answer, picture and tables as one page that needs no network; returns its path."""
     sections = [Section(table.title, table=table) for table in worth.tables()]
     if picture is not None:
-        drawn = Picture(
-            "Accuracy against epsilon, beside each party alone and all rows in one place",
-            picture.read_bytes(),
-        )
-        sections.insert(0, Section("What privacy costs", drawn))
+        title = f"{leading(compared)} against epsilon, beside each party alone and all rows in one place"
+        sections.insert(0, Section("What privacy costs", Picture(title, picture.read_bytes())))
+    answer: Table | None = answer_table(compared)
+    if answer is not None:
+        lines = "\n".join(answer_lines(compared))
+        sections.insert(0, Section(answer.title, table=answer, note=lines))
     page = page_of(
         SECTIONS_TEMPLATE, title=f"{worth.title}: was it worth it?", about=ABOUT, sections=sections
     )
@@ -48,13 +63,16 @@ def write_worth_page(worth: Worth, picture: Path | None, directory: Path) -> Pat
     return directory / PAGE
 
 
-def _of_run(line: Line, worth: Worth) -> Figure:
-    """The accuracy of a run's own model on all test rows."""
-    name = str(line.runs[0].settings["method"]["name"])
-    return worth.figures[METHODS.get(name).label or name][EVERYWHERE][DEFAULT]
+def _metric(figure: str) -> str:
+    return METRICS.get(figure, figure)
 
 
-def _spread(figure: Figure) -> Spread:
-    scaled = MetricDisplay.of(DEFAULT).scaled
+def _spread(figure: Figure, name: str) -> Spread:
+    scaled = MetricDisplay.of(_metric(name)).scaled
     stddev = None if figure.stddev is None else scaled(figure.stddev)
     return Spread(scaled(figure.value), stddev, 1)
+
+
+def _ends(figure: Figure, name: str) -> tuple[float, float]:
+    scaled = MetricDisplay.of(_metric(name)).scaled
+    return scaled(figure.low), scaled(figure.high)

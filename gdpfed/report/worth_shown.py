@@ -2,7 +2,7 @@
 
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.report.console import Table
-from gdpfed.report.rivals import BY_PARTY, EVERYWHERE, NOTE, Worth
+from gdpfed.report.worth import BY_PARTY, EVERYWHERE, MOST_COLUMNS, NOTE, Worth
 
 
 def shown_tables(worth: Worth) -> list[Table]:
@@ -17,6 +17,13 @@ def shown_tables(worth: Worth) -> list[Table]:
 def small_parties(worth: Worth) -> list[str]:
     """The parties that have too few test rows to be shown."""
     return [party for party in worth.parties if worth.rows[party] < FEWEST]
+
+
+def small_line(worth: Worth) -> str:
+    """Say of which parties nothing is shown, by name where they are not many; "" where there are none."""
+    few = small_parties(worth)
+    named = ", ".join(few) if len(few) <= MOST_COLUMNS else f"{len(few)} of {len(worth.parties)}"
+    return f"Of parties with fewer than {FEWEST} test rows nothing is shown: {named}" if few else ""
 
 
 def _of(worth: Worth, party: str) -> Table:

@@ -12,9 +12,12 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.published_tables import HOSPITALS, RANGES
+from gdpfed.learning.data.tabular import parties_of_person
 from gdpfed.learning.training.evaluate import central_evaluation
+from testing.stays import HEADINGS, REGIONS, write_stays
 
-HEART_DISEASE = Path(__file__).parents[3] / "shared" / "data" / "heart-disease"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+HEART_DISEASE, EICU = SHARED / "heart-disease", SHARED / "eicu-demo" / "patient.csv"
 FOUR = "63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n32,1,4,?,0,?,0,127,0,.7,1,?,?,3\n" * 4
 
 
@@ -122,3 +125,42 @@ def test_each_party_is_judged_on_its_own_patients():
         low, high = each.intervals["accuracy"] or (1.0, 0.0)
         assert low < (each.metrics["accuracy"] or 0.0) < high <= 1
     assert evaluation(theta).accuracy == pytest.approx(right.mean())
+
+
+def stays(option: str, path: Path) -> Any:
+    from conf.load import load
+
+    return task_of(
+        load([f"dataset={option}", f"dataset.path={path}", "privacy=record_level", "method=dp_sum"])
+    )
+
+
+def test_stays_in_intensive_care_are_of_regions_persons_or_hospitals(tmp_path):
+    path = write_stays(tmp_path / "patient.csv")
+    by_person, by_stay, by_hospital = (stays(name, path) for name in ("eicu", "eicu-stays", "eicu-hospitals"))
+    assert (by_person.by_person, by_stay.by_person) == (True, False)
+    assert parties_of_person(by_person.source) == 2
+    assert by_person.client_names == by_stay.client_names == REGIONS
+    assert (len(by_hospital.client_names), by_hospital.client_names[0]) == (174, "56")
+    data = by_stay.load()
+    whole = [*data.train.x.tolist(), *data.test.x.tolist()]
+    assert data.columns.inputs == list(HEADINGS[2:5]) + list(HEADINGS[7:9]) + ["gender"]
+    assert {round(row[3], 3) for row in whole} >= {round(2 * 40 / 200 - 1, 3)}
+    assert not any(each.startswith("predicted") for each in data.columns.names())
+
+
+def test_a_declaration_that_does_not_come_with_the_project_is_refused(tmp_path):
+    path = write_stays(tmp_path / "patient.csv", hospitals=8)
+    with pytest.raises(
+        LearningError, match="published:icu is no declaration of ours: there are published:eicu,"
+    ):
+        loaded("csv", str(path), columns="published:icu")
+
+
+@pytest.mark.skipif(not EICU.is_file(), reason=f"{EICU} is not there")
+def test_the_demo_of_eicu_has_as_many_stays_and_deaths_as_its_page_says():
+    data = stays("eicu", EICU).load()
+    rows = data.train.y[data.train.y >= 0].tolist() + data.test.y.tolist()
+    assert np.bincount(rows).tolist() == [1572, 141]
+    data = stays("eicu-hospitals", EICU).load()
+    assert np.bincount([*data.train.y, *data.test.y]).tolist() == [1683, 155]

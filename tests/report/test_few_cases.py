@@ -11,7 +11,7 @@ from gdpfed.learning.training.held_out_counts import held_out_counts, judged
 from gdpfed.report.class_figures import figures_of
 from gdpfed.report.model_card import held_out_by_client
 from gdpfed.report.parts import Part, Parts, parts_table
-from gdpfed.report.rivals import EVERYWHERE, Worth
+from gdpfed.report.worth import EVERYWHERE, Worth
 from gdpfed.report.worth_shown import shown_tables, small_parties
 from gdpfed.rounds.extensions.held_out import HeldOutResult, PartyCounts
 

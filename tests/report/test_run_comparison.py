@@ -17,10 +17,17 @@ from gdpfed.learning.adapted_model import fit_near
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.methods import ClientSum, make_method
-from gdpfed.report.class_figures import Figure, figures_of
-from gdpfed.report.rivals import EVERYWHERE, Parties, Worth
+from gdpfed.report import rivals
+from gdpfed.report.class_figures import AREA, Figure, area, figures_of, row_terms
+from gdpfed.report.epsilon_picture import CostPoint
+from gdpfed.report.metric_display import Spread
+from gdpfed.report.rivals import Parties
+from gdpfed.report.worth import EVERYWHERE, Judged, Worth
+from gdpfed.report.worth_answer import difference
 from gdpfed.report.worth_of_lines import mean_worth, side_by_side
 from gdpfed.simulation import simulate
+from testing.small_runs import nothing_drawn
+from testing.stays import write_stays
 from testing.written_runs import write_run
 
 RUN = (
@@ -217,3 +224,81 @@ def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
     labels = ["budgets (1)", "budgets (8)"]
     assert [*found["privacy"]] == ["most frequent class", *(f"DP-Sum ({label})" for label in labels)]
     assert found["figures"][f"DP-Sum ({labels[0]})"]["all"]["accuracy"][0] == pytest.approx(0.7)
+
+
+def test_terms_of_rows_are_what_drawing_the_rows_again_shows():
+    """Against the bootstrap: the spread of an AUC, and of how much two models of like answers differ."""
+    rng = np.random.default_rng(3)
+    labels = (rng.random(400) < 0.1).astype(np.int64)
+    ours = np.stack([np.zeros(400), labels + rng.normal(size=400)], axis=1)
+    theirs = ours + np.stack([np.zeros(400), 0.3 * rng.normal(size=400)], axis=1)
+    drawn = [rng.integers(400, size=400) for _ in range(400)]
+    found = np.array([[area(each[rows], labels[rows]).value for each in (ours, theirs)] for rows in drawn])
+    terms = [row_terms(each, labels)[AREA] for each in (ours, theirs)]
+    assert terms[0].sum() == pytest.approx(0, abs=1e-9)
+    assert sqrt(terms[0] @ terms[0]) == pytest.approx(found[:, 0].std(), rel=0.15)
+    apart = terms[0] - terms[1]
+    assert sqrt(apart @ apart) == pytest.approx((found[:, 0] - found[:, 1]).std(), rel=0.15)
+    assert sqrt(apart @ apart) < 0.5 * sqrt(terms[0] @ terms[0])
+    several = row_terms(rng.normal(size=(400, 3)), rng.integers(0, 3, 400))
+    assert several[AREA].shape == several["accuracy"].shape == (400,)
+    assert np.isnan(row_terms(ours, np.zeros(400, np.int64))[AREA]).all()
+
+
+def judged_worth(values, terms, persons=None):
+    others = {AREA: Judged(np.zeros(len(values)), np.zeros(len(terms)))}
+    return Worth(
+        *("a run", "class 1", {EVERYWHERE: len(terms)}, {EVERYWHERE: 0.1}, {}, {}),
+        judged={"ours": {AREA: Judged(np.array(values), np.array(terms))}, "theirs": others},
+        persons=None if persons is None else np.array(persons),
+    )
+
+
+def test_a_difference_has_the_chance_of_rows_of_persons_and_of_runs():
+    z = 1.959963984540054
+    alone = difference(judged_worth([0.1], [0.03, -0.03, 0.04, -0.04]), "ours", "theirs", AREA)
+    assert (alone.mean, alone.order) == (0.1, 0)
+    assert alone.high - alone.mean == pytest.approx(z * sqrt(2 * 0.03**2 + 2 * 0.04**2))
+    # Two rows of one person whose terms add up are one row of twice the weight.
+    terms = [0.02, 0.02, -0.02, -0.02]
+    by_person = difference(judged_worth([0.1], terms, [5, 5, 7, 7]), "ours", "theirs", AREA)
+    assert by_person.high - by_person.mean == pytest.approx(z * sqrt(2 * 0.04**2))
+    runs = difference(judged_worth([0.08, 0.12], [0.0, 0.0]), "ours", "theirs", AREA)
+    assert runs.high - runs.mean == pytest.approx(z * 0.04 / sqrt(2) / sqrt(2))
+    assert (runs.order, runs.text()) == (1, "+10.0 [+6.1, +13.9]")
+
+
+def test_bars_of_a_picture_are_intervals_where_there_are_some():
+    point = CostPoint("dp_sum", (1.0, 1.0, 1.0), Spread(80.0, 2.0, 3), (70.0, 88.0))
+    assert point.bar == (10.0, 8.0)
+    assert CostPoint("dp_sum", (1.0, 1.0, 1.0), Spread(80.0, 2.0, 3)).bar == (2.0, 2.0)
+
+
+def test_a_sweep_of_budgets_over_persons_is_answered_first_and_by_auc(tmp_path, monkeypatch, capsys):
+    """Deaths are rare, persons have several stays; two budgets with two seeds, by the command."""
+    trained = []
+    average = rivals._federated_average
+    monkeypatch.setattr(rivals, "_federated_average", lambda *given: (trained.append(1), average(*given))[1])
+    path = write_stays(tmp_path / "patient.csv", hospitals=60)
+    data = ("dataset=eicu", f"dataset.path={path}", "dataset.num_rounds=2")
+    asked = (*data, "privacy=record_level", "method=dp_sum", "secagg=off")
+    with nothing_drawn():
+        for budget, seed in ((1, 0), (1, 1), (8, 0)):
+            words = (f"privacy.budgets=[{budget}]", f"run.seed={seed}", *RUN[3:])
+            simulate(load([*asked, *words, f"run.directory={tmp_path / 'runs' / f'{budget}-{seed}'}"]))
+    assert main(["compare", str(tmp_path / "runs"), "--html", "--output", str(tmp_path / "worth")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("Beside each party alone, by AUC: ")
+    for each in ("epsilon 1, by person", "epsilon 8, by person", "Beside fedavg without privacy, by AUC: "):
+        assert each in said
+    assert "are of one class: to answer it always is right as often, without any model" in said
+    # What differs in its budget alone is compared with one training without privacy.
+    assert len(trained) == 2
+    found = json.loads((tmp_path / "worth" / "worth.json").read_text())
+    assert found["leading"] == "AUC"
+    assert found["answer"][0].startswith("Beside each party alone, by AUC: ")
+    assert (tmp_path / "worth" / "worth.md").read_text().startswith("Beside each party alone, by AUC: ")
+    page = (tmp_path / "worth" / "worth.html").read_text()
+    assert (
+        page.index("Was it worth it?") < page.index("AUC against epsilon") < page.index("accuracy by party")
+    )

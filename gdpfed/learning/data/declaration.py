@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from gdpfed.learning.data.file_form import DECIMALS, ENCODINGS, SEPARATORS
 from gdpfed.learning.data.yaml_parts import Part, read_parts
 
 COLUMNS_FILE = "columns.yaml"
+PUBLISHED = "published:"
+"""How a declaration is named that comes with the project, as in ``published:eicu``."""
 ABOUT = ("purpose", "period")
 MARKS = "missing_marks"
 ABSENT_PRESENT = ("0", "1")
@@ -32,11 +35,23 @@ ABSENT_PRESENT = ("0", "1")
 
 
 def read_columns(path: Path) -> Columns:
-    """Read a declaration, a file in YAML.
+    """Read a declaration: a file in YAML, or that of a published table by its name (`PUBLISHED`).
 
-    Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
+    Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """
+    if str(path).startswith(PUBLISHED):
+        return _read_published(str(path).removeprefix(PUBLISHED))
     return columns_of(read_parts(path, "declare the columns").values, str(path))
+
+
+def _read_published(name: str) -> Columns:
+    """The declaration of a published table, from the folder of the data sets' options."""
+    with as_file(files("conf") / "dataset" / "columns") as folder:
+        known = sorted(each.stem for each in folder.glob("*.yaml"))
+        if name not in known:
+            known_names = ", ".join(f"{PUBLISHED}{each}" for each in known)
+            raise LearningError(f"{PUBLISHED}{name} is no declaration of ours: there are {known_names}")
+        return read_columns(folder / f"{name}.yaml")
 
 
 def columns_of(values: Any, place: str) -> Columns:

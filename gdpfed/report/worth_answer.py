@@ -1,0 +1,129 @@
+"""The answer of a comparison: is a run's model better than what its parties would have without it?"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gdpfed.learning.labels.intervals import Z
+from gdpfed.methods import METHODS
+from gdpfed.report.class_figures import AREA
+from gdpfed.report.comparison import Line
+from gdpfed.report.console import Table
+from gdpfed.report.metric_display import ABSENT
+from gdpfed.report.rivals import RIVALS
+from gdpfed.report.worth import EVERYWHERE, Worth
+
+COMPARED = RIVALS[1:]
+"""What the parties would have without the run: alone, all rows in one place, or no privacy."""
+HEADINGS = ("run", "privacy", "test {figure} (%)", *(f"more than {name}" for name in COMPARED))
+HOW = (
+    "Points more, with 95 % intervals: for the chance in the test rows, which both models share, and in the "
+    "runs that were averaged. An interval with zero in it shows no order of the two."
+)
+RARE = (
+    "Of {rows} test rows {share:.1f} % are of one class: to answer it always is right as often, without any "
+    "model. So the AUC is shown, the probability that a row of '{positive}' is ranked above one of the "
+    "others. Its intervals are as wide as {few} rows of the rarer class leave them."
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more one model has than another, with the ends of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self) -> str:
+        """In points, as in ``+1.2 [-0.4, +2.8]``."""
+        if math.isnan(self.mean):
+            return ABSENT
+        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+
+    @property
+    def order(self) -> int:
+        """1 for better, -1 for worse, 0 where the interval shows no order."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
+    """A model's figure minus another's on the same test rows.
+
+    With d_1, ..., d_k of k runs and psi_i, the difference of what row i adds to their errors,
+
+        mean(d) +- 1.96 sqrt(sum_p (sum_{i of p} psi_i)^2 + var(d) / k),
+
+    where p are persons if the rows say whom they are about, else rows; var(d) is 0 for one run.
+    """
+    ours, theirs = worth.judged[model][figure], worth.judged[other][figure]
+    found, terms = ours.values - theirs.values, ours.terms - theirs.terms
+    if worth.persons is not None:
+        _, person = np.unique(worth.persons, return_inverse=True)
+        terms = np.bincount(person.reshape(-1), terms)
+    variance = float(terms @ terms)
+    if len(found) > 1:
+        variance += float(found.var(ddof=1)) / len(found)
+    mean, half = float(found.mean()), Z * math.sqrt(variance)
+    return Difference(mean, mean - half, mean + half)
+
+
+def model_of(line: Line) -> str:
+    """What a run's own model is called in its comparison."""
+    name = str(line.runs[0].settings["method"]["name"])
+    return METHODS.get(name).label or name
+
+
+def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
+    """A row a line: the figure, and how much more it is than without the run; None for nothing to compare."""
+    figure = leading(compared)
+    rows = [
+        [
+            line.label,
+            worth.privacy[model_of(line)],
+            worth.figures[model_of(line)][EVERYWHERE][figure].text(),
+            *(difference(worth, model_of(line), name, figure).text() for name in COMPARED),
+        ]
+        for line, worth in compared
+        if model_of(line) in worth.judged
+    ]
+    headings = [heading.format(figure=figure) for heading in HEADINGS]
+    return Table("Was it worth it?", headings, rows, HOW) if rows else None
+
+
+def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
+    """The figure that the answer is about: the AUC if it is that of one line."""
+    return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
+
+
+def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
+    """The answer in sentences: where the runs are better, worse, or neither, and why the AUC is shown."""
+    private = [each for each in compared if _private(*each)]
+    figure = leading(compared)
+    for other in (RIVALS[1], RIVALS[3]) if private else ():
+        yield _verdict(private, other, figure)
+    worth = compared[0][1]
+    shown, rows_in_all = worth.prevalence.get(EVERYWHERE, 0.5), worth.rows[EVERYWHERE]
+    if figure == AREA and worth.judged:
+        few = round(min(shown, 1 - shown) * rows_in_all)
+        yield RARE.format(
+            rows=rows_in_all, share=100 * max(shown, 1 - shown), positive=worth.positive, few=few
+        )
+
+
+def _private(line: Line, worth: Worth) -> bool:
+    return line.runs[0].plan["private"] and model_of(line) in worth.judged
+
+
+def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
+    """As in ``Than each party alone, by AUC: better with epsilon 3; no order shown with epsilon 1.``"""
+    promises = [worth.privacy[model_of(line)] for line, worth in compared]
+    named = promises if len(set(promises)) == len(promises) else [line.label for line, _ in compared]
+    of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
+    for name, (line, worth) in zip(named, compared, strict=True):
+        of_order[difference(worth, model_of(line), other, figure).order].append(name)
+    words = {1: "better", 0: "no order is shown", -1: "worse"}
+    parts = [f"{words[order]} with {'; '.join(names)}" for order, names in of_order.items() if names]
+    return f"Beside {other}, by {figure}: {', '.join(parts)}."
