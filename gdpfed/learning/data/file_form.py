@@ -23,10 +23,13 @@ ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16")
 PACKINGS = (".gz", ".bz2", ".xz")
 TEXT_ENDINGS = (".csv", ".tsv")
 WORKBOOKS = (".xlsx", ".xlsm")
-ENDINGS = (*TEXT_ENDINGS, ".parquet", *WORKBOOKS)
+QUERY = ".sql"
+ENDINGS = (*TEXT_ENDINGS, ".parquet", *WORKBOOKS, QUERY)
 HIDDEN = (".", "~$")
 """How the names of files begin that systems put beside tables, as Excel does while one is open."""
-KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header", "sheet")
+LIMITS = ("seconds", "mebibytes")
+MOST_OF_A_LIMIT = 10**6
+KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header", "sheet", "database", *LIMITS)
 MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "NULL", "null", "None", "(null)", "\\N")
 )
@@ -45,6 +48,8 @@ class FileForm:
         missing_in: columns, each with texts that stand for a missing value in it, whatever its values are.
         header: the names of the columns of a CSV file or a sheet without a line of them.
         sheet: of a workbook.
+        database: of a query, what it asks: a file, a folder, or an address of PostgreSQL.
+        seconds, mebibytes: that a query may take.
     """
 
     separator: str | None = None
@@ -55,6 +60,9 @@ class FileForm:
     missing_in: tuple[tuple[str, tuple[str, ...]], ...] = ()
     header: tuple[str, ...] = ()
     sheet: str | None = None
+    database: str | None = None
+    seconds: int = 600
+    mebibytes: int = 1024
 
     def marks(self, name: str) -> tuple[str, ...]:
         """The texts that stand for a missing value in that column alone."""
@@ -143,7 +151,10 @@ def own_form(path: Path) -> FileForm:
                 f"{file}: there is no table '{name}' beside it; tables are called by their names without "
                 f"ending: {', '.join(sorted(there)[:5])}"
             )
-    return _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
+    form = _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
+    if form.database is not None and kind_of(path) != QUERY:
+        raise LearningError(f"{file}: database is of a query, and {path.name} is none: leave it out")
+    return form
 
 
 def _form(part: Part) -> FileForm:
@@ -159,7 +170,16 @@ def _form(part: Part) -> FileForm:
         **(_missing(said["missing"]) if "missing" in said else {}),
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
         sheet=said["sheet"].text() if "sheet" in said else None,
+        database=said["database"].text() if "database" in said else None,
+        **{key: _limit(said[key]) for key in LIMITS if key in said},
     )
+
+
+def _limit(part: Part) -> int:
+    number = part.number()
+    if number % 1 or not 1 <= number <= MOST_OF_A_LIMIT:
+        raise part.wrong(f"a whole number from 1 to {MOST_OF_A_LIMIT:,}")
+    return int(number)
 
 
 def _word(part: Part, words: Sequence[str]) -> str:

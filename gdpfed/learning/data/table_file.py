@@ -1,4 +1,4 @@
-"""The one reader of tables: CSV, Parquet and Excel files, some thousand rows at a time.
+"""The one reader of tables: CSV, Parquet and Excel files and queries, some thousand rows at a time.
 
 Whoever checks, trains, predicts or declares reads with `open_table`, so that all see the same rows. Rows
 are counted in two ways: by the parser (Arrow), and of CSV by lines and quotes
@@ -20,7 +20,16 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.csv_head import LOOKED_AT, all_names, look_at_head
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
-from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, WORKBOOKS, FileForm, Found, is_table, kind_of
+from gdpfed.learning.data.file_form import (
+    ENDINGS,
+    FILES_FILE,
+    QUERY,
+    WORKBOOKS,
+    FileForm,
+    Found,
+    is_table,
+    kind_of,
+)
 from gdpfed.learning.data.text_files import encoded_blocks
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
@@ -131,11 +140,15 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")
+    # These two read tables by what is here.
     if kind_of(path) in WORKBOOKS:
-        # Which reads tables by what is here.
         from gdpfed.learning.data.workbook_file import open_workbook
 
         return open_workbook(path, place, form)
+    if kind_of(path) == QUERY:
+        from gdpfed.learning.data.query_file import open_query
+
+        return open_query(path, place, form)
     return (_open_parquet if kind_of(path) == ".parquet" else _open_csv)(path, place, form)
 
 

@@ -1,0 +1,294 @@
+"""Three kinds of databases that answer one query and change nothing: SQLite, DuckDB and PostgreSQL.
+
+Each is opened for reading alone, and the query sees what lies in it and no other file. A query that takes too
+long is stopped. SQLite needs no package, the two others need the extra ``query``.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+from gdpfed.errors import InputError, LearningError
+from gdpfed.late_import import late_import, packages_needed
+from gdpfed.learning.data.file_form import FILES_FILE, TEXT_ENDINGS, FileForm, is_table, kind_of, table_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late_import("pyarrow")
+duckdb, psycopg = late_import("duckdb"), late_import("psycopg")
+
+ROWS = 2**13
+"""That are taken at once."""
+AN_ADDRESS = "write postgresql://USER@HOST:PORT/DATABASE"
+POSTGRES = ("postgresql://", "postgres://")
+SQLITE_HEAD = b"SQLite format 3\0"
+DUCKDB_HEAD, DUCKDB_HEAD_AT = b"DUCK", 8
+HEAD_BYTES = 64
+CONNECT_SECONDS = 20
+MOST_BYTES_A_VALUE = 2**24
+KEPT_SHUT = {
+    "allow_community_extensions": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+    "temp_directory": "",
+    "threads": 1,
+}
+"""DuckDB brings nothing from elsewhere and writes nothing. One thread, since several add up in any order."""
+
+
+RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
+
+
+@dataclass
+class Limits:
+    """What a query may take: seconds, from its start to its last row, and memory of the process in MiB.
+
+    `over`: whether the time was up.
+    """
+
+    seconds: int
+    mebibytes: int
+    ends: float = field(init=False, default=float("inf"))
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.ends
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
+        """Call ``stop`` when the time is up, unless the ``with`` block has ended."""
+        self.ends = time.monotonic() + self.seconds
+        timer = Timer(self.seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a database answers: the names of the columns, and some rows at once as columns of Arrow."""
+
+    names: list[str]
+    parts: Iterator[Sequence["pa.Array"]]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that can be asked.
+
+    Attributes:
+        kind: what it is called.
+        order: what puts an answer in the order of its first column, each value in one place.
+        ask: from a query and limits to its answer, which is taken in a ``with`` block.
+    """
+
+    kind: str
+    order: str
+    ask: Callable[[str, Limits], AbstractContextManager[Answer]]
+
+
+def database_of(own: FileForm, folder: Path, place: str) -> Database:
+    """The database that a site names for its query; a path begins in ``folder``, or at the root.
+
+    Raises LearningError: none is named, none is there, or it is of another kind.
+    """
+    said = own.database
+    if said is None:
+        raise LearningError(
+            f"{place} is a query, and nobody says of what: say database in {FILES_FILE} beside it, a file of "
+            "SQLite or DuckDB, a folder of Parquet and CSV files, or postgresql://..."
+        )
+    if said.startswith(POSTGRES):
+        return Database("PostgreSQL", "ORDER BY 1", partial(_of_postgres, said, place))
+    path = folder / Path(said).expanduser()
+    if path.is_dir():
+        return Database("DuckDB", "ORDER BY 1", partial(_of_duckdb, path, place))
+    if not path.is_file():
+        raise LearningError(f"{place}: the database {path} is not there: say another in {FILES_FILE}")
+    with path.open("rb") as file:
+        begins = file.read(HEAD_BYTES)
+    if begins.startswith(SQLITE_HEAD):
+        # A column may compare texts by rules of its own, under which two are one.
+        return Database("SQLite", "ORDER BY 1 COLLATE BINARY", partial(_of_sqlite, path, place))
+    if begins.startswith(DUCKDB_HEAD, DUCKDB_HEAD_AT):
+        return Database("DuckDB", "ORDER BY 1", partial(_of_duckdb, path, place))
+    raise LearningError(
+        f"{place}: {path} is no file of SQLite or DuckDB; Parquet and CSV files are named by their folder"
+    )
+
+
+@contextmanager
+def readable(place: str, limits: Limits) -> Iterator[None]:
+    """Turn what a database complains of in a ``with`` block into one line.
+
+    Raises:
+        LearningError: names the place, and the limit where one was reached.
+        InputError: a package that the database needs is not installed.
+    """
+    try:
+        with packages_needed():
+            yield
+    except Exception as error:
+        if isinstance(error, InputError) or not _of_database(error):
+            raise
+        raise LearningError(f"{place} {_in_words(error, limits)}") from None
+
+
+def _in_words(error: Exception, limits: Limits) -> str:
+    if limits.over:
+        return f"took more than {limits.seconds} seconds: ask for less, or say more seconds in {FILES_FILE}"
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+        return (
+            f"needs more than {limits.mebibytes} MiB of memory: ask for less, or say more mebibytes in "
+            f"{FILES_FILE}"
+        )
+    return f"cannot be answered: {' '.join(str(error).split())[:300]}"
+
+
+def _of_database(error: Exception) -> bool:
+    """Whether an error is one of a database; no package is imported to find out."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
+
+
+def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Sequence["pa.Array"]]:
+    """The same; what stops a query does not stop one that rests between two parts."""
+    for part in parts:
+        if limits.over:
+            raise TimeoutError
+        yield part
+
+
+def _may(action: int, *_: str | None) -> int:
+    """Tell SQLite whether a query may do something: it may select, read, and call functions."""
+    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def _of_sqlite(file: Path, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+    connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+    with closing(connection), limits.stopping(connection.interrupt):
+        connection.execute(f"PRAGMA cache_size=-{1024 * limits.mebibytes}")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES_A_VALUE)
+        connection.set_authorizer(_may)
+        cursor = connection.execute(query)
+        rows = iter(lambda: cursor.fetchmany(ROWS), [])
+        yield Answer(
+            [str(each[0]) for each in cursor.description],
+            _timed(([column_of(values) for values in zip(*part, strict=True)] for part in rows), limits),
+        )
+
+
+@contextmanager
+def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+    config = {**KEPT_SHUT, "memory_limit": f"{limits.mebibytes}MiB"}
+    views = _views(source, place) if source.is_dir() else {}
+    file = ":memory:" if source.is_dir() else str(source)
+    connection = duckdb.connect(file, read_only=not source.is_dir(), config=config)
+    with closing(connection), limits.stopping(connection.interrupt):
+        for name, (read, _) in views.items():
+            connection.execute(f"CREATE VIEW {quoted_name(name)} AS FROM {read}")
+        paths = ", ".join(path for _, path in views.values())
+        connection.execute(f"SET allowed_paths=[{paths}]")
+        connection.execute("SET enable_external_access=false")
+        connection.execute("SET lock_configuration=true")
+        kinds = [each.type.name for each in connection.extract_statements(query)]
+        if kinds != ["SELECT"]:
+            raise LearningError(f"{place} is no query: DuckDB reads {', '.join(kinds)}, and it is one SELECT")
+        reader = connection.sql(query).to_arrow_reader(ROWS)
+        yield Answer(list(reader.schema.names), _timed((batch.columns for batch in reader), limits))
+
+
+def quoted_name(name: str) -> str:
+    """The name of a column or table as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
+    """The tables of a folder by name, each as DuckDB reads it, and its quoted path; of CSV all is text.
+
+    Raises LearningError: there are none, or two of one name.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for file in sorted(folder.iterdir()):
+        kind = kind_of(file)
+        if not is_table(file) or kind not in (*TEXT_ENDINGS, ".parquet"):
+            continue
+        if (name := table_name(file)) in found:
+            raise LearningError(f"{place}: {folder} has two files of the table {name}: leave one out")
+        quoted = "'" + str(file.resolve()).replace("'", "''") + "'"
+        as_texts = f"read_csv({quoted}, header = true, all_varchar = true)"
+        found[name] = (f"read_parquet({quoted})" if kind == ".parquet" else as_texts, quoted)
+    if not found:
+        raise LearningError(f"{place}: {folder} holds no Parquet and no CSV file for the query to read")
+    return found
+
+
+@contextmanager
+def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+    settings = {
+        "default_transaction_read_only": "on",
+        "max_parallel_workers_per_gather": "0",
+        "statement_timeout": f"{limits.seconds}s",
+        "synchronize_seqscans": "off",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    connection = psycopg.connect(
+        _without_password(url, place), connect_timeout=CONNECT_SECONDS, options=options
+    )
+    with closing(connection), limits.stopping(connection.cancel):
+        connection.read_only = True
+        # A cursor of the server's takes one statement, and hands over some rows at once.
+        with connection.cursor("asked") as cursor:
+            cursor.execute(query)
+            rows = iter(lambda: cursor.fetchmany(ROWS), [])
+            yield Answer(
+                [each.name for each in cursor.description],
+                _timed(([column_of(values) for values in zip(*part, strict=True)] for part in rows), limits),
+            )
+
+
+def _without_password(url: str, place: str) -> str:
+    """The address of a database, if there is no password in it.
+
+    Raises LearningError: one is there, or the address is none; neither is shown.
+    """
+    packages = psycopg.conninfo  # Where there is no such package, it is this that says so.
+    try:
+        said = packages.conninfo_to_dict(url)
+    except psycopg.Error:
+        raise LearningError(
+            f"{place}: the address of its database in {FILES_FILE} is none: {AN_ADDRESS}"
+        ) from None
+    if any("password" in key for key in said):
+        raise LearningError(
+            f"{place}: {FILES_FILE} holds a password: take it out there, and give it to the process as "
+            "PGPASSWORD, or in a file that PGPASSFILE names"
+        )
+    return url
+
+
+def column_of(values: Sequence[Any]) -> "pa.Array":
+    """A column of Arrow of values of one kind; where there are several kinds, of texts."""
+    kinds = {type(each) for each in values} - {type(None)}
+    if kinds == {int, float}:
+        return pa.array([None if each is None else float(each) for each in values], pa.float64())
+    if len(kinds) <= 1:
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            pass
+    return pa.array([None if each is None else str(each) for each in values], pa.string())

@@ -1,0 +1,133 @@
+"""A query in place of a file: what a site's database answers to it is a table, read as any other.
+
+The text of the query is a file ``NAME.sql``, and ``files.yaml`` beside it names the database. The declaration
+names columns and types, which are the same at all parties, so the query is the site's own way of writing.
+
+A database may give rows in any order. What is held out, how a run that goes on knows its data, and the
+numbers of rows in errors follow from that order. So rows are put in the order of the query's first column,
+which must tell them apart: it names a row, and no other value of a row moves it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
+from gdpfed.learning.data.file_form import Found
+from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import compute
+else:
+    pa, compute = late_import("pyarrow"), late_import("pyarrow.compute")
+
+MOST_BYTES = 2**20
+NOT_SQL = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+"""Texts, quoted names and comments."""
+BEGINS = re.compile(r"(select|with)\b", re.IGNORECASE)
+CHANGING = re.compile(
+    r"\b(?:current_(?:date|time|timestamp)|localtime(?:stamp)?|tablesample|using\s+sample"
+    r"|(?:random|randomblob|setseed|gen_random_uuid|uuid\w*|now|today|get_current_time(?:stamp)?"
+    r"|(?:clock|statement|transaction)_timestamp|nextval)(?=\s*\())\b|'now'",
+    re.IGNORECASE,
+)
+"""What is another at every reading."""
+
+
+def open_query(path: Path, place: str, form: TableForm) -> TableFile:
+    """Open the answer to a query, and read the names of its columns.
+
+    Raises:
+        LearningError: no query, another statement, or a database that does not answer it.
+        InputError: a package that the database needs is not installed.
+    """
+    query = _query(path, place)
+    database, own = database_of(form.own, path.parent, place), form.own
+    limits = Limits(own.seconds, own.mebibytes)
+    with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits) as answer:
+        names = answer.names
+    check_width(place, len(names))
+    found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
+
+    def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
+        chosen = ", ".join(quoted_name(names[at]) for at in [0, *wanted])
+        ordered = _wrapped(chosen, query, database.order)
+        keys, count = _Keys(place, names[0]), 0
+        with readable(place, limits), database.ask(ordered, limits) as answer:
+            for columns in answer.parts:
+                keys.check(columns[0], count)
+                numbers = np.arange(count + 1, count + len(columns[0]) + 1)
+                cells = dict(zip([names[at] for at in wanted], columns[1:], strict=True))
+                yield Batch(cells, numbers, numbers)
+                count += len(numbers)
+
+    return TableFile(place, names, own, found, read)
+
+
+def _query(path: Path, place: str) -> str:
+    """The text of the query, without what ends it.
+
+    Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise LearningError(f"{place} has more than {MOST_BYTES:,} bytes: a query is shorter")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LearningError(f"{place} cannot be read as a query: {' '.join(str(error).split())}") from None
+    text = re.sub(r"[;\s]+$", "", text)
+    bare = NOT_SQL.sub(" ", text).strip()
+    if not BEGINS.match(bare) or ";" in bare:
+        shown = (
+            "several statements" if BEGINS.match(bare) else f"'{bare.split()[0][:20]}'" if bare else "empty"
+        )
+        raise LearningError(
+            f"{place} is {shown}: a query is one SELECT (WITH ... SELECT), which changes nothing"
+        )
+    quoted = NOT_SQL.sub(lambda part: part[0] if part[0].lower() == "'now'" else " ", text)
+    if changing := CHANGING.search(quoted):
+        raise LearningError(
+            f"{place} asks for {changing[0]}, which is another at every reading: a run that goes on would "
+            "find other data: name a day, or leave it out"
+        )
+    return text
+
+
+def _wrapped(chosen: str, query: str, end: str) -> str:
+    """The query as a part of one that says which columns, and of which rows."""
+    # It is the site's own text, on a database that is open for reading alone.
+    return f"SELECT {chosen} FROM (\n{query}\n) AS asked {end}"  # noqa: S608
+
+
+class _Keys:
+    """What the first column must be: there in every row, and different in each."""
+
+    def __init__(self, place: str, name: str) -> None:
+        self.place, self.name = place, name
+        self.last: object = None
+
+    def check(self, keys: "pa.Array", before: int) -> None:
+        """Look at the keys of the rows behind ``before`` others.
+
+        Raises LearningError: one is missing, or there twice.
+        """
+        if keys.null_count:
+            self._refuse("is empty in a row")
+        same = compute.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        if before and keys[0].as_py() == self.last:
+            self._refuse(f"is the same in rows {before} and {before + 1}")
+        if len(at := np.flatnonzero(same)):
+            self._refuse(f"is the same in rows {before + at[0] + 1} and {before + at[0] + 2}")
+        self.last = keys[-1].as_py()
+
+    def _refuse(self, fault: str) -> None:
+        raise LearningError(
+            f"{self.place}: the first column, '{self.name}', {fault}: rows are put in its order, so begin "
+            "the query with what tells them apart, such as the number of a visit"
+        )
