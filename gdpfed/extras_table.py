@@ -19,12 +19,14 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "pedpfl": "gdpfed.extras.h2fdp.hier_baselines:PEDPFL",
         "record_statistics": "gdpfed.extras.statistics.methods:RecordStatistics",
         "sampled_fedavg": "gdpfed.extras.fedpcs.sampled_fedavg:SampledFedAvg",
+        "trees": "gdpfed.extras.trees.method:Trees",
     },
     "gdpfed.models": {
         "flower_arrays": "gdpfed.flower.arrays:flower_arrays",
         "statistics": "gdpfed.extras.statistics.model:counts",
         "statistics_by_group": "gdpfed.extras.statistics.model:counts",
         "statistics_crossed": "gdpfed.extras.statistics.model:counts",
+        "trees": "gdpfed.extras.trees.model:trees",
     },
     "gdpfed.works": {
         "client_statistics": "gdpfed.extras.statistics.client_work",
