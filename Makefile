@@ -6,7 +6,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 # Flower starts a process for each message to each node: without compiled files each would compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo dist docs sbom test lint types imports check test-faults test-compose test-defences test-drills test-flower bench pfl-environment opacus-environment deploy-local fuzz clean
+.PHONY: help venv demo dist docs paper sbom test lint types imports check test-faults test-compose test-defences test-drills test-flower bench pfl-environment opacus-environment deploy-local fuzz clean
 
 help:
 	@echo "make demo    train GDPFed* on the bundled digits in simulation, with its privacy plan"
@@ -32,6 +32,7 @@ help:
 	@echo "make sbom    sbom.cdx.json: every package of uv.lock that the app needs, as CycloneDX 1.5"
 	@echo "make dist    wheel and sdist of the published project in dist/, with a core that needs no PyTorch"
 	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
+	@echo "make paper   paper/build/paper.pdf, whose figures are read from the tables of the documents"
 	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
 	@echo "make venv    only make .venv from uv.lock; TORCH_INDEX=URL takes PyTorch from there, such as a CPU build"
 	@echo "make clean   remove everything that make made, except runs/"
@@ -69,6 +70,11 @@ demo: venv
 
 docs: venv
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict --quiet
+
+# Typst sets the paper; nothing else needs it.
+paper: venv
+	$(UV) pip install --quiet --python $(BIN)/python 'typst>=0.15,<0.16'
+	$(BIN)/python -m paper.build
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

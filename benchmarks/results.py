@@ -1,4 +1,4 @@
-"""Trains experiments, the benchmark of all methods among them, and writes their tables; said again, it goes on.
+"""Trains experiments, the benchmark of methods among them, and writes their tables; said again, it goes on.
 
 Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
 

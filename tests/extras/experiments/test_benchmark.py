@@ -17,6 +17,7 @@ from gdpfed.extras.experiments.definitions import load_experiment
 from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
 from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import NOT_YET
+from gdpfed.launch.home import PROJECT
 
 ENTRY = Entry(
     dataset="digits",
@@ -106,6 +107,11 @@ def test_an_edited_run_is_audited_again_and_comes_last(output):
     assert len(audits) == 2
     assert "1 audits failed" in shown
     assert "1 audits failed" not in run_it(output)
+
+
+def test_the_page_has_every_column():
+    page = (PROJECT / "docs" / "benchmark.md").read_text()
+    assert [line for name, words in SCHEMA.items() if (line := f"| `{name}` | {words} |") not in page] == []
 
 
 def test_methods_that_are_not_there_or_have_a_row_cannot_be_added():
