@@ -35,6 +35,7 @@ from deploy.topology import (
     IDENTITY_FILE,
     LOOPBACK,
     NODE_KEY_FILE,
+    PROXY_FILE,
     PUBLIC,
     ROSTER_FILE,
     SECRET_FILE,
@@ -180,6 +181,8 @@ class Store:
             self._server_certificate(authority, files, (service.name, "localhost", LOOPBACK, *extra))
         if NODE_KEY_FILE in service.credentials:
             self._node_key(files, service.party)
+        if PROXY_FILE in service.credentials:
+            self._proxy(files / PROXY_FILE)
         if IDENTITY_FILE in service.credentials:
             self._identity(files, service.party)
         if SUPERLINK_CA_FILE in service.credentials:
@@ -234,6 +237,12 @@ class Store:
         published.unlink(missing_ok=True)
         self._write(published, public + f" {party}\n".encode(), mode=0o644)
         self._write(files / NODE_KEY_FILE, private)
+
+    def _proxy(self, path: Path) -> None:
+        """Make the file that names a node's proxy, empty; one that its operator has written is its user's."""
+        self._write(path, b"")
+        path.chmod(0o600)
+        self._own(path)
 
     def _identity(self, files: Path, party: str) -> None:
         """Make the key by which other nodes know this one, and publish its public half.

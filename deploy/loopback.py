@@ -193,6 +193,7 @@ class LoopbackFederation:
         _, *arguments = self.services[name].probe
         done = subprocess.run(  # noqa: S603 - our own program
             [sys.executable, *arguments],
+            env=os.environ | self.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,

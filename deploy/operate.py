@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _execute(options: argparse.Namespace) -> None:
     superlink = SuperLinkClient(_flower_home(), options.superlink, options.ca)
     superlink.connect()
+    # The SuperLink is on this host, or on a network of its own: no proxy of the site leads there.
+    os.environ["no_proxy"] = "*"
     match options.command:
         case "register":
             _register(superlink, options.public)

@@ -21,6 +21,7 @@ from deploy.topology import (
     Service,
 )
 
+NO_PROXY = "no_proxy"
 TASK_POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container: on its own networks
 LOCAL, SETTINGS = "localhost", "--node-config"
@@ -32,7 +33,8 @@ _ADDRESS = re.compile(r"([a-z][\w-]*|127\.0\.0\.1):(\d+)")
 def flower_environment() -> dict[str, str]:
     """Return what Flower's programs are told by variables, wherever they run."""
     own: Mapping[str, str] = described()["services"][SERVER_SUPEREXEC]["environment"]
-    return {name: value for name, value in own.items() if name.startswith("FLWR_") and name != "FLWR_HOME"}
+    told = {name: value for name, value in own.items() if name.startswith("FLWR_") and name != "FLWR_HOME"}
+    return told | {NO_PROXY: own[NO_PROXY]}
 
 
 def services(federation: Federation, place: Placement | None = None) -> tuple[Service, ...]:

@@ -4,12 +4,14 @@ A node's operator installs it. It decides before the app's code is handed to the
 its own, so no app can change what it decides. Flower's own check (``--trusted-entities``) is on, with the
 consortium's key alone. It knows no version, roster or expiry, and has no place for a check of ours. So one
 function of Flower's is wrapped here; a Flower that has it no longer is not started. The same function asks
-for messages, so here it asks more often while a run goes on.
+for messages, so here it asks more often while a run goes on. By which way it leaves the node's site, and what
+it says of it: :mod:`deploy.proxy` and :mod:`deploy.connection`.
 """
 
 import argparse
 import inspect
 import json
+import os
 import sys
 import tempfile
 import time
@@ -24,15 +26,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Error
 from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
+from flwr.supercore.exit import ExitCode, flwr_exit
 from flwr.supercore.fab import Fab
 from flwr.supercore.run import Run
 from flwr.supercore.version import package_version
+from flwr.supernode import main as api
 from flwr.supernode import start_client_internal as client
 from flwr.supernode.cli.flower_supernode import flower_supernode
+from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from deploy.options import exit_status
+from deploy.connection import Connection, Way, check_roots, watched, with_health
+from deploy.options import address, exit_status
+from deploy.proxy import leave_by, read_proxy
 from gdpfed.errors import InputError, LaunchError
 from gdpfed.federation.node.allowed import check_overrides, refuse_overrides
+from gdpfed.federation.node.connection_file import CONNECTION_FILE
 from gdpfed.files import read_regular, write_whole
 from gdpfed.identities import public_key_of, read_roster
 from gdpfed.json_files import read_json
@@ -44,6 +52,7 @@ ASK_SECONDS, MOST_SECONDS, AWAKE_SECONDS = 0.5, 3.0, 60.0
 PAUSE_PER_ANSWER = 20.0
 _PULL = "_pull_and_store_message"
 _REFUSAL = "FAB_VERIFICATION_ERROR"
+_SEND, _CREATE, _SERVE = "_send", "create_app", "_start_supernode_http_api"
 _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
 
 
@@ -183,11 +192,14 @@ def check_flower() -> None:
     Raises LaunchError: what is missing in it.
     """
     pull, start = getattr(client, _PULL, None), client.start_client_internal
+    serve = flower_supernode.__globals__.get(_SERVE)
     missing = [
         name
         for name, there in (
             (_PULL, callable(pull) and _PULL in start.__code__.co_names),
             (_REFUSAL, callable(pull) and _REFUSAL in pull.__code__.co_names),
+            (_SEND, callable(getattr(FleetHttpClient, _SEND, None))),
+            (_CREATE, callable(serve) and hasattr(api, _CREATE) and _CREATE in serve.__code__.co_names),
             *((name, callable(pull) and name in inspect.signature(pull).parameters) for name in _TAKEN),
         )
         if not there
@@ -223,13 +235,36 @@ def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
             )
     key = public_key_of(str(options.consortium))
     read_roster(options.roster, key)
+    check_roots(options.root_certificates)
+    proxy = read_proxy(options.proxy)
+    leave_by(proxy, os.environ)
+    way = Way(options.superlink, proxy, options.proxy, options.root_certificates)
+    connection = Connection(way, options.seen / CONNECTION_FILE)
     gate = AppGate(key, options.roster, options.seen / SEEN_FILE)
     setattr(client, _PULL, often(guarded(getattr(client, _PULL), gate)))
+    setattr(FleetHttpClient, _SEND, watched(getattr(FleetHttpClient, _SEND), connection))
+    setattr(api, _CREATE, with_health(getattr(api, _CREATE), connection))
     with tempfile.TemporaryDirectory() as folder:
         trusted = Path(folder) / "trusted-entities.yaml"
         trusted.write_text(trusted_entities(key), encoding="ascii")
-        sys.argv = ["flower-supernode", *flower, "--trusted-entities", str(trusted)]
+        words = ("--superlink", options.superlink, "--root-certificates", str(options.root_certificates))
+        sys.argv = ["flower-supernode", *words, *flower, "--trusted-entities", str(trusted)]
+        run_to_its_end(connection)
+
+
+def run_to_its_end(connection: Connection) -> None:
+    """Run Flower's SuperNode; raises SystemExit, with 0 only where it was told to end.
+
+    Flower's ends with 0 as well once its key is refused, and does not end at all, by the thread that serves
+    its app, once its connection is over.
+    """
+    try:
         flower_supernode()
+    except SystemExit as end:
+        if connection.refused and not end.code:
+            raise SystemExit(1) from None
+        raise
+    flwr_exit(ExitCode.SUPERNODE_CONNECTION_ERROR, connection.reason or "The connection has ended.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -237,6 +272,13 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m deploy.supernode", description=__doc__, allow_abbrev=False)
     made.add_argument("--consortium", type=Path, required=True, help="file with the consortium's public key")
     made.add_argument("--roster", type=Path, required=True, help="file with the consortium's signed roster")
+    made.add_argument("--superlink", type=address, required=True, metavar="HOST:PORT", help="the gate")
+    made.add_argument(
+        "--root-certificates", type=Path, required=True, help="file with the certificates that it trusts"
+    )
+    made.add_argument(
+        "--proxy", type=Path, required=True, help="file with the address of a proxy; an empty one is no proxy"
+    )
     made.add_argument("--seen", type=Path, required=True, help="folder that keeps what this node has seen")
     return made
 

@@ -37,6 +37,7 @@ TLS_CERTIFICATE_FILE = "tls.crt"
 TLS_KEY_FILE = "tls.key"
 SECRET_FILE = "superexec.secret"  # noqa: S105 - a file's name
 NODE_KEY_FILE = "node.key"
+PROXY_FILE = "proxy.url"
 IDENTITY_FILE, ROSTER_FILE, CONSORTIUM_FILE = "identity.key", "roster.json", "consortium.identity"
 
 STATE, RUNS, DATA, LEDGER, MAILBOX, GUARD = "state", "runs", "data", "ledger", "mailbox", "guard"

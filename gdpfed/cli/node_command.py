@@ -28,12 +28,14 @@ STATUS_EXAMPLES = """\
 gdpfed node status ledger.json
 gdpfed node status ledger.json --node-config "epsilon=3 max-participations=9"
 gdpfed node status node-*/ledger.json --json    several, for a script
-gdpfed node status node-*/ledger.json --output spent.png    as a picture"""
+gdpfed node status node-*/ledger.json --output spent.png    as a picture
+gdpfed node status ledger.json --connection seen/connection.json"""
 
 STATUS = (
     "Say what a node has spent, on which runs, what is left of its budget, and what it refused and why. "
     "It reads the ledger and the journal beside it, and changes neither. Every figure is computed anew, as "
-    "gdpfed audit does. Exit status 0: the ledger is sound and within the budget; 1: not."
+    "gdpfed audit does. Exit status 0: the ledger is sound and within the budget, and the node is healthy "
+    "where --connection asks for it; 1: not."
 )
 
 METRICS_EXAMPLES = """\
@@ -67,6 +69,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=user_path,
         metavar="FILE.png",
         help="also draw what each ledger has spent of its budget, run after run",
+    )
+    status.add_argument(
+        "--connection",
+        type=user_path,
+        metavar="FILE",
+        help="also say whether the node reaches its server, by the file that its SuperNode writes into seen/",
     )
     status.set_defaults(act=_status)
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
@@ -122,18 +130,29 @@ def _execute(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.audit_command import without_infinity
     from gdpfed.cli.node_status import NodeStatus
+    from gdpfed.federation.node.connection_file import HEALTHY, ConnectionState
 
     if options.output is not None:
         check_picture(options.output)
+    if options.connection is not None and len(ledgers) != 1:
+        raise ConfigError(
+            f"--connection {options.connection} is of one node, and {len(ledgers)} ledgers are named: name "
+            "that node's alone"
+        )
+    connection = None if options.connection is None else ConnectionState.read(options.connection)
     found = [NodeStatus.read(ledger, config) for ledger in ledgers]
     if options.output is not None:
         _draw(found, options.output)
     if options.json:
-        print(json.dumps(without_infinity([each.to_dict() for each in found]), indent=2))
+        reached = {} if connection is None else {"connection": connection.to_dict()}
+        print(json.dumps(without_infinity([each.to_dict() | reached for each in found]), indent=2))
     else:
         for each in found:
             _show(each)
-    return 0 if all(each.passed for each in found) else 1
+        if connection is not None:
+            make_console().print(connection.line, soft_wrap=True, highlight=False, markup=False)
+    healthy = connection is None or connection.found()[0] == HEALTHY
+    return 0 if healthy and all(each.passed for each in found) else 1
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:

@@ -1,6 +1,7 @@
 """What a node's operator is shown: spent, left, refused, as the audit computes it, on one screen."""
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
 from gdpfed.federation.node.budget import begin
+from gdpfed.federation.node.connection_file import SILENT_SECONDS, ConnectionState
 from gdpfed.federation.node.journal import BEGUN, JournalEntry, note
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import NodeSettings
@@ -153,3 +155,32 @@ def test_bad_input_is_one_line(words, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_operator_is_told_of_the_connection(ledger, tmp_path, capsys):
+    file, now = tmp_path / "connection.json", time.time()
+
+    def connection():
+        code, (node,) = status(capsys, ledger, "--connection", file)
+        return code, node["connection"]["state"], node["connection"]["reason"]
+
+    ConnectionState("", now, now).write(file)
+    assert connection() == (0, "healthy", "")
+    ConnectionState("the proxy [red] is away", now, now).write(file)
+    assert connection() == (1, "unhealthy", "the proxy [red] is away")
+    assert main(["node", "status", str(ledger), "--connection", str(file)]) == 1
+    assert ": the proxy [red] is away" in capsys.readouterr().out
+    ConnectionState("", now, now - SILENT_SECONDS - 5).write(file)
+    assert connection()[:2] == (1, "unhealthy")
+    assert "the SuperNode has written nothing for " in ConnectionState.read(file).line
+
+
+def test_what_is_not_the_file_of_a_supernode_is_refused(ledger, tmp_path, capsys):
+    file = tmp_path / "connection.json"
+    for text, said in ((None, "cannot be read: No such file"), ("{}", "is not the file of a SuperNode")):
+        if text is not None:
+            file.write_text(text)
+        assert main(["node", "status", str(ledger), "--connection", str(file)]) == 1
+        assert said in capsys.readouterr().err
+    assert main(["node", "status", str(ledger), str(ledger), "--connection", str(file)]) == 2
+    assert "is of one node, and 2 ledgers are named" in capsys.readouterr().err

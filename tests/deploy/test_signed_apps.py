@@ -10,6 +10,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
 from flwr.supercore.state.alembic import utils
 from flwr.superlink.federation import NoOpFederationManager
+from flwr.supernode import main as api
 from flwr.supernode import start_client_internal as client
 from flwr.supernode.start_client_internal import _verify_fab
 
@@ -173,7 +174,10 @@ def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch, an
 def test_another_flower_is_not_started(monkeypatch):
     check_flower()
     monkeypatch.setattr(client, "_pull_and_store_message", lambda get_run, node_config: None)
-    with pytest.raises(LaunchError, match="has no FAB_VERIFICATION_ERROR, get_fab, trusted_entities"):
+    monkeypatch.delattr(api, "create_app")
+    with pytest.raises(
+        LaunchError, match="has no FAB_VERIFICATION_ERROR, create_app, get_fab, trusted_entities"
+    ):
         check_flower()
 
 

@@ -34,7 +34,8 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
     assert "epsilon=2.5 max-epsilon-against-server=2.5" in guard
     assert "--superlink fl.example.org:8000 " in node
     assert 'identity-file=\\"/run/credentials/gdpfed-node-1-guard.service/identity.key\\"' in guard
-    assert "LoadCredential=node.key:/srv/gdpfed/supernode-1/credentials/node.key" in node
+    for credential in ("node.key", "proxy.url"):
+        assert f"LoadCredential={credential}:/srv/gdpfed/supernode-1/credentials/{credential}" in node
     assert "identity.key" not in node + app
     assert "node.key" not in app + guard
     assert "BindReadOnlyPaths=/srv/study:/srv/gdpfed/node-1-superexec/data" in guard
@@ -47,7 +48,7 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
         "BindReadOnlyPaths=/srv/gdpfed/node-1-guard/guard",
     ]
     assert "ExecStart=/opt/gdpfed/.venv/bin/python -m deploy.supernode --consortium /run/credentials/" in node
-    assert "--seen /srv/gdpfed/supernode-1/seen " in node
+    assert "--seen /srv/gdpfed/supernode-1/seen --proxy /run/credentials/" in node
     for service, text in zip(services, (node, app, guard), strict=True):
         loaded = re.findall(r"^LoadCredential=\S+?:(\S+)", text, re.MULTILINE)
         assert all(path.startswith(f"/srv/gdpfed/{service}/") for path in loaded)

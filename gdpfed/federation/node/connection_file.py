@@ -1,0 +1,90 @@
+"""Whether a node reaches its server: what its SuperNode writes down, for the node's operator.
+
+The file lies in the SuperNode's own folder. No app and no guard sees it, and it has no secret.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from gdpfed.errors import AuditError
+from gdpfed.files import read_regular, write_whole
+from gdpfed.json_files import read_json
+
+CONNECTION_FILE = "connection.json"
+HEALTHY, UNHEALTHY = "healthy", "unhealthy"
+SILENT_SECONDS = 120.0
+"""A SuperNode writes the file every half a minute; one that has not for so long has ended."""
+
+
+@dataclass(frozen=True)
+class ConnectionState:
+    """The way from a node to its server, as its SuperNode has found it.
+
+    Attributes:
+        reason: what failed, and what to do; empty where the server answers.
+        since: when that began, in seconds since 1970.
+        seen: when the SuperNode last wrote it, in seconds since 1970.
+    """
+
+    reason: str
+    since: float
+    seen: float
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the file of a SuperNode.
+
+        Raises:
+            AuditError: there is none, or it is another file.
+        """
+        try:
+            found = read_json(read_regular(path))
+            made = cls(str(found["reason"]), float(found["since"]), float(found["seen"]))
+            if not math.isfinite(made.since) or not math.isfinite(made.seen):
+                raise ValueError("a time that is none")
+        except OSError as error:
+            raise AuditError(
+                f"--connection {path} cannot be read: {error.strerror}; name {CONNECTION_FILE} in the folder "
+                "seen/ of the node's SuperNode, which writes it once it runs"
+            ) from None
+        except (ValueError, TypeError, KeyError):
+            raise AuditError(
+                f"--connection {path} is not the file of a SuperNode: name {CONNECTION_FILE} in its folder "
+                "seen/"
+            ) from None
+        return made
+
+    def write(self, path: Path) -> None:
+        """Write the file; OSError: the file system refuses."""
+        write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
+
+    def found(self, now: float | None = None) -> tuple[str, str]:
+        """Return ``healthy`` or ``unhealthy``, and why; of a SuperNode that has ended, that it has."""
+        silent = (time.time() if now is None else now) - self.seen
+        if self.reason:
+            return UNHEALTHY, self.reason
+        if silent > SILENT_SECONDS:
+            return UNHEALTHY, (
+                f"the SuperNode has written nothing for {silent:.0f} s: see whether it runs, and start it"
+            )
+        return HEALTHY, ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form of what was found."""
+        state, reason = self.found()
+        return {"state": state, "since": _iso(self.since), "seen": _iso(self.seen), "reason": reason}
+
+    @property
+    def line(self) -> str:
+        """Say it in one line."""
+        state, reason = self.found()
+        return f"connection: {state} since {_iso(self.since)}{f': {reason}' if reason else ''}"
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat()
