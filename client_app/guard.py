@@ -46,7 +46,6 @@ from client_app.relay import (
 from gdpfed.child_process import begin_process
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import InputError, line_of
-from gdpfed.federation.node.node_config import CLIENT_ID_KEY
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.stand_ins import settings_in
 from gdpfed.files import write_whole
@@ -289,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = settings_in(options.node_config)
         with GuardServer(options.socket, Guard(config)) as server:
             signal.signal(signal.SIGTERM, _end)
-            log(INFO, "the guard of client %s listens at %s", config[CLIENT_ID_KEY], options.socket)
+            log(INFO, "the guard of client %s listens at %s", config["partition-id"], options.socket)
             try:
                 server.serve_forever()
             finally:

@@ -53,7 +53,7 @@ from gdpfed.federation.node.allowed import check_overrides
 from gdpfed.federation.node.join_checks import check_limits, own_records, tell_cut, unit_in, usable_data
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import keep_data, refuse_other_data
-from gdpfed.federation.node.node_config import MODE_KEY, NodeConfigError, check_settings
+from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.schedule_checks import trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
@@ -159,7 +159,7 @@ def _terms(message: Message, context: Context) -> Terms:
         raise NodeConfigError("the terms do not say what is trained: the server runs another version")
     if terms.unit == "record" and not (terms.sums_hidden or settings_of(context).sends_in_clear):
         raise NodeConfigError(
-            f"this run has updates leave in clear, and this node was not started with {MODE_KEY}={OFF}"
+            f"this run has updates leave in clear, and this node was not started with secagg-mode={OFF}"
         )
     node, told = settings_of(context), told_in(message.content)
     terms = node.own_terms(terms)

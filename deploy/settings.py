@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from deploy.description import ROOT, Tree, bind
 from deploy.federation import EXAMPLES_FILE, Federation, Node
 from deploy.warm import TRAINS
-from gdpfed.federation.node.node_config import (
-    AVERSION_KEY,
-    CAP_KEY,
-    FIRST_BUDGET_KEY,
-    LEDGER_COPY_KEY,
-    MOST_ROUNDS_KEY,
-    SETTING_OF,
-)
+from gdpfed.federation.node.node_config import SETTING_OF
 
 # How long an edge client waits for its edge: as long as several exchanges of the edge may take.
 INTERVAL_SECONDS = 3600
@@ -34,11 +27,15 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
     """
     own = dict(word.partition("=")[::2] for word in text.split(" "))
     described = own["epsilon"]
-    own |= {key: own[key].replace(described, budget) for key in ("epsilon", CAP_KEY) if key in own}
+    own |= {
+        key: own[key].replace(described, budget)
+        for key in ("epsilon", "max-epsilon-against-server")
+        if key in own
+    }
     if federation.about_records:
         own = {SETTING_OF["record"] if key == "epsilon" else key: value for key, value in own.items()}
     if federation.about_records or federation.trusts_edge:
-        own.pop(CAP_KEY, None)
+        own.pop("max-epsilon-against-server", None)
     if federation.examples != EXAMPLES_FILE:
         own["data"] = f'"/data/{federation.examples}"'
     own["secagg-mode"] = f'"{federation.secagg_mode}"'
@@ -46,13 +43,13 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
         own = {("edge-trusted" if key == "secagg-mode" else key): value for key, value in own.items()}
         own["edge-trusted"] = "true"
     if federation.unguarded:
-        own.pop(LEDGER_COPY_KEY, None)
-    for key, number in ((AVERSION_KEY, node.aversion), (FIRST_BUDGET_KEY, node.first_budget)):
+        own.pop("ledger-copy", None)
+    for key, number in (("aversion", node.aversion), ("first-budget", node.first_budget)):
         if number is not None:
             variable = f"NODE_{node.client_id}_{key.replace('-', '_').upper()}"
             own[key] = f"${{{variable}:-{number!r}}}"
     if federation.most_rounds is not None:
-        own[MOST_ROUNDS_KEY] = str(federation.most_rounds)
+        own["max-participations"] = str(federation.most_rounds)
     return " ".join(f"{key}={value}" for key, value in own.items())
 
 

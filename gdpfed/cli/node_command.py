@@ -179,14 +179,13 @@ def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Ma
 def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.federation.node import journal
     from gdpfed.federation.node.ledger_file import accept_ledger
-    from gdpfed.federation.node.node_config import LEDGER_KEY
     from gdpfed.federation.node.node_settings import NodeSettings
 
     (path,) = ledgers
     runs = accept_ledger(path, options.copy).runs
     said = f"goes on from {len(runs)} runs with {sum(len(each.rounds) for each in runs)} updates"
     entry = journal.JournalEntry(journal.now(), "accept-ledger", "", "", journal.ACCEPTED, said)
-    journal.note(NodeSettings({LEDGER_KEY: str(path)}), entry)
+    journal.note(NodeSettings({"ledger": str(path)}), entry)
     print(f"{path} {said}, the larger spend of it and its copy")
     return 0
 

@@ -26,7 +26,7 @@ from gdpfed.federation.node.journal import (
     heard_at,
     read_journal,
 )
-from gdpfed.federation.node.node_config import LEDGER_KEY, SETTING_OF
+from gdpfed.federation.node.node_config import SETTING_OF
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.report.console import Table
@@ -71,7 +71,7 @@ class NodeStatus:
             NodeConfigError: settings that do not go together.
         """
         given = any(key in config for key in SETTING_OF.values())
-        budgets = NodeSettings({**config, LEDGER_KEY: str(ledger)}).budgets if given else {}
+        budgets = NodeSettings({**config, "ledger": str(ledger)}).budgets if given else {}
         changed = ledger.stat().st_mtime if ledger.exists() else 0.0
         if known is None or known.changed != changed:
             audit = audit_node_ledger(ledger)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdpfed.extras.edges.mailbox import JOB, EdgeError, Job, Mailbox, Vector
-from gdpfed.federation.node.node_config import DATA_KEY, EDGE_TRUSTED_KEY, NodeConfigError, path, positive
+from gdpfed.federation.node.node_config import NodeConfigError, path, positive
 from gdpfed.federation.node.own_budget import BUDGET_KEYS
 from gdpfed.federation.node.stand_ins import StandInKind
 
@@ -73,7 +73,7 @@ def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
 
     Raises NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
     """
-    other = [key for key in (*BUDGET_KEYS, DATA_KEY, EDGE_TRUSTED_KEY) if key in config]
+    other = [key for key in (*BUDGET_KEYS, "data", "edge-trusted") if key in config]
     if other:
         raise NodeConfigError(
             f"{EDGE_KEY} makes this node the client of an edge, and {other[0]} is for a device: leave one out"

@@ -14,12 +14,7 @@ from gdpfed.extras.fedpcs.game.payoffs import Floats, GameError
 from gdpfed.extras.fedpcs.game.posted_price import PostedPrice
 from gdpfed.extras.fedpcs.path_terms import PathTerms
 from gdpfed.federation.node.budget import BudgetRefusedError
-from gdpfed.federation.node.node_config import (
-    AVERSION_KEY,
-    FIRST_BUDGET_KEY,
-    RECORD_EPSILON_KEY,
-    NodeConfigError,
-)
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_sides import NodeSide, Values
 from gdpfed.federation.node.own_budget import Budget, Budgets, Player
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -44,13 +39,12 @@ class GameNode(NodeSide):
         """
         if player is None:
             raise NodeConfigError(
-                f"this run asks nodes to play, and this one was not started with {AVERSION_KEY} and "
-                f"{FIRST_BUDGET_KEY}: give both, with {RECORD_EPSILON_KEY} and a ledger"
+                "this run asks nodes to play, and this one was not started with aversion and "
+                "first-budget: give both, with epsilon-record and a ledger"
             )
         if "record" not in budgets:
             raise NodeConfigError(
-                f"{AVERSION_KEY} is given without {RECORD_EPSILON_KEY}, the budget that a path is checked "
-                "against"
+                "aversion is given without epsilon-record, the budget that a path is checked against"
             )
         return {PATH: _response(_announcement(told), player).tolist()}
 
@@ -75,9 +69,7 @@ class GameNode(NodeSide):
 
 def _response(announced: Announcement, player: Player) -> Floats:
     if player.first_budget is None:
-        raise NodeConfigError(
-            f"{AVERSION_KEY} is given without {FIRST_BUDGET_KEY}, with which a path begins: give both"
-        )
+        raise NodeConfigError("aversion is given without first-budget, with which a path begins: give both")
     try:
         return announced.answer(player.aversion, player.first_budget)
     except GameError as error:

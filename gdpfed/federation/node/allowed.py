@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import InputError, LearningError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import (
-    ALLOWED_OVERRIDES_KEY,
-    BY_PARTY_KEY,
-    DATA_KEY,
-    REFUSED_MODELS_KEY,
-    WEIGHTS_KEY,
-    NodeConfigError,
-)
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.learning.weights_file import WeightsFile, keep_own
 
 if TYPE_CHECKING:
@@ -56,7 +49,7 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
     Raises NodeConfigError: it has one.
     """
     refuse_overrides(
-        run_config, config.get(ALLOWED_OVERRIDES_KEY, EVERYTHING), ALLOWED_OVERRIDES_KEY, NodeConfigError
+        run_config, config.get("allowed-overrides", EVERYTHING), "allowed-overrides", NodeConfigError
     )
 
 
@@ -85,11 +78,11 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
     Names may have * for any letters. Raises NodeConfigError: it is one of them.
     """
-    for refused in str(settings.config.get(REFUSED_MODELS_KEY, "")).split(","):
+    for refused in (settings.given.refused_models or "").split(","):
         if fnmatchcase(model, refused.strip()):
             raise NodeConfigError(
-                f"the run's model is {one_line(model)}, and this node was started with {REFUSED_MODELS_KEY}="
-                f"'{settings.config[REFUSED_MODELS_KEY]}'"
+                f"the run's model is {one_line(model)}, and this node was started with refused-models="
+                f"'{settings.given.refused_models}'"
             )
 
 
@@ -98,10 +91,10 @@ def check_by_party(settings: "NodeSettings") -> None:
 
     Raises NodeConfigError: the operator does not.
     """
-    if not settings.simulated and not settings.config.get(BY_PARTY_KEY, False):
+    if not settings.simulated and not settings.given.counts_by_party:
         raise NodeConfigError(
             "this run shows noised counts of every single client (run.evaluation_by_party), and this "
-            f"node was not started with {BY_PARTY_KEY}=true"
+            "node was not started with counts-by-party=true"
         )
 
 
@@ -115,7 +108,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
         NodeConfigError: the node has none, or another one; which one is for its log to say.
         LearningError: of a simulated node, as in `WeightsFile.tensors`.
     """
-    own = settings.path(WEIGHTS_KEY)
+    own = settings.given.weights
     if own is None and settings.simulated:
         if named is not None:
             WeightsFile(named, wanted).tensors()
@@ -123,15 +116,15 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
     if own is None:
         raise NodeConfigError(
             f"this run is built on a file of weights with SHA-256 {one_line(wanted)}, and this node was "
-            f"started without {WEIGHTS_KEY}: it reads no file that another names; start it with "
-            f"{WEIGHTS_KEY}=..."
+            f"started without weights: it reads no file that another names; start it with "
+            f"weights=..."
         )
     try:
         keep_own(own, wanted)
     except LearningError as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(
-            f"{WEIGHTS_KEY} is not the safetensors file that this run is built on, whose SHA-256 is "
+            f"weights is not the safetensors file that this run is built on, whose SHA-256 is "
             f"{one_line(wanted)}: take that one, and see the log of this client"
         ) from None
 
@@ -145,8 +138,8 @@ def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
     named = source.named_file
     if named is not None and trains_on_a_part(settings):
         raise NodeConfigError(
-            f"the server names the file {one_line(named)}, and this node was started without {DATA_KEY}: it "
-            f"reads no file that another names; start it with {DATA_KEY}=..."
+            f"the server names the file {one_line(named)}, and this node was started without data: it "
+            f"reads no file that another names; start it with data=..."
         )
 
 

@@ -16,13 +16,7 @@ from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import (
-    EDGE_TRUSTED_KEY,
-    MOST_ROUNDS_KEY,
-    RAISED_KEY,
-    SEPARATION_KEY,
-    SETTING_OF,
-)
+from gdpfed.federation.node.node_config import SETTING_OF
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 
 VISIBLE_UPDATES = (
     "the server would see single updates (secagg=off), against which no budget holds: use secagg=pairwise, "
-    f"or start the node with {EDGE_TRUSTED_KEY}=true if the server is an edge that it trusts with them"
+    "or start the node with edge-trusted=true if the server is an edge that it trusts with them"
 )
 _AGAINST = ", against the terms of run "
 # Between the server's product of sigma and C and the client's there is rounding.
@@ -202,7 +196,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
     setting = SETTING_OF[terms.unit]
     return (
         f"{setting} is {now:g}, and in this ledger's last run it was {last:g}: start the node with "
-        f"{setting}={last:g} as before, or with {RAISED_KEY}={last:g} beside it if it was raised"
+        f"{setting}={last:g} as before, or with raised-from={last:g} beside it if it was raised"
     )
 
 
@@ -307,13 +301,12 @@ def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: Ro
 
 
 def _own_most(budget: Budget) -> str:
-    return (
-        f"this client takes part in {budget.max_participations:g} rounds of a run at most ({MOST_ROUNDS_KEY})"
-    )
+    most = f"{budget.max_participations:g} rounds of a run"
+    return f"this client takes part in {most} at most (max-participations)"
 
 
 def _own_separation(budget: Budget) -> str:
-    return f"the rounds of this client are {budget.min_separation} apart at least ({SEPARATION_KEY})"
+    return f"the rounds of this client are {budget.min_separation} apart at least (min-separation)"
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:

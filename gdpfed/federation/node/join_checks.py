@@ -30,7 +30,7 @@ from gdpfed.federation.node.allowed import (
     check_weights,
     trains_on_a_part,
 )
-from gdpfed.federation.node.node_config import DATA_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import Split
@@ -106,9 +106,9 @@ def check_part(settings: NodeSettings, source: str) -> None:
     except Exception as error:
         log(ERROR, "%s", error)
         raise NodeConfigError(
-            f"this node was started without {DATA_KEY}, and the run's data set {one_line(asked.name)} cannot "
+            f"this node was started without data, and the run's data set {one_line(asked.name)} cannot "
             "be loaded here, see the log of this client: make it readable here, or start the node with "
-            f"{DATA_KEY}=..."
+            f"data=..."
         ) from None
 
 
@@ -145,7 +145,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
     records = len(train) if train.persons is None else len(np.unique(train.persons))
     if not records:
         raise DataRefusedError(
-            f"{DATA_KEY} is without records, and this run protects records: bring at least one, or stay away"
+            "data is without records, and this run protects records: bring at least one, or stay away"
         )
     return records
 
@@ -166,18 +166,18 @@ def tell_cut(own: OwnData) -> None:
     """Say in this node's log, and nowhere else, what of its data is cut or not read in a run that begins."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
-            log(WARNING, "%s=%s", DATA_KEY, words)
+            log(WARNING, "%s=%s", "data", words)
     for path in (own.path, own.held_out_path) if is_table(own.path) else ():
         cut = Cut() if path is None else Cut.of_own(path)
         for words in cut.words():
-            log(WARNING, "%s=%s: %s", DATA_KEY, path, words)
+            log(WARNING, "%s=%s: %s", "data", path, words)
         if cut.labels_cut:
-            log(WARNING, "%s=%s: %d labels lie beyond their declared range", DATA_KEY, path, cut.labels_cut)
+            log(WARNING, "%s=%s: %d labels lie beyond their declared range", "data", path, cut.labels_cut)
 
 
 def _refused(error: Exception) -> DataRefusedError:
     log(ERROR, "%s", error)
-    return DataRefusedError(f"{DATA_KEY} cannot be used, see the log of this client")
+    return DataRefusedError("data cannot be used, see the log of this client")
 
 
 def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:

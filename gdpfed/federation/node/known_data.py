@@ -12,7 +12,6 @@ from pathlib import Path
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.join_checks import DataRefusedError
-from gdpfed.federation.node.node_config import DATA_KEY
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.json_files import read_json
@@ -26,7 +25,7 @@ VERSION = 1
 MOST_RUNS = 100
 """Of which the newest are kept."""
 SHOWN = 12
-UNUSABLE = f"{DATA_KEY} cannot be used, see the log of this client"
+UNUSABLE = "data cannot be used, see the log of this client"
 """All that the server is told: the same as of data that do not fit."""
 
 
@@ -45,7 +44,7 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
             ERROR,
             "%s=%s is not what run %s began with (SHA-256 of its content %s, then %s): put it back; or, to "
             "go on with what is there now, remove %s",
-            DATA_KEY,
+            "data",
             own.path,
             run,
             now[:SHOWN],

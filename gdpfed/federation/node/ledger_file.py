@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import LEDGER_COPY_KEY, LEDGER_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import read_json
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK
@@ -216,11 +216,11 @@ def _steps_by_round(entry: Mapping[str, Any]) -> dict[int, list[int]]:
 
 
 def _file(path: Path) -> NodeFile:
-    return NodeFile(path, LEDGER_KEY, LedgerError)
+    return NodeFile(path, "ledger", LedgerError)
 
 
 def _copy_in(folder: Path) -> NodeFile:
-    return NodeFile(folder / COPY_FILE, LEDGER_COPY_KEY, LedgerError)
+    return NodeFile(folder / COPY_FILE, "ledger-copy", LedgerError)
 
 
 def _digest(body: Any) -> str:

@@ -1,42 +1,21 @@
-"""The settings of a node, given by ``--node-config``: each with the values that it takes.
+"""The settings of a node, given by ``--node-config``: each a field with the values that it takes.
 
 A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
+A setting ``max-participations`` is the field ``max_participations``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from math import inf, isfinite
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import InputError
 from gdpfed.privacy.events import Unit
 from secagg.protocol.parameters import MODES
-
-CLIENT_ID_KEY = "partition-id"
-NUM_CLIENTS_KEY = "num-partitions"
-EPSILON_KEY, DELTA_KEY = "epsilon", "delta"
-RECORD_EPSILON_KEY, RECORD_DELTA_KEY = "epsilon-record", "delta-record"
-SETTING_OF: Mapping[Unit, str] = {"client": EPSILON_KEY, "record": RECORD_EPSILON_KEY}
-"""By which setting a node gives the budget of each unit."""
-LEDGER_KEY, LEDGER_COPY_KEY = "ledger", "ledger-copy"
-CAP_KEY = "max-epsilon-against-server"
-MOST_ROUNDS_KEY, SEPARATION_KEY = "max-participations", "min-separation"
-RAISED_KEY = "raised-from"
-LOST_ROUNDS_KEY = "lost-rounds"
-AVERSION_KEY, FIRST_BUDGET_KEY = "aversion", "first-budget"
-DATA_KEY = "data"
-WEIGHTS_KEY = "weights"
-HELD_OUT_DATA_KEY, HELD_OUT_SHARE_KEY = "held-out-data", "held-out-share"
-MODE_KEY = "secagg-mode"
-BY_PARTY_KEY = "counts-by-party"
-REFUSED_MODELS_KEY = "refused-models"
-SESSION_FILE_KEY, SESSION_SECONDS_KEY = "session-file", "session-seconds"
-EDGE_TRUSTED_KEY = "edge-trusted"
-IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY = "identity-file", "roster-file", "consortium-key"
-ALLOWED_OVERRIDES_KEY = "allowed-overrides"
 
 MOST_CLIENTS = 2**16 - 1
 MOST_COORDINATES = 2**31 - 1
@@ -53,10 +32,12 @@ class Kind:
     Attributes:
         wanted: in words, for an error.
         fits: whether a value is one of them.
+        read: makes of one that fits what the node goes by.
     """
 
     wanted: str
     fits: Callable[[Any], bool]
+    read: Callable[[Any], Any] = lambda value: value
 
 
 def whole(least: int, most: int) -> Kind:
@@ -66,32 +47,31 @@ def whole(least: int, most: int) -> Kind:
 
 def positive(below: float = inf) -> Kind:
     """Numbers above 0 and below ``below``."""
-    return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below)
+    return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below, float)
 
 
 def share() -> Kind:
     """Numbers from 0 to below 1."""
-    return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1)
+    return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1, float)
 
 
 def amount() -> Kind:
     """Finite numbers from 0 on."""
-    return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v))
+    return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v), float)
 
 
 def ascending() -> Kind:
     """A number above 0, or several in a text, each above the one before."""
-    return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending)
+    return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending, _numbers_in)
 
 
-def numbers_in(value: float | str) -> tuple[float, ...]:
-    """The numbers of a setting of kind `ascending`."""
+def _numbers_in(value: float | str) -> tuple[float, ...]:
     return tuple(decimal_number(each.strip()) for each in str(value).split(","))
 
 
 def path() -> Kind:
     """Paths of files and folders."""
-    return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "")
+    return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "", lambda v: Path(v).expanduser())
 
 
 def text() -> Kind:
@@ -118,65 +98,127 @@ def _is_ascending(value: Any) -> bool:
     if not _is_number(value) and not isinstance(value, str):
         return False
     try:
-        numbers = (0.0, *numbers_in(value))
+        numbers = (0.0, *_numbers_in(value))
     except ValueError:
         return False
     return all(low < high < inf for low, high in pairwise(numbers))
 
 
-LIMITS: Mapping[str, Kind] = {
-    "minimum-cohort": whole(2, MOST_CLIENTS),
-    "minimum-survivors": whole(2, MOST_CLIENTS),
-    "minimum-bare-survivors": whole(2, MOST_CLIENTS),
-    "minimum-noise-multiplier": amount(),
-    "minimum-own-noise": amount(),
-    "maximum-dropout-fraction": share(),
-    "corrupt-fraction": share(),
-    "sparse-corrupt-fraction": share(),
-    "maximum-clients": whole(2, MOST_CLIENTS),
-    "maximum-neighbours": whole(2, MOST_CLIENTS),
-    "maximum-dimension": whole(1, MOST_COORDINATES),
-    "maximum-clipping-norm": Kind("a number above 0", lambda v: _is_number(v) and v > 0),
-}
-"""The node's limits on a sum: the fields of ``ClientPolicy``, with hyphens."""
+Positive = Annotated[float, positive()]
+Share = Annotated[float, share()]
+Amount = Annotated[float, amount()]
+Clients = Annotated[int, whole(2, MOST_CLIENTS)]
+Rounds = Annotated[int, whole(1, 2**31)]
+YesOrNo = Annotated[bool, yes_or_no()]
+File = Annotated[Path, path()]
 
-BUDGET_LIMITS: Mapping[str, Kind] = {
-    CAP_KEY: positive(),
-    MOST_ROUNDS_KEY: whole(1, 2**31),
-    SEPARATION_KEY: whole(1, 2**31),
-    RAISED_KEY: amount(),
-    LOST_ROUNDS_KEY: whole(0, 2**31),
-}
-"""What goes with a budget of the node's own: fields of ``Budget``, with hyphens."""
 
-OWN_SETTINGS: Mapping[str, Kind] = {
-    CLIENT_ID_KEY: whole(0, 2**63 - 1),
-    NUM_CLIENTS_KEY: whole(1, 2**63 - 1),
-    EPSILON_KEY: positive(),
-    DELTA_KEY: positive(1.0),
-    RECORD_EPSILON_KEY: ascending(),
-    RECORD_DELTA_KEY: positive(1.0),
-    LEDGER_KEY: path(),
-    LEDGER_COPY_KEY: path(),
-    **BUDGET_LIMITS,
-    AVERSION_KEY: positive(1.0),
-    FIRST_BUDGET_KEY: positive(),
-    DATA_KEY: path(),
-    HELD_OUT_DATA_KEY: path(),
-    HELD_OUT_SHARE_KEY: share(),
-    WEIGHTS_KEY: path(),
-    MODE_KEY: one_of(*MODES),
-    BY_PARTY_KEY: yes_or_no(),
-    REFUSED_MODELS_KEY: text(),
-    SESSION_FILE_KEY: path(),
-    SESSION_SECONDS_KEY: positive(),
-    EDGE_TRUSTED_KEY: yes_or_no(),
-    IDENTITY_FILE_KEY: path(),
-    ROSTER_FILE_KEY: path(),
-    CONSORTIUM_KEY: text(),
-    ALLOWED_OVERRIDES_KEY: text(),
-    **LIMITS,
-}
+@dataclass(frozen=True, kw_only=True)
+class SumLimits:
+    """The node's limits on a sum: fields of ``ClientPolicy``; None for one that is not given."""
+
+    minimum_cohort: Clients | None = None
+    minimum_survivors: Clients | None = None
+    minimum_bare_survivors: Clients | None = None
+    minimum_noise_multiplier: Amount | None = None
+    minimum_own_noise: Amount | None = None
+    maximum_dropout_fraction: Share | None = None
+    corrupt_fraction: Share | None = None
+    sparse_corrupt_fraction: Share | None = None
+    maximum_clients: Clients | None = None
+    maximum_neighbours: Clients | None = None
+    maximum_dimension: Annotated[int, whole(1, MOST_COORDINATES)] | None = None
+    maximum_clipping_norm: (
+        Annotated[float, Kind("a number above 0", lambda v: _is_number(v) and v > 0, float)] | None
+    ) = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetLimits:
+    """What goes with a budget of the node's own: fields of ``Budget``; None for one that is not given."""
+
+    max_epsilon_against_server: Positive | None = None
+    max_participations: Rounds | None = None
+    min_separation: Rounds | None = None
+    raised_from: Amount | None = None
+    lost_rounds: Annotated[int, whole(0, 2**31)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig(SumLimits, BudgetLimits):
+    """The words of a node's start; None for one that is not given, whose default its reader has.
+
+    Attributes:
+        partition_id: which client it is.
+        num_partitions: Flower gives it in simulations, and nothing reads it.
+        epsilon, delta, epsilon_record, delta_record: budgets of the client and of its records.
+        ledger, ledger_copy: the file with what is spent, and the folder with a copy of it.
+        aversion, first_budget: what it answers games and prices with.
+        data, held_out_data, held_out_share: its own examples, and which of them are never trained on.
+        weights: the file of weights that it builds models on.
+        secagg_mode: how much it trusts the server.
+        edge_trusted: whether the server is an edge that it trusts with single updates.
+        counts_by_party: whether noised counts of its own may be shown.
+        refused_models: names of models, between commas. allowed_overrides: words, between blanks.
+        session_file, session_seconds: where open sessions lie, and how long they may stay open.
+        identity_file, roster_file, consortium_key: by what it signs and knows who signs.
+    """
+
+    partition_id: Annotated[int, whole(0, 2**63 - 1)] | None = None
+    num_partitions: Annotated[int, whole(1, 2**63 - 1)] | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, positive(1.0)] | None = None
+    epsilon_record: Annotated[tuple[float, ...], ascending()] | None = None
+    delta_record: Annotated[float, positive(1.0)] | None = None
+    ledger: File | None = None
+    ledger_copy: File | None = None
+    aversion: Annotated[float, positive(1.0)] | None = None
+    first_budget: Positive | None = None
+    data: File | None = None
+    held_out_data: File | None = None
+    held_out_share: Share | None = None
+    weights: File | None = None
+    secagg_mode: Annotated[str, one_of(*MODES)] | None = None
+    counts_by_party: YesOrNo | None = None
+    refused_models: Annotated[str, text()] | None = None
+    session_file: File | None = None
+    session_seconds: Positive | None = None
+    edge_trusted: YesOrNo | None = None
+    identity_file: File | None = None
+    # A path or a word, which is told apart before it is one.
+    roster_file: Annotated[str, replace(path(), read=str)] | None = None
+    consortium_key: Annotated[str, text()] | None = None
+    allowed_overrides: Annotated[str, text()] | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """The settings in words that `check_settings` has let through; those of stand-ins are left out."""
+        known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
+        return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
+
+    def fields_of(self, group: type[SumLimits | BudgetLimits]) -> dict[str, Any]:
+        """The fields of a group that are given."""
+        values = {field.name: getattr(self, field.name) for field in fields(group)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _settings_of(group: type) -> dict[str, Kind]:
+    """The settings that a class of this file has as fields, and the values that each takes."""
+    hints = get_type_hints(group, include_extras=True)
+    return {field.name.replace("_", "-"): _kind_in(hints[field.name]) for field in fields(group)}
+
+
+def _kind_in(annotation: Any) -> Kind:
+    """Return the kind in a type, or in the one that may be None."""
+    stated = annotation if get_origin(annotation) is Annotated else get_args(annotation)[0]
+    kind: Kind = stated.__metadata__[0]
+    return kind
+
+
+OWN_SETTINGS: Mapping[str, Kind] = _settings_of(NodeConfig)
+"""Every setting of a node, without those of stand-ins."""
+SETTING_OF: Mapping[Unit, str] = {"client": "epsilon", "record": "epsilon-record"}
+"""By which setting a node gives the budget of each unit."""
 
 
 def check_settings(config: Mapping[str, Any]) -> None:
@@ -197,8 +239,3 @@ def check_settings(config: Mapping[str, Any]) -> None:
             raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
         if not kind.fits(value):
             raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")
-
-
-def fields_in(config: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Those of some settings that are given, by the names of the fields that they are."""
-    return {key.replace("-", "_"): config[key] for key in settings if key in config}

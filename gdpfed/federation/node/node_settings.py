@@ -2,34 +2,16 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gdpfed.federation.node.node_config import (
-    AVERSION_KEY,
-    BUDGET_LIMITS,
-    CAP_KEY,
-    CLIENT_ID_KEY,
-    DATA_KEY,
-    DELTA_KEY,
-    EDGE_TRUSTED_KEY,
-    EPSILON_KEY,
-    FIRST_BUDGET_KEY,
-    HELD_OUT_DATA_KEY,
-    HELD_OUT_SHARE_KEY,
-    LEDGER_COPY_KEY,
-    LEDGER_KEY,
-    LIMITS,
-    MODE_KEY,
     OWN_SETTINGS,
-    RECORD_DELTA_KEY,
-    RECORD_EPSILON_KEY,
-    SESSION_FILE_KEY,
-    SESSION_SECONDS_KEY,
-    SETTING_OF,
+    BudgetLimits,
+    NodeConfig,
     NodeConfigError,
-    fields_in,
-    numbers_in,
+    SumLimits,
 )
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
@@ -60,10 +42,10 @@ SESSIONS_SUFFIX = ".sessions"
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """The settings of one node; each property reads those that it needs.
+    """What one node goes by, which follows from the words of its start.
 
     Attributes:
-        config: as they were given, checked by `check_settings`.
+        config: the words as they were given, checked by `check_settings`, those of stand-ins among them.
         simulated: whether nobody started this node, as in Flower's simulation backend.
         trains_by: the function of an app of its user's own; None for a node that trains the order's model.
 
@@ -75,14 +57,19 @@ class NodeSettings:
     simulated: bool = False
     trains_by: StandIn | None = None
 
+    @cached_property
+    def given(self) -> NodeConfig:
+        """The words as values of their types."""
+        return NodeConfig.of(self.config)
+
     @property
     def client_id(self) -> int:
         """The number of the client that this node is."""
-        client_id = self.config.get(CLIENT_ID_KEY)
-        if type(client_id) is not int:
+        client_id = self.given.partition_id
+        if client_id is None:
             raise NodeConfigError(
-                f"{CLIENT_ID_KEY} is {client_id!r}: start the node with "
-                f'--node-config "{CLIENT_ID_KEY}=<number of the client, from 0>"'
+                "partition-id is None: start the node with "
+                '--node-config "partition-id=<number of the client, from 0>"'
             )
         return client_id
 
@@ -93,16 +80,16 @@ class NodeSettings:
         What its operator says counts, and without a word it is curious. A node that trusts its edge is one
         that says off. Off, which lets updates leave in clear, is also the mode of a simulated node.
         """
-        said = self.config.get(MODE_KEY)
+        said = self.given.secagg_mode
         if self.trusts_edge:
             if said not in (None, OFF):
                 raise NodeConfigError(
-                    f"{EDGE_TRUSTED_KEY}=true lets an edge see single updates, and {MODE_KEY}={said} does "
-                    "not: leave one out"
+                    f"edge-trusted=true lets an edge see single updates, and secagg-mode={said} does not: "
+                    "leave one out"
                 )
             return OFF
         if said is not None:
-            return str(said)
+            return said
         return OFF if self.simulated else CURIOUS
 
     @property
@@ -118,7 +105,7 @@ class NodeSettings:
     @property
     def trusts_edge(self) -> bool:
         """Whether the operator has said that the server is an edge, and trusts it with single updates."""
-        return self.config.get(EDGE_TRUSTED_KEY, False) is True
+        return self.given.edge_trusted is True
 
     @property
     def stand_in(self) -> StandIn | None:
@@ -134,29 +121,29 @@ class NodeSettings:
 
     @property
     def policy(self) -> ClientPolicy:
-        """The node's own limits on a sum under secure aggregation, see ``LIMITS``.
+        """The node's own limits on a sum under secure aggregation.
 
         Raises:
             NodeConfigError: limits that no sum, or every sum, would meet by mistake.
         """
-        limits = fields_in(self.config, LIMITS)
         usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if self.signs else {})
         if self.stand_in is not None or self.trusts_edge:
             usual |= OF_EDGES
         try:
-            return ClientPolicy(**(usual | limits), mode=self.mode)
+            return ClientPolicy(**(usual | self.given.fields_of(SumLimits)), mode=self.mode)
         except ValueError as error:
             raise NodeConfigError(f"the limits of this node: {error}") from None
 
     @property
     def session_file(self) -> Path | None:
         """The file with the keys of open sessions; beside the ledger unless named, None without both."""
-        return self.path(SESSION_FILE_KEY) or self.kept_beside(SESSIONS_SUFFIX)
+        return self.given.session_file or self.kept_beside(SESSIONS_SUFFIX)
 
     @property
     def session_seconds(self) -> float:
         """How long a session may stay open."""
-        return float(self.config.get(SESSION_SECONDS_KEY, DEFAULT_SESSION_SECONDS))
+        seconds = self.given.session_seconds
+        return DEFAULT_SESSION_SECONDS if seconds is None else seconds
 
     @property
     def data(self) -> OwnData | None:
@@ -165,17 +152,14 @@ class NodeSettings:
         Raises:
             NodeConfigError: something is held out of data that the node does not have.
         """
-        path, held_out = self.path(DATA_KEY), self.path(HELD_OUT_DATA_KEY)
-        share = float(self.config.get(HELD_OUT_SHARE_KEY, 0.0))
+        path, held_out = self.given.data, self.given.held_out_data
+        share = self.given.held_out_share or 0.0
         if path is None and (held_out is not None or share):
             raise NodeConfigError(
-                f"{HELD_OUT_DATA_KEY} and {HELD_OUT_SHARE_KEY} are about a node's own examples: give "
-                f"{DATA_KEY} as well"
+                "held-out-data and held-out-share are about a node's own examples: give data as well"
             )
         if held_out is not None and share:
-            raise NodeConfigError(
-                f"{HELD_OUT_DATA_KEY} and {HELD_OUT_SHARE_KEY} both say what is held out: leave one out"
-            )
+            raise NodeConfigError("held-out-data and held-out-share both say what is held out: leave one out")
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
@@ -196,68 +180,63 @@ class NodeSettings:
             )
         return replace(terms, held_out_by=own.rule if terms.held_out else "", record_is=person_words(parties))
 
-    def path(self, key: str) -> Path | None:
-        """The path that a setting gives; None without it."""
-        return Path(str(self.config[key])).expanduser() if key in self.config else None
-
     def kept_beside(self, suffix: str) -> Path | None:
         """A file beside the ledger, or else the file of sessions; None for a node that keeps neither."""
-        kept = self.path(LEDGER_KEY) or self.path(SESSION_FILE_KEY)
+        kept = self.given.ledger or self.given.session_file
         return None if kept is None else kept.with_name(kept.name + suffix)
 
     @property
     def budgets(self) -> Budgets:
         """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
 
-        The keys are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``, which
-        belong together, and with them ``delta``, ``delta-record`` and those of ``BUDGET_LIMITS``.
+        The settings are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``,
+        which belong together, and with them ``delta``, ``delta-record`` and those of `BudgetLimits`.
 
         Raises:
-            NodeConfigError: keys without those they need.
+            NodeConfigError: settings without those they need.
         """
-        config = self.config
-        given = [key for key in BUDGET_KEYS if key in config]
-        if not given:
+        given, first = self.given, next((key for key in BUDGET_KEYS if key in self.config), None)
+        if first is None:
             return {}
-        self._check_budget_keys(given[0])
-        delta = float(config.get(DELTA_KEY, DEFAULT_DELTA))
-        deltas: Mapping[Unit, float] = {
-            "client": delta,
-            "record": float(config.get(RECORD_DELTA_KEY, delta)),
+        ledger = self._checked_ledger(first)
+        delta = DEFAULT_DELTA if given.delta is None else given.delta
+        budgets: dict[Unit, tuple[tuple[float, ...] | None, float]] = {
+            "client": (None if given.epsilon is None else (given.epsilon,), delta),
+            "record": (given.epsilon_record, delta if given.delta_record is None else given.delta_record),
         }
         return {
             unit: Budget(
-                epsilons=numbers_in(config[key]),
-                delta=deltas[unit],
-                ledger=Path(str(config[LEDGER_KEY])).expanduser(),
-                ledger_copy=self.path(LEDGER_COPY_KEY),
+                epsilons=epsilons,
+                delta=delta_of_unit,
+                ledger=ledger,
+                ledger_copy=given.ledger_copy,
                 edge_trusted=self.trusts_edge,
-                **fields_in(config, BUDGET_LIMITS),
+                **given.fields_of(BudgetLimits),
             )
-            for unit, key in SETTING_OF.items()
-            if key in config
+            for unit, (epsilons, delta_of_unit) in budgets.items()
+            if epsilons is not None
         }
 
-    def _check_budget_keys(self, given: str) -> None:
-        """Refuse a setting of a budget without those that it needs."""
-        config = self.config
-        epsilons = [key for key in SETTING_OF.values() if key in config]
-        for key, missing in ((EPSILON_KEY, not epsilons), (LEDGER_KEY, LEDGER_KEY not in config)):
-            if missing:
-                raise NodeConfigError(
-                    f"{given} is given without {key}: a budget of the node's own needs {EPSILON_KEY} or "
-                    f"{RECORD_EPSILON_KEY} and, to remember what is spent, {LEDGER_KEY}, as in "
-                    f"--node-config \"{EPSILON_KEY}=3.0 {LEDGER_KEY}='/state/ledger.json'\""
-                )
-        if RECORD_DELTA_KEY in config and RECORD_EPSILON_KEY not in config:
+    def _checked_ledger(self, first: str) -> Path:
+        """Return the ledger of a budget; refuse the first of its settings where others are missing."""
+        given = self.given
+        lacking = "epsilon" if given.epsilon is None and given.epsilon_record is None else "ledger"
+        if lacking == "epsilon" or given.ledger is None:
             raise NodeConfigError(
-                f"{RECORD_DELTA_KEY} is given without {RECORD_EPSILON_KEY}, the budget that it belongs to"
+                f"{first} is given without {lacking}: a budget of the node's own needs epsilon or "
+                "epsilon-record and, to remember what is spent, ledger, as in "
+                "--node-config \"epsilon=3.0 ledger='/state/ledger.json'\""
             )
-        if CAP_KEY in config and self.trusts_edge:
+        if given.delta_record is not None and given.epsilon_record is None:
             raise NodeConfigError(
-                f"{CAP_KEY} is a limit against the server, and {EDGE_TRUSTED_KEY}=true trusts it: leave one "
-                "out"
+                "delta-record is given without epsilon-record, the budget that it belongs to"
             )
+        if given.max_epsilon_against_server is not None and self.trusts_edge:
+            raise NodeConfigError(
+                "max-epsilon-against-server is a limit against the server, and edge-trusted=true trusts it: "
+                "leave one out"
+            )
+        return given.ledger
 
     @property
     def player(self) -> Player | None:
@@ -266,15 +245,12 @@ class NodeSettings:
         Raises:
             NodeConfigError: a first budget without an aversion.
         """
-        config = self.config
-        if AVERSION_KEY not in config:
-            if FIRST_BUDGET_KEY in config:
-                raise NodeConfigError(
-                    f"{FIRST_BUDGET_KEY} is given without {AVERSION_KEY}, which it plays with"
-                )
+        aversion, first = self.given.aversion, self.given.first_budget
+        if aversion is None:
+            if first is not None:
+                raise NodeConfigError("first-budget is given without aversion, which it plays with")
             return None
-        first = config.get(FIRST_BUDGET_KEY)
-        return Player(float(config[AVERSION_KEY]), None if first is None else float(first))
+        return Player(aversion, first)
 
 
 @dataclass(frozen=True)

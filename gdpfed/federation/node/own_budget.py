@@ -2,26 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gdpfed.federation.node.node_config import (
-    AVERSION_KEY,
-    BUDGET_LIMITS,
-    DELTA_KEY,
-    EPSILON_KEY,
-    FIRST_BUDGET_KEY,
-    LEDGER_COPY_KEY,
-    LEDGER_KEY,
-    RECORD_DELTA_KEY,
-    RECORD_EPSILON_KEY,
-)
+from gdpfed.federation.node.node_config import BudgetLimits
 from gdpfed.privacy.events import Unit
 
 BUDGET_KEYS = (
-    *(EPSILON_KEY, RECORD_EPSILON_KEY, LEDGER_KEY, LEDGER_COPY_KEY, DELTA_KEY, RECORD_DELTA_KEY),
-    *(*BUDGET_LIMITS, AVERSION_KEY, FIRST_BUDGET_KEY),
+    *("epsilon", "epsilon-record", "ledger", "ledger-copy", "delta", "delta-record"),
+    *(field.name.replace("_", "-") for field in fields(BudgetLimits)),
+    *("aversion", "first-budget"),
 )
+"""The settings of a node that go with a budget of its own."""
 
 
 @dataclass(frozen=True)

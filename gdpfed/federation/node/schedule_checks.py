@@ -12,7 +12,6 @@ from math import ceil
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
@@ -60,7 +59,7 @@ def trusted_with(terms: Terms) -> str:
         return ""
     return (
         f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies "
-        f"leaves nothing of it, and this node trusts it; start the node with {MODE_KEY}=active otherwise"
+        f"leaves nothing of it, and this node trusts it; start the node with secagg-mode=active otherwise"
     )
 
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gdpfed.clients.keyed_noise import NoiseShare
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import SESSION_FILE_KEY, NodeConfigError
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import read_json
 from secagg import LocalProtocolError
@@ -132,7 +132,7 @@ class SessionFile:
 
     @property
     def _file(self) -> NodeFile:
-        return NodeFile(self.path, SESSION_FILE_KEY, SessionFileError)
+        return NodeFile(self.path, "session-file", SessionFileError)
 
     @contextmanager
     def _changed(self) -> Iterator[_Contents]:

@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, SIGNATURE
-from gdpfed.federation.node.node_config import (
-    CLIENT_ID_KEY,
-    CONSORTIUM_KEY,
-    IDENTITY_FILE_KEY,
-    ROSTER_FILE_KEY,
-    NodeConfigError,
-)
+from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
@@ -32,12 +26,12 @@ from gdpfed.json_files import read_json
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
 from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement
 
-SIGNING_SETTINGS = (IDENTITY_FILE_KEY, ROSTER_FILE_KEY, CONSORTIUM_KEY)
+SIGNING_SETTINGS = ("identity-file", "roster-file", "consortium-key")
 FIRST_SEEN = "first-seen"
 REMEDY = (
     "make a key with 'gdpfed identity new FILE', send its public key to the consortium, and start the node "
-    f"with {IDENTITY_FILE_KEY}, with the consortium's signed roster as {ROSTER_FILE_KEY} and with its public "
-    f"key as {CONSORTIUM_KEY}; or with {ROSTER_FILE_KEY}={FIRST_SEEN}, which believes the roster that the "
+    f"with identity-file, with the consortium's signed roster as roster-file and with its public "
+    f"key as consortium-key; or with roster-file={FIRST_SEEN}, which believes the roster that the "
     "server sends"
 )
 
@@ -67,33 +61,33 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
             consortium has not signed, or one that has not this node's key for this client.
     """
-    config = settings.config
-    given = [key for key in SIGNING_SETTINGS if key in config]
+    words = settings.given
+    signing = (words.identity_file, words.roster_file, words.consortium_key)
+    given = [key for key, value in zip(SIGNING_SETTINGS, signing, strict=True) if value is not None]
     if not given:
         return RosterTrust(None, None) if settings.simulated else None
-    first_seen = config.get(ROSTER_FILE_KEY) == FIRST_SEEN
-    if first_seen and CONSORTIUM_KEY in config:
+    first_seen = words.roster_file == FIRST_SEEN
+    if first_seen and words.consortium_key is not None:
         raise NodeConfigError(
-            f"{CONSORTIUM_KEY} goes with a signed roster, not with {ROSTER_FILE_KEY}={FIRST_SEEN}: leave one "
-            "out"
+            f"consortium-key goes with a signed roster, not with roster-file={FIRST_SEEN}: leave one out"
         )
-    missing = [key for key in SIGNING_SETTINGS if key not in config]
+    missing = [key for key in SIGNING_SETTINGS if key not in given]
     if missing and not first_seen:
         raise NodeConfigError(f"{given[0]} is given without {missing[0]}: {REMEDY}")
     try:
-        identity = _own_identity(settings)
+        identity = None if words.identity_file is None else read_identity(words.identity_file)
         if identity is None or first_seen:
             return RosterTrust(identity, None)
-        consortium = public_key_of(str(config[CONSORTIUM_KEY]))
-        roster = read_roster(Path(str(config[ROSTER_FILE_KEY])).expanduser(), consortium)
+        consortium = public_key_of(str(words.consortium_key))
+        roster = read_roster(Path(str(words.roster_file)).expanduser(), consortium)
     except IdentityError as error:
         raise NodeConfigError(str(error)) from None
     client_id = settings.client_id
     if roster.get(client_id) != identity.public_bytes():
         raise NodeConfigError(
-            f"{ROSTER_FILE_KEY}={config[ROSTER_FILE_KEY]} has not this node's key, "
-            f"{identity.public_bytes().hex()}, for client {client_id}: set {CLIENT_ID_KEY} or "
-            f"{IDENTITY_FILE_KEY} right, or ask the consortium for a roster with it"
+            f"roster-file={words.roster_file} has not this node's key, "
+            f"{identity.public_bytes().hex()}, for client {client_id}: set partition-id or "
+            f"identity-file right, or ask the consortium for a roster with it"
         )
     _keep_highest(settings, roster)
     return RosterTrust(identity, roster)
@@ -107,7 +101,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
     beside = settings.kept_beside(ROSTER_SUFFIX)
     if beside is None:
         return
-    file = NodeFile(beside, ROSTER_FILE_KEY, NodeConfigError)
+    file = NodeFile(beside, "roster-file", NodeConfigError)
     with file.locked():
         data = file.read()
         own = {"number": roster.number, "digest": roster.digest.hex()}
@@ -123,7 +117,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
             return
         if data is not None and roster.number <= number:
             raise NodeConfigError(
-                f"{ROSTER_FILE_KEY}={settings.config[ROSTER_FILE_KEY]} has number {roster.number}, "
+                f"roster-file={settings.given.roster_file} has number {roster.number}, "
                 f"signed on {roster.date or 'no date'}, and this node has seen {number}: ask the consortium "
                 "for its newest roster"
             )
@@ -150,7 +144,7 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
     if not isinstance(digest, bytes):
         raise NodeConfigError("the server does not say by which roster it goes")
     if digest and (trust.roster is None or digest != trust.roster.digest):
-        own = f"{ROSTER_FILE_KEY}={FIRST_SEEN}" if trust.roster is None else trust.roster.digest.hex()[:16]
+        own = f"roster-file={FIRST_SEEN}" if trust.roster is None else trust.roster.digest.hex()[:16]
         raise NodeConfigError(
             f"the server goes by the consortium's roster {digest.hex()[:16]}, and this node by {own}: give "
             "both the same file"
@@ -182,11 +176,6 @@ def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
         node.state[ROSTER_KEY] = record
     elif known != sent:
         raise RemoteProtocolError("advertise", None, "the roster of identities is another one than before")
-
-
-def _own_identity(settings: NodeSettings) -> Identity | None:
-    path = settings.path(IDENTITY_FILE_KEY)
-    return None if path is None else read_identity(path)
 
 
 def _drawn_identity(node: Node) -> Identity:

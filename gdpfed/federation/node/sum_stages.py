@@ -20,7 +20,6 @@ from gdpfed.federation.node.contribution import (
     update_in_clear,
 )
 from gdpfed.federation.node.journal import JournalEntry
-from gdpfed.federation.node.node_config import MODE_KEY
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.noise_shares import (
     NO_CORRECTION,
@@ -222,6 +221,6 @@ def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) ->
             the message is read then: what it says of a mode does not count.
     """
     if stage == PLAIN and not node.settings.sends_in_clear:
-        reason = f"an update in clear is asked, and this node was not started with {MODE_KEY}={OFF}"
+        reason = f"an update in clear is asked, and this node was not started with secagg-mode={OFF}"
         raise RemoteProtocolError(stage, None, reason)
     return HANDLERS[stage](request(), node)

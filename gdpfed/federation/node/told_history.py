@@ -11,7 +11,6 @@ from gdpfed.clients.messages import MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS, one_
 from gdpfed.federation import log
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_config import LEDGER_KEY, LOST_ROUNDS_KEY
 from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.ledgers.client import ClientLedger
 
@@ -41,7 +40,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
         "where that is lost for good, lower the budget by what they cost, and start the node with %s=%d",
         *(budget.ledger, lost),
         ", ".join(f"{one_line(run)}: {rounds}" for run, rounds in lacking.items()),
-        *(LEDGER_KEY, LOST_ROUNDS_KEY, lost),
+        *("ledger", "lost-rounds", lost),
     )
     raise BudgetRefusedError("this client's ledger lacks runs that it has taken part in: see its log")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gdpfed.federation.node.allowed import check_overrides
-from gdpfed.federation.node.node_config import ALLOWED_OVERRIDES_KEY, OWN_SETTINGS, NodeConfigError
+from gdpfed.federation.node.node_config import OWN_SETTINGS, NodeConfigError
 
 ALLOWED = "method=gdpfed run.* privacy.budgets"
 
@@ -12,8 +12,8 @@ ALLOWED = "method=gdpfed run.* privacy.budgets"
     "words", ["", "method=gdpfed", "run.num_rounds=3 'privacy.budgets=[1, 3]'", "run.directory=/runs/a"]
 )
 def test_what_is_allowed_passes(words):
-    check_overrides({ALLOWED_OVERRIDES_KEY: ALLOWED}, {"overrides": words})
-    check_overrides({ALLOWED_OVERRIDES_KEY: f"x {ALLOWED} *"}, {"overrides": words, "faults": 1})
+    check_overrides({"allowed-overrides": ALLOWED}, {"overrides": words})
+    check_overrides({"allowed-overrides": f"x {ALLOWED} *"}, {"overrides": words, "faults": 1})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_is_allowed_passes(words):
 )
 def test_what_is_not_allowed_is_refused_by_its_word(words, refused):
     with pytest.raises(NodeConfigError) as error:
-        check_overrides({ALLOWED_OVERRIDES_KEY: ALLOWED}, {"overrides": words})
+        check_overrides({"allowed-overrides": ALLOWED}, {"overrides": words})
     assert repr(refused) in str(error.value)
     assert "leave it out" in str(error.value)
     check_overrides({}, {"overrides": words})
@@ -39,9 +39,9 @@ def test_what_is_not_allowed_is_refused_by_its_word(words, refused):
 
 def test_another_key_of_a_run_is_refused_as_an_override_that_nobody_knows():
     with pytest.raises(NodeConfigError, match="overrides 'faults'"):
-        check_overrides({ALLOWED_OVERRIDES_KEY: ALLOWED}, {"overrides": "", "faults": "{}"})
+        check_overrides({"allowed-overrides": ALLOWED}, {"overrides": "", "faults": "{}"})
 
 
 def test_the_setting_takes_words_and_no_empty_text():
-    assert OWN_SETTINGS[ALLOWED_OVERRIDES_KEY].fits(ALLOWED)
-    assert not OWN_SETTINGS[ALLOWED_OVERRIDES_KEY].fits("")
+    assert OWN_SETTINGS["allowed-overrides"].fits(ALLOWED)
+    assert not OWN_SETTINGS["allowed-overrides"].fits("")
