@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from gdpfed.clients.messages import (
@@ -126,19 +125,16 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
     if not isinstance(run, str) or type(index) is not int or not 0 <= index < MOST_ROUNDS:
         reason = f"run {run!r}, round {index!r}: the message does not say which round it is of"
         raise RemoteProtocolError(stage, None, reason)
+    arrays = content.get(THETA_RECORD)
+    theta = np.asarray(arrays[THETA_RECORD].numpy()) if isinstance(arrays, ArrayRecord) else None
     return StageRequest(
         data,
         RoundOfRun(run, index),
         order=values_in(content, ORDER_RECORD),
-        theta=_model(content),
+        theta=theta,
         roster=values_in(content, ROSTER_RECORD),
         correction=values_in(content, CORRECTION_RECORD),
     )
-
-
-def _model(content: RecordDict) -> npt.NDArray[Any] | None:
-    arrays = content.get(THETA_RECORD)
-    return np.asarray(arrays[THETA_RECORD].numpy()) if isinstance(arrays, ArrayRecord) else None
 
 
 def terms_in(content: RecordDict) -> Terms:

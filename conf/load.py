@@ -113,11 +113,6 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
     return [f"{group}.{key}" for group, section in sections.items() for key in section]
 
 
-def _is_choice(override: str) -> bool:
-    group, _, option = override.partition("=")
-    return option in options(group)
-
-
 def hydra_string(text: str) -> str:
     """A quoted value in Hydra's override grammar."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -149,7 +144,7 @@ def _check_form(overrides: Sequence[str]) -> None:
             raise ConfigError(f"'{override}' has {word!r} for a number: write it in the digits 0 to 9 alone")
         if "${" in override:
             raise ConfigError(f"'{override}' refers to another value: write what it stands for")
-        if key in groups() and not _is_choice(override):
+        if key in groups() and value not in options(key):
             if key == "method":
                 # A package's method that cannot be used says why.
                 methods_of(value)

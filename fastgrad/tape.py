@@ -177,13 +177,11 @@ class RecordTape(TorchFunctionMode):
         if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
             raise NotOnTapeError("an embedding with options")
         positions, table = self._of_records(input), weight.flatten(0, 1)
-        rows = positions.reshape(len(weight), -1) + self._first_rows(weight)
+        first_rows = torch.arange(len(weight), device=weight.device)[:, None] * weight.shape[1]
+        rows = positions.reshape(len(weight), -1) + first_rows
         output = self._watched(functional.embedding(rows, table).view(len(positions), -1, table.shape[-1]))
         self.notes.append(Lookup(self._named(weight), positions.flatten(1), output, weight.shape[1]))
         return output.view(*positions.shape, -1)
-
-    def _first_rows(self, weight: torch.Tensor) -> torch.Tensor:
-        return torch.arange(len(weight), device=weight.device)[:, None] * weight.shape[1]
 
     def _group_norm(
         self,

@@ -1,7 +1,5 @@
 """ServerApp: configuration -> plan -> method -> rounds."""
 
-from pathlib import Path
-
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -36,7 +34,7 @@ def _config_of(overrides: list[str]) -> Config:
 
     Its process works where somebody once started the SuperLink, in the folder of another project, say.
     """
-    folder = _folder_of_simulation()
+    folder = checkout() if is_program(SIMULATION) else None
     if folder is None:
         return load_run(overrides)
     config = load_run(below(folder, overrides))
@@ -44,7 +42,3 @@ def _config_of(overrides: list[str]) -> Config:
         new = run_path(None, config.dataset.name, config.method.name, folder)
         config.run.directory = str(reserved(new))
     return config
-
-
-def _folder_of_simulation() -> Path | None:
-    return checkout() if is_program(SIMULATION) else None

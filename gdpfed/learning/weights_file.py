@@ -1,7 +1,6 @@
 """A file of weights that somebody brings: safetensors, known by its SHA-256. It holds numbers and no code."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -94,13 +93,9 @@ class WeightsFile:
                 )
         if more:
             raise LearningError(f"{where} has {prefix}{more[0]}, which the model has not: {SIZES}")
-        _copy(own, held)
-
-
-def _copy(own: "Mapping[str, torch.Tensor]", held: "Mapping[str, torch.Tensor]") -> None:
-    with _torch.no_grad():
-        for name, each in own.items():
-            each.copy_(held[name])
+        with _torch.no_grad():
+            for name, each in own.items():
+                each.copy_(held[name])
 
 
 def keep_own(path: Path, digest: str) -> None:

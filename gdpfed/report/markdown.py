@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gdpfed.learning.data.columns import Columns
 from gdpfed.report.mechanism_reports import CardSubject
-from gdpfed.report.parts import Part, Parts
+from gdpfed.report.parts import Parts
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>#|&])")
 _AT_THE_START = re.compile(r"^(\d*)([-+=~_.)])")
@@ -25,7 +25,9 @@ def in_markdown(subject: CardSubject) -> CardSubject:
         subject,
         parties=_texts(subject.parties),
         columns=None if subject.columns is None else _columns(subject.columns),
-        parts=None if parts is None else Parts(_parts(parts.parties), parts.budgets),
+        parts=None
+        if parts is None
+        else Parts([replace(each, name=text(each.name)) for each in parts.parties], parts.budgets),
         base_rate=None if rate is None else (text(rate[0]), rate[1]),
         at_chance=None if chance is None else replace(chance, most_frequent=text(chance.most_frequent)),
     )
@@ -42,10 +44,6 @@ def _columns(columns: Columns) -> Columns:
         purpose=text(columns.purpose),
         period=text(columns.period),
     )
-
-
-def _parts(parts: Sequence[Part]) -> list[Part]:
-    return [replace(part, name=text(part.name)) for part in parts]
 
 
 def _texts(names: Sequence[str]) -> tuple[str, ...]:

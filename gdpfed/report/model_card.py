@@ -78,10 +78,8 @@ def model_card(subject: CardSubject) -> str:
 def _tested(subject: CardSubject) -> list[str]:
     """What the model reaches on the server's test set, or that nothing was tested there."""
     on_server = subject.config.run.evaluation != "nodes"
-    return _results_on_test_set(subject) if on_server else [_not_tested(subject)]
-
-
-def _results_on_test_set(subject: CardSubject) -> list[str]:
+    if not on_server:
+        return [_not_tested(subject)]
     return [*_results(subject.records), *base_rate_lines(subject), *_labels_beyond(subject)]
 
 

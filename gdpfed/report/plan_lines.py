@@ -90,7 +90,8 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
             bounds.append(plan.inference_bound_of_members(index, participations))
         proofs.add(bounds[0].proof)
         rows.append(f"| {name} | {' | '.join(_cells(each) for each in bounds)} |")
-    others = f" {_others(plan)}: true positives | accuracy at even odds |" if of_members else ""
+    members = "the server and members of its sums" if plan.sums_hidden else "members of its sums"
+    others = f" {members}: true positives | accuracy at even odds |" if of_members else ""
     return [
         "",
         "Membership inference: an attacker who knows everything else tries to tell from the models whether a "
@@ -129,10 +130,6 @@ def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
 
 def _cells(bound: InferenceBound) -> str:
     return f"{100 * bound.tpr_at_1_percent_fpr:.1f} % | {100 * bound.accuracy_at_even_odds:.1f} %"
-
-
-def _others(plan: PrivacyPlan) -> str:
-    return "the server and members of its sums" if plan.sums_hidden else "members of its sums"
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:

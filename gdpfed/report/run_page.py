@@ -1,10 +1,9 @@
 """One run on one page: result, parties, budgets, rounds, audit and model card."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 
@@ -157,7 +156,7 @@ def _turns(run: FinishedRun) -> Picture:
     """The picture of a plan with turns, as the run has carried it out."""
     clients = RunClients.of(run)
     groups = [
-        TurnGroup(members, group["epsilon"], _taps(group))
+        TurnGroup(members, group["epsilon"], list(group.get("turns", {}).get("taps", ())))
         for members, group in zip(clients.groups, run.plan["groups"], strict=True)
     ]
     known = any(record.taken_back for record in run.records)
@@ -182,10 +181,6 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
         for record in run.records
         if any(client == member for pairs in record.taken_back for member, _ in pairs)
     ]
-
-
-def _taps(group: Mapping[str, Any]) -> list[float]:
-    return list(group.get("turns", {}).get("taps", ()))
 
 
 def _failures(run: FinishedRun) -> list[str]:

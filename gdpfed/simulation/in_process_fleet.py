@@ -83,7 +83,12 @@ class InProcessFleet(Fleet):
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
         """The answers of the clients' sessions. Nothing is agreed ahead, so a wave's sums begin together."""
         if asked[0].stage is Stage.ADVERTISE:
-            self._joined = {each.prepared.name: self._opened(each.prepared) for each in asked}
+            self._joined = {
+                each.prepared.name: JoinedSessions(
+                    each.prepared, self._identities_of(sorted(each.prepared.members))
+                )
+                for each in asked
+            }
         masking = [each for each in asked if each.stage is Stage.MASK]
         masked = dict(zip(map(id, masking), self._masked(masking), strict=True))
         return [masked[id(each)] if id(each) in masked else self._answers(each) for each in asked]
@@ -113,9 +118,6 @@ class InProcessFleet(Fleet):
         steps = trained.total + sum_noise_steps(each.order, each.parameters, each.beside.noise)
         self._spend("noise", started)
         return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
-
-    def _opened(self, prepared: PreparedSum) -> JoinedSessions:
-        return JoinedSessions(prepared, self._identities_of(sorted(prepared.members)))
 
     def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
         return self._identities.of(clients) if self.secagg.signs else {}

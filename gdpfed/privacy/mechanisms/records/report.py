@@ -214,11 +214,10 @@ def _counts(held_out: HeldOutCounts) -> str:
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
     """The steps of every round, and epsilon as it grows."""
-    parts = [f"{each.record_steps or 'none'} in {_rounds(each.num_rounds)}" for each in group.ranges]
+    parts = [
+        f"{each.record_steps or 'none'} in {each.num_rounds} round{'s' if each.num_rounds != 1 else ''}"
+        for each in group.ranges
+    ]
     ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
     grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
     return f"{', then '.join(parts)}; epsilon {grows} rounds"
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count} rounds"
