@@ -21,7 +21,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, ConfigError, InputError
-from gdpfed.learning.data.file_form import is_table, kind_of
+from gdpfed.learning.data.file_form import kind_of
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
@@ -123,11 +123,11 @@ def own_files(folder: Path | None, federation: Federation) -> list[Path]:
     if folder is None:
         return []
     files = sorted(path for path in folder.glob("*") if kind_of(path).removeprefix(".") in READERS.names())
-    kinds = {"a table" if is_table(path) else kind_of(path) for path in files}
+    kinds = {kind_of(path) for path in files}
     if len(files) != len(federation.nodes) or len(kinds) != 1:
         raise ConfigError(
             f"--data {folder} has {len(files)} files of {len(kinds)} kinds for {len(federation.nodes)} "
-            "nodes: put one file of examples a node there, all .npz or all tables"
+            "nodes: put one file of examples a node there, all of one ending"
         )
     return files
 

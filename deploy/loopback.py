@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+import yaml
+
 from deploy.confine import confined
 from deploy.credentials import Store
 from deploy.federation import Federation, Node
@@ -39,8 +41,10 @@ from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
 from gdpfed.launch.home import PROJECT, FlowerHome, last_line
 from gdpfed.learning.data.declaration import COLUMNS_FILE
+from gdpfed.learning.data.file_form import FILES_FILE, FileForm, is_table, own_form, table_name
 from gdpfed.runs.file_formats import CONFIG_FILE
 from gdpfed.runs.paths import ADDRESSES, named_paths
+from gdpfed.yaml_files import read_yaml
 
 POLL_SECONDS = 0.25
 # A question for work takes some 8 ms of a processor, which all nodes share here.
@@ -83,11 +87,24 @@ class Named:
 
 
 def copy_examples(file: Path, own: Path) -> None:
-    """Copy a node's examples, and the declaration of a table that lies beside them."""
+    """Copy a node's examples, and what lies beside a table and says how it is read, under the copy's name.
+
+    The database of a query comes along, unless it is on a server.
+
+    Raises LearningError: what says how the table is read is damaged.
+    """
     shutil.copy(file, own)
-    declaration = file.with_name(COLUMNS_FILE)
+    declaration, forms = file.with_name(COLUMNS_FILE), file.with_name(FILES_FILE)
     if declaration.is_file():
         shutil.copy(declaration, own.with_name(COLUMNS_FILE))
+    if not is_table(file) or own_form(file) == FileForm():
+        return
+    form = read_yaml(forms.read_text(), as_texts=True)[table_name(file)]
+    database = file.parent / form.get("database", "")
+    if "database" in form and database.exists():
+        (shutil.copytree if database.is_dir() else shutil.copy)(database, own.parent / database.name)
+        form["database"] = database.name
+    own.with_name(FILES_FILE).write_text(yaml.safe_dump({table_name(own): form}))
 
 
 class LoopbackFederation:

@@ -25,7 +25,7 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 _HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
-_FILE = re.compile(r"`([\w/.]+\.(?:py|csv|yaml))`")
+_FILE = re.compile(r"`([\w/.]+\.(?:py|csv|sql|yaml))`")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Carries out tutorials of docs/, and writes into them what each command printed, and their pictures.
 
-    python -m testing.page_outputs own_table.md hospitals.md own_budgets.md
+    python -m testing.page_outputs own_table.md hospitals.md omop.md own_budgets.md
 
 Private runs draw their noise anew, so figures differ from one time to the next.
 """

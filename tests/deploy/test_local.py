@@ -15,6 +15,7 @@ from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
 from deploy.services import TASK_POLL_VARIABLE
 from gdpfed.launch.home import PROJECT
+from gdpfed.learning.data.file_form import own_form
 from testing.flower_traces import FlowerTraces
 
 TIMEOUT_SECONDS = 600
@@ -122,6 +123,14 @@ def test_a_table_is_copied_with_the_declaration_beside_it(tmp_path):
         "examples.csv": "age,stays\n",
         "columns.yaml": "label: {column: stays, classes: [0, 1]}\n",
     }
+    # How the site's file is written, and the database of a query, by the name of the copy.
+    (there / "a.sql").write_text("SELECT 1 AS id")
+    (there / "a.sqlite").write_bytes(b"SQLite format 3")
+    (there / "files.yaml").write_text("a: {database: a.sqlite, missing: ['no', '-9']}\nb: {decimal: ','}\n")
+    copy_examples(there / "a.sql", own / "examples.sql")
+    assert (own / "a.sqlite").read_bytes() == b"SQLite format 3"
+    form = own_form(own / "examples.sql")
+    assert (form.database, form.missing, form.decimal) == ("a.sqlite", ("no", "-9"), None)
 
 
 def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch, capsys):
@@ -135,7 +144,8 @@ def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch,
         "site-2.csv",
     ]
     assert local.own_files(None, federation) == []
-    (tmp_path / "site-3.npz").touch()
+    # The copies have the ending of the first.
+    (tmp_path / "site-3.parquet").touch()
     assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
     assert "has 4 files of 2 kinds for 3 nodes: put one file of examples a node" in capsys.readouterr().err
 

@@ -1,7 +1,8 @@
 """The tutorials of docs/ that have no test of their own elsewhere, run as they stand there."""
 
 import csv
-from itertools import pairwise
+import re
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -31,6 +32,17 @@ def test_a_table_of_your_own(said, tmp_path):
         assert [row["patient"] for row in csv.DictReader(file)] == [str(each) for each in range(600, 620)]
 
 
+def test_databases_of_hospitals(tmp_path, monkeypatch, capsys):
+    """Up to the model, whose training is that of other tables."""
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "omop.md").read_text(encoding="utf-8").partition("## A model")[0]
+    checked = follow(text, lambda: capsys.readouterr().out)["gdpfed check sites"]
+    for name in ("east", "north", "west"):
+        assert re.search(rf"^sites/{name}.sql: 4\d\d rows, no fault$", checked, re.MULTILINE)
+    assert "not read" not in checked.replace("not declared, and not read: visit", "")
+
+
 @pytest.mark.parametrize("said", ["own_budgets.md"], indirect=True)
 def test_budgets_that_nodes_own(said):
     assert "Every budget held, and the files agree." in said["gdpfed audit --node-ledger ledger.json"]
@@ -51,10 +63,12 @@ def files_of(page):
 
 
 def test_tutorials_can_be_followed_in_one_folder():
-    table, hospitals, budgets = map(files_of, ("own_table.md", "hospitals.md", "own_budgets.md"))
+    pages = ("own_table.md", "hospitals.md", "own_budgets.md", "omop.md")
+    table, hospitals, budgets, databases = map(files_of, pages)
+    assert {"sites/west.sql", "long_stays.csv"} <= databases
     assert {"columns.yaml", "predicted.csv"} <= table
     assert {"tables/columns.yaml", "diagnoses.csv"} <= hospitals
-    assert table & hospitals | table & budgets | hospitals & budgets == set()
+    assert not any(one & other for one, other in combinations((table, hospitals, budgets, databases), 2))
 
 
 def test_outputs_take_the_place_of_earlier_ones():

@@ -303,7 +303,6 @@ def test_postgresql_answers_as_the_others_and_changes_nothing(tmp_path, postgres
             "SELECT set_config('transaction_read_only', 'off', false) AS id, 1 AS age, 'no' AS stays",
             "must be set before any query",
         ),
-        ("SELECT lo_create(7) AS id, 1 AS age, 'no' AS stays", "read-only transaction"),
         ("SELECT 1 AS id, 1 AS age, 'no' AS stays FROM pg_sleep(5)", "took more than 1 seconds"),
     ):
         refused(site(tmp_path, postgres, query, ", seconds: 1"), words)

@@ -157,6 +157,15 @@ def own_form(path: Path) -> FileForm:
     return form
 
 
+def databases_in(folder: Path) -> set[str]:
+    """The names of what queries in a folder ask there.
+
+    Raises LearningError: as in :func:`own_form`.
+    """
+    queries = [each for each in folder.iterdir() if kind_of(each) == QUERY]
+    return {Path(form.database).name for each in queries if (form := own_form(each)).database is not None}
+
+
 def _form(part: Part) -> FileForm:
     said = part.mapping(required=(), allowed=KEYS)
     given: dict[str, Any] = {

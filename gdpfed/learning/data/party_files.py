@@ -5,7 +5,7 @@ from pathlib import Path
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import bare_name
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
-from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, is_table, table_name
+from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, databases_in, is_table, table_name
 
 
 def tables_in(path: Path) -> list[Path]:
@@ -28,8 +28,11 @@ def tables_in(path: Path) -> list[Path]:
 
 
 def not_read(path: Path) -> list[str]:
-    """The names of what lies in a folder and is neither a table nor says how tables are read."""
-    known = (COLUMNS_FILE, FILES_FILE)
+    """What lies in a folder and is no table, no database of a query and no word on how they are read.
+
+    Raises LearningError: what says it is damaged.
+    """
+    known = {COLUMNS_FILE, FILES_FILE, *databases_in(path)}
     return [each.name for each in sorted(path.iterdir()) if each.name not in known and not _is_table(each)]
 
 
