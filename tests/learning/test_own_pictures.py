@@ -1,6 +1,7 @@
 """Pictures at nodes and in tables of paths, by one declaration; every form of file under one rule."""
 
 import struct
+import sys
 import zlib
 from typing import Any
 
@@ -10,9 +11,10 @@ from PIL import Image
 
 from conf.load import load
 from gdpfed.clients.configured import task_of
-from gdpfed.errors import LearningError
+from gdpfed.errors import InputError, LearningError
 from gdpfed.federation.node.join_checks import tell_cut
-from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.late_import import late_import
+from gdpfed.learning.data import DataSource, deep_pictures, load_dataset
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.own import OwnData, check_own, own_held_out, own_split
 from gdpfed.learning.data.own_files import read_own
@@ -261,15 +263,56 @@ def test_16_bits_are_read_by_the_window_and_by_nothing_else(tmp_path):
             LearningError, match=r"has 16 bits .* or declare the window of its values in pictures.yaml"
         ):
             read_picture(str(path), 1, None)
-    three = np.stack([values, values[::-1], values[:, ::-1]], 2)
-    for path in (
-        deep_png(tmp_path / "colour.png", three, 2),
-        deep_png(tmp_path / "alpha.png", np.stack([values, values], 2), 4),
+
+
+def test_16_bits_in_colour_are_read_whole(tmp_path):
+    """Of these Pillow would drop the lower half of every value."""
+    tifffile = pytest.importorskip("tifffile")
+    rng, window = np.random.default_rng(0), (100, 4000)
+    three = rng.integers(0, 4096, (6, 8, 3), dtype=np.uint16)
+    shown = np.rint(255 * np.clip((three.astype(float) - 100) / 3900, 0, 1)).astype(np.uint8)
+    files = [deep_png(tmp_path / "colour.png", three, 2)]
+    for name, more in (("plain", {}), ("packed", {"compression": "lzw", "predictor": True})):
+        files.append(tmp_path / f"{name}.tif")
+        tifffile.imwrite(files[-1], three, photometric="rgb", **more)
+    files.append(tmp_path / "apart.tif")
+    tifffile.imwrite(files[-1], three.transpose(2, 0, 1), photometric="rgb", planarconfig="separate")
+    for path in files:
+        with pytest.raises(LearningError, match=r"has 16 bits .* or declare the window of its values"):
+            read_picture(str(path), 3, None)
+        np.testing.assert_array_equal(read_picture(str(path), 3, None, window).transpose(1, 2, 0), shown)
+    # What is half transparent is half white, whatever the window is of.
+    alpha = np.full((6, 8), 65535, dtype=np.uint16)
+    alpha[0], alpha[1] = 0, 32896
+    inks = np.concatenate([three, alpha[..., None]], 2)
+    tifffile.imwrite(tmp_path / "ink.tif", inks, photometric="rgb", extrasamples=["unassalpha"])
+    for path in (deep_png(tmp_path / "ink.png", inks, 6), tmp_path / "ink.tif"):
+        found = read_picture(str(path), 3, None, window).transpose(1, 2, 0).astype(int)
+        assert (found[0] == 255).all()
+        assert np.abs(found[1] - (shown[1].astype(int) + 255) / 2).max() <= 1
+        np.testing.assert_array_equal(found[2:], shown[2:])
+    grey = deep_png(tmp_path / "grey.png", np.stack([three[..., 0], alpha], 2), 4)
+    np.testing.assert_array_equal(read_picture(str(grey), 1, None, window)[0, 2:], shown[2:, :, 0])
+
+
+def test_16_bits_in_other_colours_are_named(tmp_path, monkeypatch):
+    tifffile = pytest.importorskip("tifffile")
+    four = np.zeros((6, 8, 4), np.uint16)
+    tifffile.imwrite(tmp_path / "print.tif", four, photometric="separated")
+    tifffile.imwrite(tmp_path / "dim.tif", four, photometric="rgb", extrasamples=["assocalpha"])
+    (tmp_path / "a.ppm").write_bytes(b"P6 8 6 65535\n" + four[..., :3].tobytes())
+    for name, words in (
+        ("print.tif", "has 16 bits and no plain colours|cannot be read"),
+        ("dim.tif", "has 16 bits and no plain colours"),
+        ("a.ppm", "16 bits are read of PNG and TIFF alone: write it as one"),
     ):
-        with pytest.raises(
-            LearningError, match=r"16 bits are read of grey PNG and TIFF alone: write it as one"
-        ):
-            read_picture(str(path), 1, None, window)
+        with pytest.raises(LearningError, match=words):
+            read_picture(str(tmp_path / name), 3, None, (0, 4095))
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    monkeypatch.setattr(deep_pictures, "imagecodecs", late_import("imagecodecs"))
+    path = deep_png(tmp_path / "colour.png", four[..., :3], 2)
+    with pytest.raises(InputError, match=r"needs the package imagecodecs, .* install 'imagecodecs>=2025'"):
+        read_picture(str(path), 3, None, (0, 4095))
 
 
 def test_a_window_leaves_what_is_transparent_on_white(tmp_path):

@@ -157,7 +157,8 @@ def test_a_missing_package_and_declarations_of_scans_alone_are_named(tmp_path, m
     monkeypatch.setitem(sys.modules, "pydicom", None)
     monkeypatch.setattr(scan_files, "pydicom", late_import("pydicom"))
     with pytest.raises(
-        InputError, match=r"needs the package pydicom, .* install 'nibabel>=5.3' 'pydicom>=3'"
+        InputError,
+        match=r"needs the package pydicom, .* install 'imagecodecs>=2025' 'nibabel>=5.3' 'pydicom>=3'",
     ):
         read_scan(str(tmp_path / "a.dcm"), FORM)
     said = "classes: [a, b]\nimage_size: 8\nchannels: 1\n"

@@ -1,7 +1,7 @@
 """One picture of a file, by one rule each for what a file says beside its pixels.
 
 A picture stands as every viewer shows it, by the orientation that its camera wrote down, and is alone in its
-file. It has 8 bits a channel; a grey one with 16 is read by a declared window, from black to white.
+file. It has 8 bits a channel; one with 16 is read by a declared window, from black to white.
 What is transparent lies on white, as on paper: of ink on transparency the colours alone may be all black.
 Colour profiles and gamma are not applied.
 """
@@ -9,6 +9,7 @@ Colour profiles and gamma are not applied.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
+from gdpfed.learning.data.deep_pictures import deep_inks
 
 if TYPE_CHECKING:
     from PIL import Image, ImageOps
@@ -34,13 +36,19 @@ WITH_PREVIEWS = "MPO"
 HEAD_BYTES = 512
 PNG_DEPTH = 24
 TIFF_DEPTHS, TIFF_WHITE, ORIENTATION = 258, 262, 274
+WITH_ALPHA = (2, 4)
+"""Channels of a picture that has transparency."""
 DEEP, DEEPEST = 8, 16
 """Bits a channel: of more a window is needed, and of more than the second nothing is read."""
 PPM_HEAD = re.compile(rb"P[2356](?:\s+|\s*#[^\n]*\n)+\d+(?:\s+|\s*#[^\n]*\n)+\d+(?:\s+|\s*#[^\n]*\n)+(\d+)\s")
 
 
 def read_picture(
-    path: str, channels: int, image_size: int | None, window: tuple[float, float] | None = None
+    path: str,
+    channels: int,
+    image_size: int | None,
+    window: tuple[float, float] | None = None,
+    shaped: Callable[[Image.Image], Image.Image] | None = None,
 ) -> npt.NDArray[np.uint8]:
     """A picture of shape (channels, height, width).
 
@@ -50,6 +58,7 @@ def read_picture(
         image_size: the edge of the square that it is resized to; None leaves it as it is.
         window: a value v of a channel becomes 255 (v - low) / (high - low), from 0 to 255; None for 8 bits as
             they are.
+        shaped: what is done to the picture in place of that resize.
 
     Raises LearningError: a file that is no picture, holds several, or one that is too large or too deep.
     """
@@ -61,11 +70,12 @@ def read_picture(
                 ImageOps.exif_transpose(file) if window is None else _in_window(path, file, bits, window)
             )
             picture = _on_white(upright).convert(MODES[channels])
+            picture = picture if shaped is None else shaped(picture)
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
         raise LearningError(f"{path} cannot be read as a picture: {' '.join(str(error).split())}") from None
-    if image_size is not None and picture.size != (image_size, image_size):
+    if shaped is None and image_size is not None and picture.size != (image_size, image_size):
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
@@ -74,7 +84,12 @@ def read_picture(
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
     """The picture with 8 bits a channel, whose ends are those of the window; transparency is kept."""
     if bits > DEEP:
-        picture = Image.fromarray(bytes_in(window, _deep_values(path, file)))
+        values = _deep_values(path, file)
+        shown = bytes_in(window, values)
+        if values.ndim == 3 and values.shape[2] in WITH_ALPHA:
+            # It says how much of the ink is there, and no window is of that.
+            shown[..., -1] = values[..., -1] // (2**DEEP + 1)
+        picture = Image.fromarray(shown)
         if turned := file.getexif().get(ORIENTATION):
             picture.getexif()[ORIENTATION] = turned
         return ImageOps.exif_transpose(picture)
@@ -94,16 +109,18 @@ def bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> np
 
 
 def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
-    """The values of a picture with 16 bits, shape (height, width).
+    """The values of a picture with 16 bits, shape (height, width), in colour (height, width, channels).
 
-    Raises LearningError: a form of which Pillow loses some bits, or that counts from white.
+    Raises LearningError: a form of which some bits would be lost, or that counts from white.
     """
-    if file.format not in ("PNG", "TIFF") or not file.mode.startswith("I"):
+    if file.format not in ("PNG", "TIFF"):
         raise LearningError(
-            f"{path}: {DEEPEST} bits are read of grey PNG and TIFF alone: write it as one, or in 8 bits"
+            f"{path}: {DEEPEST} bits are read of PNG and TIFF alone: write it as one, or in 8 bits"
         )
     if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
         raise LearningError(f"{path} counts from white to black: write it with 0 as black")
+    if not file.mode.startswith("I"):
+        return deep_inks(path, file)
     file.load()
     return np.asarray(file)
 
