@@ -22,6 +22,7 @@ from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
 from gdpfed.learning.data.own_files import INPUT_DTYPES
+from gdpfed.learning.data.picture_transforms import NormalizedPictures, Scale, scale_from
 from gdpfed.learning.models import Given, Options, build_model, count_numbers, predicts_nothing, state_dict_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.weights_file import keep_own
@@ -32,7 +33,8 @@ MANIFEST_FILE = "manifest.json"
 """The hashes of both: weights say nothing without what an output is called, which names the declaration."""
 ENCODER_FILE = "encoder.safetensors"
 """A copy of what examples go through; nobody writes it but who takes the folder to where its file is not."""
-FORMAT_VERSION = 2
+FORMAT_VERSION, SCALED_VERSION = 2, 3
+"""The second where a scale of pictures is declared, of which an earlier reader would not know."""
 MOST_INPUTS = 2**26
 """Numbers of one example."""
 DAMAGED = (
@@ -56,7 +58,8 @@ class ModelDescription:
         form: of an example; its ``columns`` is the digest of the declaration.
         classes: what classes or labels are called, in the order of the outputs; empty of numbers.
         inputs: what each number of an input is, in order; empty where the data are no tables.
-        pixels: whether an example is a picture, of whose bytes numbers in [-1, 1] are made.
+        pixels: whether an example is a picture, of whose bytes numbers are made.
+        scale: how; None for numbers in [-1, 1].
     """
 
     model: str
@@ -65,6 +68,7 @@ class ModelDescription:
     classes: tuple[str, ...]
     inputs: tuple[str, ...]
     pixels: bool = False
+    scale: Scale | None = None
 
     @classmethod
     def of(cls, task: Task) -> Self:
@@ -78,11 +82,14 @@ class ModelDescription:
             data.named_classes,
             () if columns is None else tuple(columns.input_names),
             data.takes_pixels,
+            data.train.scale if isinstance(data.train, NormalizedPictures) else None,
         )
 
     def to_json(self) -> str:
         """A text that :meth:`from_json` reads."""
-        return json.dumps({"version": FORMAT_VERSION, **asdict(self)}, indent=2) + "\n"
+        said = {"version": FORMAT_VERSION, **asdict(self)}
+        said |= {} if self.scale is None else {"version": SCALED_VERSION}
+        return json.dumps(said, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -91,8 +98,8 @@ class ModelDescription:
         Raises ValueError, TypeError, KeyError: the text is none, or of another version.
         """
         values: dict[str, Any] = json.loads(text)
-        if (version := values.pop("version")) != FORMAT_VERSION:
-            raise ValueError(f"it has format version {version}, and this gdpfed reads {FORMAT_VERSION}")
+        if (version := values.pop("version")) not in (FORMAT_VERSION, SCALED_VERSION):
+            raise ValueError(f"it has format version {version}, and this gdpfed reads {SCALED_VERSION}")
         options = tuple((str(key), value) for key, value in values["options"])
         return cls(
             values["model"],
@@ -101,6 +108,7 @@ class ModelDescription:
             tuple(values["classes"]),
             tuple(values["inputs"]),
             bool(values.get("pixels", False)),
+            scale_from(values.get("scale")),
         )
 
     def build(self, weights: Mapping[str, Any]) -> nn.Module:

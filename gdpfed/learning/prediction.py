@@ -215,7 +215,14 @@ class LoadedModel:
                     f"the data hold whole numbers from {given.min()} to {given.max()}: bytes of pictures are "
                     f"from 0 to {LAST_PIXEL}"
                 )
-            x = scaled(given.astype(np.uint8))
+            pixels_of = given.astype(np.uint8)
+            scale = self.description.scale
+            x = scaled(pixels_of) if scale is None else scale.of(pixels_of)
+        elif self.description.scale is not None:
+            raise LearningError(
+                "the data are no whole numbers, and the model normalizes the bytes of pictures as declared: "
+                f"give them, from 0 to {LAST_PIXEL}"
+            )
         elif self.description.pixels and np.abs(x).max(initial=0) > 1:
             raise LearningError(
                 "the data hold numbers beyond -1 and 1, and the model learnt of pictures in this range: give "

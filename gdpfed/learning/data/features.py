@@ -17,6 +17,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.dataset import Dataset, Examples, Split
 from gdpfed.learning.data.encoded import FILE, Encoder
+from gdpfed.learning.data.picture_transforms import NormalizedPictures
 from gdpfed.learning.data.random_prior import random_prior
 from gdpfed.learning.data.scattering import LEAST_SIZE as SCATTERING_SIZE
 from gdpfed.learning.data.scattering import scattering
@@ -148,6 +149,10 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
     Raises LearningError: no transform of that name, or examples that are no pictures or too small.
     """
     transform, shape = transform_of(name, encoder), data.input_shape
+    if isinstance(data.train, NormalizedPictures):
+        raise LearningError(
+            f"dataset.features={name} takes pictures from -1 to 1: leave normalize out of pictures.yaml"
+        )
     least = LEAST_SIZES.get(name, 0)
     if name != FILE and (len(shape) != 3 or min(shape[1:]) < least or data.input_dtype != np.float32):
         raise LearningError(

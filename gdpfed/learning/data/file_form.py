@@ -173,6 +173,7 @@ def _form(part: Part) -> FileForm:
         for key, values in (("separator", SEPARATORS), ("encoding", ENCODINGS), ("decimal", DECIMALS))
         if key in said
     }
+    given |= {key: _limit(said[key]) for key in LIMITS if key in said}
     return FileForm(
         **given,
         dates=said["dates"].text() if "dates" in said else None,
@@ -180,7 +181,6 @@ def _form(part: Part) -> FileForm:
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
         sheet=said["sheet"].text() if "sheet" in said else None,
         database=said["database"].text() if "database" in said else None,
-        **{key: _limit(said[key]) for key in LIMITS if key in said},
     )
 
 

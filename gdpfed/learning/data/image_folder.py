@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.dataset import Dataset, Pictures, scaled
+from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.picture_files import ENDINGS, read_picture
 from gdpfed.learning.data.picture_folders import Listing, NotRead, beside_splits, list_classes, splits_in
 from gdpfed.learning.data.picture_form import PICTURES_FILE, PictureForm, read_picture_form, refuse_other
@@ -53,7 +53,9 @@ def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.ge
     """
     form = read_picture_form(path)
     found = _listed(path, form.classes, _nothing(form))
-    return scaled(_decode(found.listing.paths, form)), found.listing.y
+    pictures = form.pictures(_decode(found.listing.paths, form), found.listing.y)
+    every = pictures.take(np.arange(len(pictures)))
+    return every.x, every.y
 
 
 def own_not_read(path: Path) -> list[str]:
@@ -89,7 +91,8 @@ def _read(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         raise LearningError(
             f"{path} has no spacing of its pixels, and {PICTURES_FILE} declares one: leave it out there"
         )
-    return read_picture(path, form.channels, form.image_size, form.window)
+    shaped = form.shaped if form.transforms else None
+    return read_picture(path, form.channels, form.image_size, form.window, shaped)
 
 
 def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | None) -> PictureForm:
@@ -106,7 +109,7 @@ def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> Lis
 def _declared_alone(form: PictureForm) -> Dataset:
     """The data set of a server that holds no picture."""
     pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
-    nothing = Pictures(pixels, np.zeros(0, dtype=np.int64))
+    nothing = form.pictures(pixels, np.zeros(0, dtype=np.int64))
     return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
 
 
@@ -128,8 +131,8 @@ def _load_two_splits(root: Path, source: DataSource, declared: PictureForm | Non
     pixels = _decode([*train.paths, *test.paths], form)
     edge = len(train.paths)
     return Dataset(
-        Pictures(pixels[:edge], train.y),
-        Pictures(pixels[edge:], test.y),
+        form.pictures(pixels[:edge], train.y),
+        form.pictures(pixels[edge:], test.y),
         len(train.classes),
         class_names=train.classes,
         notes=(*beside_splits(root, KNOWN), *others.notes(root)),
@@ -145,8 +148,8 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
     form = _form(everything.classes, source, declared)
     pixels = _decode(everything.paths, form)
     data = Dataset(
-        Pictures(pixels[train], everything.y[train]),
-        Pictures(pixels[test], everything.y[test]),
+        form.pictures(pixels[train], everything.y[train]),
+        form.pictures(pixels[test], everything.y[test]),
         num_classes=len(everything.classes),
         class_names=everything.classes,
         notes=tuple(others.notes(root)),

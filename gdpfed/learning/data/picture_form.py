@@ -7,12 +7,32 @@ node is read as the run's.
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import LearningError
+from gdpfed.late_import import late_import
+from gdpfed.learning.data.dataset import Pictures
+from gdpfed.learning.data.picture_transforms import (
+    MOST_PIXELS_AN_EDGE,
+    NormalizedPictures,
+    Scale,
+    Transform,
+    declared_transforms,
+    transformed,
+)
 from gdpfed.learning.data.yaml_parts import Part, read_parts
 
+if TYPE_CHECKING:
+    from PIL import Image
+else:
+    Image = late_import("PIL.Image")
+
 PICTURES_FILE = "pictures.yaml"
-MOST_PIXELS_AN_EDGE = 4096
+LATER = ("transforms", "scale")
+"""What is in no digest of a declaration without it."""
 CHANNELS = {"1": 1, "3": 3}
 
 
@@ -27,6 +47,8 @@ class PictureForm:
         window: the values of a channel that become black and white; None for pictures of 8 bits as they are.
         spacing: of scans, millimetres from row to row and from column to column; None as they are.
         slice: of scans with several slices, which one is read, from 0 for the first to 1 for the last.
+        transforms: of the shape, in order, in place of a resize to the square; empty for that.
+        scale: how bytes become numbers; None for -1 to 1.
     """
 
     classes: tuple[str, ...]
@@ -35,11 +57,30 @@ class PictureForm:
     window: tuple[float, float] | None = None
     spacing: tuple[float, float] | None = None
     slice: float | None = None
+    transforms: tuple[Transform, ...] = ()
+    scale: Scale | None = None
 
     @property
     def digest(self) -> str:
         """SHA-256 of everything declared, in hexadecimal: pictures of one digest are read alike."""
-        return sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()
+        said = [(key, each) for key, each in sorted(asdict(self).items()) if key not in LATER or each]
+        return sha256(repr(said).encode()).hexdigest()
+
+    def shaped(self, picture: "Image.Image") -> "Image.Image":
+        """A picture after what is declared of its shape.
+
+        Raises ValueError: one that is too small for a transform.
+        """
+        if self.transforms:
+            return transformed(picture, self.transforms)
+        edge = self.image_size
+        if edge is None or picture.size == (edge, edge):
+            return picture
+        return picture.resize((edge, edge), Image.Resampling.BILINEAR)
+
+    def pictures(self, pixels: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Pictures:
+        """Pixels of shape (N, channels, height, width) and classes, shape (N,), as a model takes them."""
+        return Pictures(pixels, y) if self.scale is None else NormalizedPictures(pixels, y, self.scale)
 
 
 def read_picture_form(folder: Path) -> PictureForm:
@@ -48,7 +89,7 @@ def read_picture_form(folder: Path) -> PictureForm:
     Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
     found = read_parts(folder / PICTURES_FILE, "declare the pictures").mapping(
-        required=("classes", "image_size", "channels"), allowed=("window", "spacing", "slice")
+        required=("classes", "image_size", "channels"), allowed=("window", "spacing", "slice", "transforms")
     )
     classes = found["classes"].values_once()
     if len(classes) < 2:
@@ -63,7 +104,12 @@ def read_picture_form(folder: Path) -> PictureForm:
         raise found["slice"].wrong("a number from 0, the first slice, to 1, the last one")
     if window is None and (spacing, place) != (None, None):
         raise LearningError(f"{folder / PICTURES_FILE}: spacing and slice are of scans: declare window, too")
-    return PictureForm(classes, int(size), _channels(found["channels"]), window, spacing, place)
+    channels, shapes, scale = _channels(found["channels"]), (), None
+    if "transforms" in found:
+        shapes, scale = declared_transforms(found["transforms"], int(size), channels)
+    if shapes and spacing is not None:
+        raise found["transforms"].wrong("without a shape: spacing says how a scan becomes a square")
+    return PictureForm(classes, int(size), channels, window, spacing, place, shapes, scale)
 
 
 def _spacing(part: Part) -> tuple[float, float]:

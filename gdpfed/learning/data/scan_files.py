@@ -66,11 +66,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
     shown = bytes_in(form.window, found.values)
     picture = Image.fromarray(255 - shown if found.inverted else shown)
-    if form.spacing is None:
-        edge = form.image_size
-        picture = picture if edge is None else picture.resize((edge, edge), Image.Resampling.BILINEAR)
-    else:
-        picture = _spaced(path, picture, found.spacing, form)
+    picture = form.shaped(picture) if form.spacing is None else _spaced(path, picture, found.spacing, form)
     values = np.asarray(picture.convert(MODES[form.channels]), dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
 

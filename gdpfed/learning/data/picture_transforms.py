@@ -1,0 +1,180 @@
+"""What is done to every picture, as declared: torchvision's transforms that make the same of it each time.
+
+They are applied in the order of the declaration when a picture is read, in a simulation as at a node. Each
+picture becomes numbers by itself, and the sizes, means and deviations are declared: nothing is computed from
+other pictures, so they are a part of the record and cost no budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.late_import import late_import
+from gdpfed.learning.data.dataset import Pictures, Split
+from gdpfed.learning.data.yaml_parts import Part
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageOps
+else:
+    Image, ImageOps = late_import("PIL.Image"), late_import("PIL.ImageOps")
+
+RESIZE, CENTER_CROP, PAD, NORMALIZE = "resize", "center_crop", "pad", "normalize"
+NAMES = (RESIZE, CENTER_CROP, PAD, NORMALIZE)
+MOST_PIXELS_AN_EDGE = 4096
+RANDOM = (
+    "drawn anew at every reading, and a picture is read once and the same at every party: the transforms are "
+    f"{', '.join(NAMES)}"
+)
+DRAWN = ("random", "color_jitter", "auto_augment", "trivial_augment", "aug_mix", "elastic")
+"""How the names of torchvision's transforms begin that draw."""
+LAST_PIXEL = 255
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One transform of the shape: its name, and pixels; of `resize` one number is the shorter edge."""
+
+    name: str
+    pixels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a byte p of a channel becomes a number: (p / 255 - mean) / deviation, one of each a channel."""
+
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+    def of(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Pixels of shape (N, channels, height, width) as a model takes them."""
+        means, deviations = (
+            np.array(each, np.float32)[:, None, None] for each in (self.means, self.deviations)
+        )
+        scaled: npt.NDArray[np.float32] = (
+            pixels.astype(np.float32) / np.float32(LAST_PIXEL) - means
+        ) / deviations
+        return scaled
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedPictures(Pictures):
+    """Pictures whose bytes are scaled as declared."""
+
+    scale: Scale
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Split:
+        """The pictures at these positions, scaled."""
+        return Split(self.scale.of(self.pixels[indices]), self.y[indices])
+
+
+def declared_transforms(
+    part: Part, image_size: int, channels: int
+) -> tuple[tuple[Transform, ...], Scale | None]:
+    """The transforms of a declaration, in order, and the scale that the last one may say.
+
+    `image_size`, `channels`: as declared; the transforms must make pictures of that size.
+
+    Raises LearningError: one that is not in the list, is drawn, or has other numbers than it takes.
+    """
+    shapes, scale = list[Transform](), None
+    for each in part.list():
+        if not isinstance(each.values, dict) or len(each.values) != 1:
+            raise each.wrong("one transform with its numbers, as in {resize: 64}")
+        ((name, said),) = each.items()
+        if name.startswith(DRAWN):
+            raise each.wrong(f"no transform that is {RANDOM}")
+        if name not in NAMES:
+            raise each.wrong(f"one of {', '.join(NAMES)}")
+        if scale is not None:
+            raise each.wrong("before normalize, which is the last one")
+        if name == NORMALIZE:
+            scale = _scale(said, channels)
+        else:
+            shapes.append(Transform(name, _pixels(said, 2 if name == RESIZE else 1)))
+    if shapes and _size(shapes) != (image_size, image_size):
+        raise part.wrong(f"transforms that end in {image_size} x {image_size} pixels, as image_size says")
+    return tuple(shapes), scale
+
+
+def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.Image:
+    """A picture after the transforms of its shape, to the pixel what torchvision makes of it with Pillow."""
+    for each in transforms:
+        if each.name == RESIZE:
+            picture = picture.resize(_resized(picture.size, each.pixels), Image.Resampling.BILINEAR)
+        elif each.name == CENTER_CROP:
+            picture = _cropped(picture, each.pixels[0])
+        else:
+            picture = ImageOps.expand(picture, each.pixels[0], fill=0)
+    return picture
+
+
+def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
+    """Width and height after `resize`."""
+    if len(pixels) > 1:
+        return pixels[1], pixels[0]
+    width, height = (int(pixels[0] * edge / min(size)) for edge in size)
+    return width, height
+
+
+def _cropped(picture: Image.Image, edge: int) -> Image.Image:
+    """The square in the middle, with black around a picture that is smaller."""
+    lacking = [max(0, edge - each) for each in picture.size]
+    first, last = ([each // 2 for each in lacking], [(each + 1) // 2 for each in lacking])
+    if any(lacking):
+        picture = ImageOps.expand(picture, (*first, *last), fill=0)
+    left, top = (round((each - edge) / 2) for each in picture.size)
+    return picture.crop((left, top, left + edge, top + edge))
+
+
+def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
+    """Height and width after the transforms; None where they follow from those of a picture."""
+    size: tuple[int, int] | None = None
+    for each in shapes:
+        first, last = each.pixels[0], each.pixels[-1]
+        if each.name == CENTER_CROP:
+            size = (first, first)
+        elif each.name == PAD:
+            size = None if size is None else (size[0] + 2 * first, size[1] + 2 * first)
+        elif len(each.pixels) > 1:
+            size = (first, last)
+        else:
+            size = (first, first) if size is not None and size[0] == size[1] else None
+    return size
+
+
+def _pixels(part: Part, most: int) -> tuple[int, ...]:
+    """One or so many whole numbers of pixels."""
+    parts = part.list() if isinstance(part.values, list) else [part]
+    numbers = [each.number() for each in parts]
+    if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):
+        more = ", or two, height and width" if most > 1 else ""
+        raise part.wrong(f"a whole number of pixels from 1 to {MOST_PIXELS_AN_EDGE}{more}")
+    return tuple(map(int, numbers))
+
+
+def _scale(part: Part, channels: int) -> Scale:
+    said = part.mapping(required=("mean", "std"), allowed=())
+    means, deviations = (_numbers(said[key], channels) for key in ("mean", "std"))
+    if min(deviations) <= 0:
+        raise said["std"].wrong("numbers above 0")
+    return Scale(means, deviations)
+
+
+def _numbers(part: Part, channels: int) -> tuple[float, ...]:
+    numbers = tuple(each.number() for each in part.list())
+    if len(numbers) != channels or not np.isfinite(numbers).all():
+        raise part.wrong(f"a list of {channels} numbers, one a channel, of pixels from 0 to 1")
+    return numbers
+
+
+def scale_from(values: Any) -> Scale | None:
+    """The scale whose values JSON has carried; None where there is none.
+
+    Raises TypeError, KeyError: they are those of none.
+    """
+    return None if values is None else Scale(tuple(values["means"]), tuple(values["deviations"]))
