@@ -1,4 +1,4 @@
-"""The ClientApp that travels with a run: it hands every message to the node's guard, where the node has one.
+"""The ClientApp that is sent with a run: it passes every message to the node's guard, if there is one.
 
 Whoever submits a run sends this code. Of a node with a guard it sees neither data nor ledger nor keys, only
 messages and the guard's answers, and it loads next to nothing. A node without a guard, as in simulation, has
@@ -15,7 +15,7 @@ begin_process("flwr-clientapp", ends_with_parent=True)
 
 
 class NodeClientApp(ClientApp):
-    """Answers as the node, by its guard or by itself."""
+    """Answers for the node, through its guard or directly."""
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message.

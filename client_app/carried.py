@@ -1,4 +1,4 @@
-"""Flower's messages as plain values: a node's settings and state, and the requests of a stage."""
+"""Conversion of Flower's messages to plain values: a node's settings and state, and requests of a stage."""
 
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -58,7 +58,7 @@ class ContextState(MutableMapping[str, Mapping[str, Any]]):
 
 
 def settings_of(context: Context) -> NodeSettings:
-    """The settings of the node's start."""
+    """The settings given at the node's start."""
     return NodeSettings(context.node_config, in_flowers_simulation(), _TRAINS.get())
 
 
@@ -73,7 +73,7 @@ def training_by(function: StandIn) -> Iterator[None]:
 
 
 def node_of(context: Context) -> Node:
-    """The node that a message has come to."""
+    """The node that received a message."""
     return Node(settings_of(context), ContextState(context.state), str(context.run_id))
 
 
@@ -84,7 +84,7 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
 
 
 def parted(content: RecordDict) -> RecordDict:
-    """Return the records of a message, those that came as one each by itself.
+    """Return the records of a message, with joined ones separated again.
 
     What it raises where a server has not made them so is of any kind.
     """
@@ -109,7 +109,7 @@ def run_in(content: RecordDict, asked: str) -> str:
 
 
 def told_in(content: RecordDict) -> dict[str, Values]:
-    """What systems tell in a message, by side."""
+    """The values that systems send in a message, by plug-in."""
     return {name: dict(values_in(content, name) or {}) for name in NODE_SIDES.names() if name in content}
 
 
@@ -138,7 +138,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
 
 
 def terms_in(content: RecordDict) -> Terms:
-    """The terms that a message offers; BudgetRefusedError where it holds none."""
+    """The terms that a message offers; BudgetRefusedError if it holds none."""
     record = values_in(content, TERMS_RECORD)
     if record is None:
         raise BudgetRefusedError(

@@ -1,4 +1,4 @@
-"""``gdpfed-guard``: holds a node's data, ledger and keys, out of reach of the app that is sent to the node.
+"""``gdpfed-guard``: holds a node's data, ledger and keys, inaccessible to the app that a run sends.
 
 It answers the node's messages over a Unix socket, with the code that is installed on its side and by its own
 settings. What a run keeps between messages is in its memory alone: no older state can be put back.
@@ -95,7 +95,7 @@ class Room:
 
 
 class Guard:
-    """Answers the messages of one node, one after the other unless it waits for others.
+    """Answers the messages of one node, one at a time except while it waits for others.
 
     Args:
         config: the node's settings.
@@ -141,7 +141,7 @@ class Guard:
             raise GuardError(f"the guard answers no such message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
-        """What the node keeps of a run."""
+        """The context that the node stores for a run."""
         run_id, node_id = message.metadata.run_id, message.metadata.dst_node_id
         if run_id not in self._contexts:
             # A file that was replaced between two runs is read again.
@@ -159,7 +159,7 @@ def _kind(error: Exception) -> str:
 
 
 class GuardServer(ThreadingMixIn, UnixStreamServer):
-    """Reads from several connections at once, so that none keeps the others out by its silence.
+    """Reads from several connections at once, so that a silent one does not block the others.
 
     Who has not said the token is a stranger. Strangers have a second, and the one that came first makes room
     for the next beyond :data:`MOST_STRANGERS`: none of them takes a place of those that know the token.
@@ -267,7 +267,7 @@ class _Connection(BaseRequestHandler):
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that a guard has left; InputError where one still listens."""
+    """Remove the socket that an earlier guard left; InputError if a process still listens on it."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""A node's answer to every message: it refuses instead of raising where something fails.
+"""A node's answer to every message: it answers with a refusal where something fails.
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.
@@ -77,7 +77,7 @@ SECRET_ERRORS = (EncodingError,)
 
 
 def answering(query: Query) -> Callable[[Message, Context], Message]:
-    """Make a query answer its message, with a refusal where it fails."""
+    """Make a query answer its message, with a refusal if it fails."""
 
     @wraps(query)
     def answer(message: Message, context: Context) -> Message:
@@ -95,7 +95,7 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
 
 
 def _refusal(asked: str, error: Exception, context: Context, run: str) -> RecordDict:
-    """Return what refuses a whole message."""
+    """Return the refusal of a whole message."""
     return RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": _refused(asked, error, context, run)})})
 
 
@@ -173,7 +173,7 @@ def _terms(message: Message, context: Context) -> Terms:
 @app.query(ASK)
 @answering
 def ask(message: Message, context: Context) -> RecordDict:
-    """Answer what systems ask, as a game does for a best response; nothing of this client's data is in it."""
+    """Answer questions of systems, such as a game's best response; the answer holds no data of the node."""
     node, told = settings_of(context), told_in(message.content)
     answers = {
         name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()

@@ -1,4 +1,4 @@
-"""The way to a node's guard and back: Flower's messages as frames over a Unix socket.
+"""The connection to a node's guard: Flower's messages as frames over a Unix socket.
 
 A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
 of its own. To the guard go its token, the run's configuration, as JSON, and the message, in Flower's own
@@ -71,7 +71,7 @@ def token_file(path: str | Path) -> Path:
 
 
 def send(connection: socket.socket, *parts: bytes) -> None:
-    """Send a frame of these parts; GuardError where they are too long."""
+    """Send a frame of these parts; GuardError if they are too long."""
     length = sum(map(len, parts))
     if length > MOST_BYTES:
         raise GuardError(f"a message of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -122,7 +122,7 @@ def exactly(connection: socket.socket, length: int, until: float | None = None) 
 
 
 def run_config_in(data: bytes) -> Mapping[str, Any]:
-    """Read a run's configuration; ValueError where the bytes are none."""
+    """Read a run's configuration; ValueError if the bytes do not hold one."""
     read = json.loads(data)
     if not isinstance(read, dict):
         raise ValueError(f"a {type(read).__name__} is no configuration of a run")
@@ -135,5 +135,5 @@ def to_bytes(message: Message) -> bytes:
 
 
 def from_bytes(data: bytes) -> Message:
-    """Read a message; whatever Flower's decoders raise where the bytes are none."""
+    """Read a message; raises whatever Flower's decoders raise for invalid bytes."""
     return message_from_proto(MessageProto.FromString(data))

@@ -1,11 +1,11 @@
-"""The base of all errors of this project that are meant for its user, and the error of a configuration.
+"""The base of all errors of this project that are meant for users, and the error for configurations.
 
 They are here because `conf` stands below `gdpfed`, which has the other errors: :mod:`gdpfed.errors`.
 """
 
 
 class GDPFedError(Exception):
-    """Every error of this project that is meant for its user."""
+    """Base of every error of this project that is meant for its user."""
 
 
 class InputError(GDPFedError, ValueError):

@@ -1,4 +1,4 @@
-"""Limits that configuration and clients hold a run to, each for itself: clients read no configuration.
+"""Limits on runs that configuration and clients each check for themselves: clients read no configuration.
 
 This module imports nothing, so that a node can read it.
 """

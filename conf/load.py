@@ -50,7 +50,7 @@ _KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or fals
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    """Have Hydra choose the option files, and set the values in what it makes of them."""
+    """Have Hydra choose the option files, and set values in the result."""
     chosen = [override for override in overrides if override.partition("=")[0] in groups()]
     options = dict(override.split("=", 1) for override in chosen)
     tree = chosen_options(options, tuple(option_directories()), methods_of(options.get("method")))
@@ -80,7 +80,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
 
 
 def compose_options(choices: Sequence[str]) -> DictConfig:
-    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, with its references.
+    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, with unresolved references.
 
     Raises ConfigError: a choice that there is not.
     """
@@ -92,7 +92,7 @@ def compose_options(choices: Sequence[str]) -> DictConfig:
 
 
 def options(group: str) -> dict[str, Path]:
-    """The option files of a configuration group, by their name in ``dataset=<option>``, of all packages.
+    """The option files of a configuration group in all packages, by their name in ``dataset=<option>``.
 
     Raises ConfigError: two files for one option.
     """
@@ -120,7 +120,7 @@ def hydra_string(text: str) -> str:
 
 
 def with_quoted_path(override: str) -> str:
-    """Quote the value of a path, which may hold what has a meaning in Hydra's grammar, as ~ and commas do.
+    """Quote the value of a path, which may contain characters of Hydra's grammar, such as ~ and commas.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -132,7 +132,7 @@ def with_quoted_path(override: str) -> str:
 
 
 def _check_form(overrides: Sequence[str]) -> None:
-    """Refuse what Hydra would take but this configuration has no use for."""
+    """Refuse overrides that Hydra accepts but this configuration does not support."""
     refuse_twice([each for each in overrides if each.partition("=")[0] == "method"])
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -160,7 +160,7 @@ def _check_form(overrides: Sequence[str]) -> None:
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:
-    """One line that names the override at fault and what would be accepted."""
+    """Return one line that names the wrong override and what is accepted."""
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
@@ -205,7 +205,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 def _go_on(
     composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
 ) -> None:
-    """Give every setting the value that it had, except for those that the overrides name."""
+    """Give every setting its earlier value, except for those that the overrides name."""
     given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
     for group, settings in begun.items():
         replaced = _replaced(group, composed, settings) if group in given else ()
@@ -226,7 +226,7 @@ def _go_on(
 
 
 def _refers(value: Any) -> bool:
-    """Whether a value refers to another one, as OmegaConf reads it, anywhere in it."""
+    """Whether a value refers to another one, as OmegaConf reads it, at any depth."""
     if isinstance(value, Mapping):
         return any(_refers(each) for pair in value.items() for each in pair)
     if isinstance(value, list):
@@ -235,7 +235,7 @@ def _refers(value: Any) -> bool:
 
 
 def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:
-    """Return the settings that the chosen option of a group stands for, where it is another than before."""
+    """Return the settings that a newly chosen option of a group replaces."""
     if "name" in composed[group]:
         return () if composed[group].name == settings.get("name") else settings.keys()
     trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
@@ -243,7 +243,7 @@ def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> 
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that is most like one that is not: by its whole name, or else by the part after the dot.
+    """The known key that is most similar to an unknown one: by its whole name, or by the part after the dot.
 
     Of a data set's recommendation and the setting that starts from it, it is the setting.
     """
@@ -294,14 +294,14 @@ def load(
 
 
 def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
-    """Tell a method that chooses settings which of them no override names, nor a data set's own for them."""
+    """Tell a method that chooses settings which of them neither overrides nor the data set name."""
     if getattr(config.method, "chosen", ()) is None:
         named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
         config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]
 
 
 def refuse_twice(words: Sequence[str]) -> None:
-    """Refuse a setting that one person says twice, with two values, of which the last alone would count.
+    """Refuse a setting that one person gives twice with different values, of which only the last would count.
 
     `words`: overrides as they were given, before any is added.
 
@@ -315,7 +315,7 @@ def refuse_twice(words: Sequence[str]) -> None:
 
 
 def split(overrides: str) -> list[str]:
-    """Split the one string that Flower's run configuration can carry, by the rules of a shell."""
+    """Split the single override string of Flower's run configuration, by the rules of a shell."""
     try:
         return shlex.split(overrides)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The methods by name, the option files, and the one call of Hydra, which selects a file of each group.
+"""Methods by name, option files, and the one call of Hydra, which selects a file of each group.
 
 A package declares them as entry points, as docs/extending.md shows: ``gdpfed.conf`` names a package whose
 directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.methods`` a method, whose
@@ -39,7 +39,7 @@ OWN_DIRECTORY = Path(__file__).resolve().parent
 
 
 class Table(Protocol):
-    """Things by name, as :class:`gdpfed.registry.Registry` holds them; its errors are ConfigErrors."""
+    """Items by name, as in :class:`gdpfed.registry.Registry`; its errors are ConfigErrors."""
 
     def names(self) -> list[str]: ...
 
@@ -52,7 +52,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Take the methods, each with its ``config_class``, and the packages that hold option files.
+    """Register the methods, each with its ``config_class``, and the packages that hold option files.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
@@ -68,7 +68,7 @@ def _table(kind: str) -> Table:
 
 
 def set_client_count(dataset: DictConfig) -> None:
-    """Give a data set whose option leaves open how many clients there are as many as its files say.
+    """Set the number of clients of a data set, from its files, if its option leaves it open.
 
     Raises InputError: they do not say it, or cannot be read.
     """
@@ -77,7 +77,7 @@ def set_client_count(dataset: DictConfig) -> None:
 
 
 def option_directories() -> list[Path]:
-    """Where option files are: the project's own directory first, those of packages, those made here.
+    """The directories of option files: the project's first, then those of packages, then those made here.
 
     Raises ConfigError: an entry point that is no package.
     """
@@ -91,7 +91,7 @@ OPTION_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 def add_dataset_option(name: str, values: Mapping[str, Any]) -> None:
-    """Make ``dataset=<name>`` an option of this process, which starts from that of a user's own data.
+    """Make ``dataset=<name>`` an option in this process, based on the option for a user's own data.
 
     `values`: of its settings, as in ``{"num_clients": 20}``; all others are those of ``dataset=npz``.
 
@@ -155,7 +155,7 @@ _DEFAULT_METHOD = re.compile(r"^\s*-\s*method:\s*(\S+)", re.MULTILINE)
 
 
 def methods_of(option: str | None) -> Methods:
-    """The methods that an option file of ``method`` starts from, itself or through others; usually one.
+    """The methods that an option file of ``method`` is based on, directly or through others; usually one.
 
     Importing all methods takes some tenths of a second. `option`: its name; None for the default.
 
@@ -177,7 +177,7 @@ def methods_of(option: str | None) -> Methods:
 
 
 def _starts_from(option: str) -> list[str]:
-    """The names in the list ``defaults`` of an option file of a method, without what comes before a slash."""
+    """The names in the ``defaults`` list of a method's option file, without what precedes a slash."""
     paths = [directory / "method" / f"{option}.yaml" for directory in option_directories()]
     try:
         read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
@@ -195,7 +195,7 @@ ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", r
 
 
 def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    """What Hydra composes of option files alone, as a tree of the caller's own.
+    """What Hydra composes from option files alone, as a new tree.
 
     Hydra takes some tenths of a second for any composition. Where no option file says anything of another
     group, a tree is put together of what other compositions had of each group. `options`: the chosen file by
@@ -228,7 +228,7 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """A tree that has each option of each group, None being the default; filled as trees are made.
+    """A tree that has each option of each group (None is the default); filled as trees are made.
 
     Of a method's option it is one with these methods.
     """
@@ -248,7 +248,7 @@ def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: 
 
 
 def initialized(methods: Methods) -> initialize_config_dir:
-    """Return a context in which Hydra knows these methods and our own option files, whatever was before."""
+    """Return a context in which Hydra knows these methods and our option files, whatever it knew before."""
     _register_schema(methods)
     GlobalHydra.instance().clear()
     return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")

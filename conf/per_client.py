@@ -1,4 +1,4 @@
-"""Settings with one number a client: a list, a file, or a distribution, also for many thousands of clients.
+"""Settings with one number for each client: a list, a file, or a distribution, for any number of clients.
 
 Hydra reads a list of n numbers in a time that grows as n squared, and a command line ends at 128 kB.
 """
@@ -27,7 +27,7 @@ _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Part the overrides: those that Hydra reads, and the values that are read here, the last of each key."""
+    """Split the overrides: those that Hydra reads, and the values read here, the last one of each key."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:
@@ -41,7 +41,7 @@ def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def user_path(key: str, text: str) -> Path:
-    """A path in which a leading ``~`` is a home directory.
+    """A path in which a leading ``~`` is the home directory.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -62,7 +62,7 @@ def _path(key: str, value: str) -> Path:
 
 
 def set_numbers(config: "Config", values: dict[str, str]) -> None:
-    """Give a configuration the numbers that the values stand for.
+    """Fill in per-client settings from a list, a file or a distribution.
 
     A distribution is drawn for ``dataset.num_clients`` clients under ``run.seed``, to four digits;
     ``loguniform(a,b)`` is exp of a uniform number between ln a and ln b. Raises ConfigError: what is no
@@ -80,7 +80,7 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
 
 
 def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
-    """The overrides for a run that starts in another directory: numbers in the place of files."""
+    """The overrides for a run that starts in another directory, with numbers in place of files."""
     left, values = taken(overrides)
     found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
     return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]
@@ -96,7 +96,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
 
 
 def _named(key: str, value: str) -> dict[str, float]:
-    """The numbers by name; which client a name is, only the data say."""
+    """The numbers by name; only the data say which client a name is."""
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):

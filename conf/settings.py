@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """A group: the words of every option file, as in ``{"off": "No masks, ..."}``, and its settings.
+    """A group: the description of every option, as in ``{"off": "No masks, ..."}``, and its settings.
 
     `chosen`: the option whose defaults are shown.
     """
@@ -57,7 +57,7 @@ class SettingGroup:
 
 
 def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
-    """All settings, under choices of options such as ``["dataset=fmnist"]``; those of every method are there.
+    """All settings, under choices such as ``["dataset=fmnist"]``, including those of every method.
 
     `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
     not.
@@ -68,7 +68,7 @@ def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> li
 
 
 def counted_groups() -> dict[str, tuple[int, int]]:
-    """How many options and how many settings each group has, those of all methods together."""
+    """The number of options and settings of each group, counted over all methods."""
     schemas: dict[str, Any] = {each.name: each.type for each in fields(Config)}
     sizes = {}
     for name, schema in schemas.items():
@@ -83,7 +83,7 @@ def counted_groups() -> dict[str, tuple[int, int]]:
 
 
 def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:
-    """What matches all words: a group by its name, a setting by a part of its name or of its words.
+    """What matches all words: a group by its name, or a setting by a part of its name or comment.
 
     Raises ConfigError: nothing matches; it names what is nearest.
     """
@@ -125,7 +125,7 @@ def _default_choices() -> list[str]:
 
 
 def _header(text: str) -> str:
-    """The comment that an option file begins with."""
+    """The comment at the beginning of an option file."""
     header = _HEADER.match(text)
     return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
 
@@ -142,7 +142,7 @@ def _settings(name: str, chosen: str, composed: DictConfig, texts: Mapping[str, 
 
 
 def _method_settings(texts: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The settings of all methods; one that has several defaults is there with each."""
+    """The settings of all methods; one with several defaults is listed with each."""
     comments = dict(_COMMENT.findall("\n".join(texts.values())))
     found: dict[tuple[str, str], Setting] = {}
     for method, schema in method_configs().items():
@@ -172,7 +172,7 @@ def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: s
 
 
 def _kind(annotation: Any) -> str:
-    """What a type is called; empty for one that words must say."""
+    """The name of a type; empty if the setting's comment must describe it."""
     annotation = plain(annotation)
     if get_origin(annotation) in (Union, UnionType):
         inner, *_ = (each for each in get_args(annotation) if each is not NoneType)
@@ -183,7 +183,7 @@ def _kind(annotation: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as it is given on the command line."""
+    """A value as it is written on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Sweeps: overrides that stand for several values, and Hydra's launchers, which carry out many jobs.
+"""Sweeps: overrides that stand for several values, and Hydra's launchers, which run many jobs.
 
 A job's configuration is composed by :func:`conf.load.load`, so a launcher is told the number of a job alone.
 """
@@ -40,7 +40,7 @@ class Job:
 
 
 def jobs_of(overrides: Sequence[str]) -> list[Job]:
-    """Every combination of the values that overrides list, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
+    """Every combination of the values in overrides, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
 
     Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
     A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting
@@ -77,7 +77,7 @@ def _values(override: str) -> list[str]:
 
 
 def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the overrides: those that choose and set Hydra's launcher, and all others.
+    """Split the overrides: those that choose and set Hydra's launcher, and all others.
 
     Raises ConfigError: a launcher that is not installed, or a setting that it has not.
     """
@@ -104,7 +104,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directory: Path) -> list[Any]:
-    """Have a launcher of Hydra's call ``task`` with 0 to ``count - 1``; returns what it returned, in order.
+    """Have a Hydra launcher call ``task`` with 0 to ``count - 1``; return the results in order.
 
     `words`: those of :func:`parted`. `directory`: for the launcher's own files. Raises what a launcher does.
     """

@@ -1,4 +1,4 @@
-"""The text of a value in an override: keys that a mapping has twice, other digits, brackets left open."""
+"""The text of a value in an override: repeated keys, digits of other scripts, unclosed brackets."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _parts(value: str) -> Iterator[tuple[str, str]]:
 
 
 def key_twice(value: str) -> str | None:
-    """The first key that a mapping in a value of Hydra's grammar has twice; None where there is none."""
+    """The first key that occurs twice in a mapping of Hydra's grammar; None if there is none."""
     opened: list[tuple[str, set[str]]] = []
     word, in_key = "", True
     for sign, text in _parts(value):

@@ -1,4 +1,4 @@
-"""The connections of the gate: how many may come from strangers, and how long each may take to ask.
+"""The connections of the gate: how many strangers may have, and how long each may take to send a request.
 
 Until a request is signed by a key that the SuperLink has answered, a connection is a stranger's. Strangers
 have a bound together and one by address. Beyond it the stranger that has waited longest is hung up on, so
@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits of connections that have not shown a known key.
+    """The limits for connections that have not shown a known key.
 
     Attributes:
         strangers: connections of all strangers together.
@@ -52,7 +52,7 @@ class Caller:
         self._connection = connection
 
     def hang_up(self) -> None:
-        """End the connection without another word."""
+        """Close the connection without sending anything."""
         if self.transport is not None:
             self.transport.abort()
             return
@@ -73,7 +73,7 @@ class Callers:
     async def accept(
         self, listener: socket.socket, answers: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
     ) -> None:
-        """Take connections until this is cancelled; each is answered by a protocol of its own."""
+        """Accept connections until cancelled; each has its own protocol object."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -87,7 +87,7 @@ class Callers:
             task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         for caller in list(self._callers.values()):
             caller.hang_up()
         for task in self._tasks:
@@ -96,7 +96,7 @@ class Callers:
 
     @contextmanager
     def asking(self, peer: tuple[str, int]) -> Iterator[None]:
-        """While a request is answered, the time for its headers does not run."""
+        """Stop the time limit for headers while a request is answered."""
         caller = self._callers.get(peer)
         if caller is None:
             yield
@@ -118,7 +118,7 @@ class Callers:
             self._forget(caller.address)
 
     def hang_up_on(self, peer: tuple[str, int]) -> None:
-        """End one connection."""
+        """Close one connection."""
         caller = self._callers.get(peer)
         if caller is not None:
             caller.hang_up()
@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Encrypt a connection and hand it to its protocol, until it has ended."""
+        """Encrypt a connection and pass it to its protocol, until it has ended."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()
@@ -190,7 +190,7 @@ class Callers:
 
 
 def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
-    """Make a protocol tell when its connection is lost."""
+    """Have a protocol report when its connection is lost."""
     lost = protocol.connection_lost
 
     def connection_lost(error: Exception | None) -> None:
@@ -203,13 +203,13 @@ def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asy
 
 
 def whose(address: str) -> str:
-    """Return the sender of a connection, for counting: an IPv4 address, or the /64 network of an IPv6 one."""
+    """Return the sender of a connection, for counting: an IPv4 address, or the /64 of an IPv6 address."""
     read = ip_address(address.partition("%")[0])
     return address if read.version == IPV4 else str(ip_network((read, SUBSCRIBER_BITS), strict=False))
 
 
 class PatientServer(uvicorn.Server):
-    """uvicorn with connections that :class:`Callers` takes, since its own wait for ever.
+    """uvicorn with connections from :class:`Callers`, since its own have no time limit.
 
     Args:
         config: of uvicorn; its host and port are listened on, with TLS.
@@ -224,14 +224,14 @@ class PatientServer(uvicorn.Server):
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once it has started."""
+        """The port that the server listens on, once it has started."""
         if self._listener is None:
             raise RuntimeError("the server has not been started")
         port: int = self._listener.getsockname()[1]
         return port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then listen; OSError where the address cannot be had."""
+        """Start the app, then listen; OSError if the address cannot be used."""
         config = self.config
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
         self._listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
@@ -244,7 +244,7 @@ class PatientServer(uvicorn.Server):
         self._accepting = asyncio.get_running_loop().create_task(accepting)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, then end as uvicorn does."""
+        """Accept no more connections, then end as uvicorn does."""
         if self._accepting is not None:
             self._accepting.cancel()
             with suppress(asyncio.CancelledError):

@@ -26,7 +26,7 @@ _CLOCK_SKEW = timedelta(hours=1)
 
 
 class CredentialsError(FailedError):
-    """Credentials that cannot be made; the message names the value at fault and the remedy."""
+    """Credentials that cannot be made; the message names the wrong value and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where nodes find the gate of the SuperLink, and what a node's own host says in its file.
+    """Where nodes find the gate of the SuperLink, and what a node's own host sets in its file.
 
     Attributes:
         superlink_host: the gate's host.
@@ -114,7 +114,7 @@ def compose_file(
 
 
 def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
-    """Put what belongs to these nodes in the place of what belongs to node-0 and the nodes after it.
+    """Replace what belongs to node-0 and the nodes after it by what belongs to these nodes.
 
     It stands in lists, by its text, and in mappings, by its key; all else stays as it is.
     """
@@ -134,7 +134,7 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
 
 
 def _number_in(item: Any) -> str | None:
-    """The number of the node that an item of a mapping or a list names; None where it names none."""
+    """The number of the node that an item of a mapping or list names; None if it names none."""
     if isinstance(item, dict):
         item = item.get("source", "")
     text = item[0] if isinstance(item, tuple) else item
@@ -143,7 +143,7 @@ def _number_in(item: Any) -> str | None:
 
 
 def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
-    """What belongs to node-0, for another node: its names, its variables, the addresses of its networks."""
+    """Convert what belongs to node-0 for another node: names, variables, network addresses."""
 
     def named(found: re.Match[str]) -> str:
         if found["variable"]:
@@ -161,7 +161,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Tell the jobs which federation this is, and the training what all trainings of it have."""
+    """Set in the jobs which federation this is, and in the training what all its trainings share."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -175,7 +175,7 @@ def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str |
 
 
 def _say_gate(tree: Tree, place: Containers) -> None:
-    """Let the gate listen on its port."""
+    """Set the gate's port."""
     gate, port = tree["services"][GATE], str(place.superlink_port)
     words = gate["entrypoint"]
     words[words.index("--port") + 1] = port
@@ -184,7 +184,7 @@ def _say_gate(tree: Tree, place: Containers) -> None:
 
 
 def _say_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
-    """Give a node its operator's settings, and the way to the gate."""
+    """Set a node's operator settings, and the address of the gate."""
     supernode, guard = services[node.supernode], services[node.guard]
     at = supernode["command"].index("--superlink") + 1
     supernode["command"][at] = f"{place.superlink_host}:{place.superlink_port}"
@@ -203,13 +203,13 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """A variable without which Compose refuses, and says the option that writes the value into the file."""
+    """A variable that Compose requires, with the option that writes its value in the error message."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
 
 def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
-    """Give a service memory for its models, and what trains the GPUs of its host."""
+    """Set a service's memory for its models, and whether it may use the host's GPUs."""
     resources = service["deploy"]["resources"]
     memory = service.pop("x-memory", None)
     if memory is not None:
@@ -224,7 +224,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Take what runs on one party's host; between hosts the way leads outside, and to the gate."""
+    """Keep only what runs on one party's host; networks between hosts become connections to the gate."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}
@@ -260,7 +260,7 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
 
 
 def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service is one of these nodes, or the figures of their ledgers."""
+    """Whether a service belongs to one of these nodes, or shows the figures of their ledgers."""
     return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 
@@ -303,7 +303,7 @@ def host_file(
 
 
 def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
-    """Put the client of an edge beside the edge's federation, and its folder into the edge's ServerApp."""
+    """Add the client of an edge beside the edge's federation, and its folder to the edge's ServerApp."""
     above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
     root = f"{ROOT}/{CLOUD}"
     for name, service in above["services"].items():

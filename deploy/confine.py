@@ -48,7 +48,7 @@ _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 where there is none."""
+    """Return the version of Landlock's interface; 0 if there is none."""
     if sys.platform != "linux":
         return 0
     version: int = ctypes.CDLL(None).syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)
@@ -56,7 +56,7 @@ def landlock_version() -> int:
 
 
 def lacking() -> str:
-    """Return in a few words what this machine's wall lacks; empty where it has all of it."""
+    """Say in a few words what this machine's confinement lacks; "" if it lacks nothing."""
     version = landlock_version()
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"
@@ -68,7 +68,7 @@ def lacking() -> str:
 def confine(
     read: Iterable[str] = (), write: Iterable[str] = (), connect: Iterable[int] = (), bind: Iterable[int] = ()
 ) -> None:
-    """Confine this process and all that it will start, as far as this kernel has Landlock.
+    """Confine this process and everything that it starts, as far as this kernel supports Landlock.
 
     `read`, `write`: files and folders, beside those of the system. `connect`, `bind`: ports of TCP.
 
@@ -107,7 +107,7 @@ def _allow_below(rules: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    """Call the kernel; InputError where it refuses."""
+    """Make a system call; InputError if the kernel refuses it."""
     library = ctypes.CDLL(None, use_errno=True)
     result: int = library.syscall(number, *arguments)
     if result < 0:
@@ -116,7 +116,7 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, ...]:
-    """Return a command that runs another one confined.
+    """Return a command that runs another command confined.
 
     `allowed`: what :func:`confine` takes, and as `variable` the names of further variables.
     """
@@ -127,7 +127,7 @@ def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Become the program; return 2 where it is not started."""
+    """Replace this process by the program; return 2 if it cannot be started."""
     return exit_status(lambda: _start(_parser().parse_args(arguments)))
 
 

@@ -102,7 +102,7 @@ class Store:
             ) from None
 
     def renew(self, kind: str, services: Sequence[Service]) -> None:
-        """Put credentials of one kind aside, as ``<name>.old``, so that :meth:`provide` makes new ones.
+        """Rename credentials of one kind to ``<name>.old``, so that :meth:`provide` makes new ones.
 
         Args:
             kind: of ``RENEWABLE``.
@@ -132,7 +132,7 @@ class Store:
             ) from None
 
     def _refuse_some(self, kind: str, services: Sequence[Service]) -> None:
-        """Refuse to renew for some what all services of this host have of one kind."""
+        """Refuse to renew for a few services what all services of this host share."""
         if kind == CONSORTIUM and not self.signs_roster:
             raise CredentialsError(
                 f"--renew {CONSORTIUM} is for who operates all parties, and here are some of them: leave "
@@ -163,7 +163,7 @@ class Store:
     def _provide_service(
         self, service: Service, authority: Authority, secret: bytes, superlink_hosts: Sequence[str]
     ) -> None:
-        """Make the credentials of one service that are its party's own."""
+        """Make the credentials of one service that belong to its party alone."""
         files = credentials_of(self.root, service.name)
         self._directory(files.parent)
         self._directory(files)
@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """List the files of the consortium that the services still lack, one line each."""
+        """List the consortium's files that the services still need, one line each."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:
@@ -227,7 +227,7 @@ class Store:
         self._write(files / TLS_KEY_FILE, key)
 
     def _node_key(self, files: Path, party: str) -> None:
-        """Make the key of a node: ECDSA P-384 in OpenSSH's format, as Flower wants it."""
+        """Make the key of a node: ECDSA P-384 in OpenSSH's format, as Flower requires."""
         if (files / NODE_KEY_FILE).exists():
             return
         key = ec.generate_private_key(ec.SECP384R1())
@@ -245,7 +245,7 @@ class Store:
         self._own(path)
 
     def _identity(self, files: Path, party: str) -> None:
-        """Make the key by which other nodes know this one, and publish its public half.
+        """Make the key by which other nodes know this node, and publish its public half.
 
         A key that another service of the node holds, as before it had a guard, is taken from there.
         """
@@ -278,7 +278,7 @@ class Store:
         self.publish(ROSTER_FILE, signed_roster(keys, consortium, after=after))
 
     def _hand_roster(self, service: Service) -> None:
-        """Give a service the consortium's newest roster, if it has come."""
+        """Give a service the consortium's newest roster, if there is one."""
         for name in (ROSTER_FILE, CONSORTIUM_FILE):
             published = self.root / PUBLIC / name
             if name in service.credentials and published.exists():
@@ -286,7 +286,7 @@ class Store:
                 self._replace(path, published.read_bytes(), mode=0o600)
 
     def publish(self, name: str, data: bytes) -> None:
-        """Write what others may have, if its contents are others."""
+        """Write a file that others may read, if its content differs."""
         self._replace(self.root / PUBLIC / name, data, mode=0o644)
 
     def _superlink_ca(self) -> bytes:
@@ -296,7 +296,7 @@ class Store:
         return path.read_bytes()
 
     def _directory(self, path: Path, mode: int = 0o700) -> None:
-        """Make a directory for the services' user, even if Docker has made it as root before."""
+        """Make a directory for the services' user, even if Docker has already made it as root."""
         path.mkdir(exist_ok=True)
         path.chmod(mode)
         self._own(path)
@@ -307,7 +307,7 @@ class Store:
             self._own(path)
 
     def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Write a public file anew if its contents are others; who reads it finds the old or the new one."""
+        """Replace a public file if its content differs; readers find either the old or the new file."""
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data, mode=mode)
             self._own(path)

@@ -1,4 +1,4 @@
-"""``docker-compose.yml`` read as plain data, and the Compose files that are made of it written."""
+"""Read ``docker-compose.yml`` as plain data, and write the Compose files that are made from it."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 
 
 def described(file: Path = FILE) -> Tree:
-    """Return the file, each service whole: commands are lists of words, volumes have their long form.
+    """Return the file with each service complete: commands as lists of words, volumes in their long form.
 
     Its services and networks share nothing, so that one can be changed without another.
 
@@ -53,7 +53,7 @@ def _spelt_out(service: Tree) -> Tree:
 
 
 def words(command: str | list[str]) -> list[str]:
-    """Return the words of a command, which a person writes as a line."""
+    """Return the words of a command that is written as one line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 
@@ -66,13 +66,13 @@ def volume(text: str) -> Tree:
 
 
 def bind(source: str, target: str, *, writable: bool = False, made: bool = True) -> Tree:
-    """Mount a directory of the host; unless it must be there, init fills it once containers are made."""
+    """Mount a directory of the host; unless it must exist already, init fills it once containers exist."""
     mounted: Tree = {"type": "bind", "source": source, "target": target}
     return mounted | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": made}}
 
 
 def said(text: str, variables: Mapping[str, str]) -> str:
-    """Replace what Compose would in a text: variables, the others by their defaults, and a doubled dollar.
+    """Substitute variables as Compose does: given values, else defaults; a doubled dollar becomes one.
 
     Raises TopologyError: a variable that has no default is not set.
     """
@@ -89,7 +89,7 @@ def said(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return a Compose file that names Flower's images by the digests which variables say.
+    """Return a Compose file that names Flower's images by the digests in variables.
 
     Raises TopologyError: a variable says none; its line names the command that prints it.
     """
@@ -107,13 +107,13 @@ def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def to_text(tree: Tree, header: str) -> str:
-    """Write YAML without references, so that every service can be read by itself."""
+    """Write YAML without references, so that every service can be read alone."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
 
 
 class _Plain(yaml.SafeDumper):
-    """A YAML writer that repeats a value instead of referring to its first place."""
+    """A YAML writer that repeats a value where others would write a reference."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

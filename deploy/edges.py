@@ -62,7 +62,7 @@ class Layers:
         trusted_edges: int = 0,
         unsigned_apps: bool = False,
     ) -> Self:
-        """So many edges with equally many nodes each, of which the first are trusted by their nodes.
+        """Make edges with equally many nodes each; the first `trusted_edges` are trusted by their nodes.
 
         `unsigned_apps`: whether edge clients and nodes run apps that their consortium has not signed.
 
@@ -101,17 +101,17 @@ class Layers:
         return (CLOUD, *self.edges)
 
     def edge_client(self, edge: str) -> Node:
-        """The node of the cloud that an edge is."""
+        """The cloud's node that an edge acts as."""
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """The overrides that make one host's run part of the layers."""
+        """The overrides that make one host's run a part of the layers."""
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """The overrides of one host's run: its own, then those that are given for all."""
+        """The overrides of one host's run: its own, then those given for all."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]

@@ -1,4 +1,4 @@
-"""The members of a federation: its nodes, their budgets, and what each of them agrees to take part in."""
+"""The members of a federation: its nodes, their budgets, and what each node accepts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ MINIMUM_COHORT = 3
 
 
 class TopologyError(InputError):
-    """A federation cannot be built like this; the message names the value and the remedy."""
+    """A federation that cannot be built; the message names the value and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Federation:
 
     @property
     def signed_apps(self) -> bool:
-        """Whether nodes run apps alone that the consortium has signed."""
+        """Whether nodes only run apps that the consortium has signed."""
         return not self.unsigned_apps
 
     @property
     def about_records(self) -> bool:
-        """Whether budgets are those of the nodes' records."""
+        """Whether the budgets are those of the nodes' records."""
         return self.unit == "record"
 
     @classmethod
@@ -112,7 +112,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Give the budgets to the nodes in turn, from the strictest: node i has the same however many follow.
+        """Give budgets to the nodes in turn, from the strictest; node i's does not depend on later nodes.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """

@@ -1,4 +1,4 @@
-"""``python -m deploy.gate``: let nodes reach the fleet API of a SuperLink, and nothing else of it.
+"""``python -m deploy.gate``: let nodes reach only the fleet API of a SuperLink.
 
 A SuperLink serves everything on one port, and takes runs from whoever reaches it: whoever submits a run has
 their code executed on every node. The gate is the port that other hosts get. It forwards the paths of the
@@ -49,7 +49,7 @@ PATHS = tuple(sorted({route.path for route in fleet_api.routes if isinstance(rou
 
 @dataclass(frozen=True)
 class Share:
-    """How much of the gate one asker may have.
+    """How much of the gate's capacity one sender may use.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -66,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """What nodes and strangers may have, and by what connections.
+    """The capacity for nodes and for strangers, and who uses it now.
 
     Attributes:
         of_key: what each known key has.
@@ -84,11 +84,11 @@ class Shares:
 
 
 class BodyTooLargeError(Exception):
-    """A request has more bytes than its asker may send."""
+    """A request with more bytes than its sender may send."""
 
 
 class Gate:
-    """Forwards the fleet API to a SuperLink, and answers ``/health`` by the SuperLink's own.
+    """Forwards the fleet API to a SuperLink, and answers ``/health`` with the SuperLink's own state.
 
     Args:
         superlink: host and port.
@@ -108,7 +108,7 @@ class Gate:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, as an ASGI app does."""
+        """Answer a request, as an ASGI app does."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -135,7 +135,7 @@ class Gate:
             await self._exchange(request, path, key, share, send)
 
     async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
-        """Hand a message on in pieces, so that the gate holds no whole one, and the answer back."""
+        """Forward a message in pieces, so that the gate never holds a whole one, and send the answer back."""
         client, answer = self._ready_client, None
         try:
             asked = client.build_request(
@@ -168,7 +168,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """What a known key, or a stranger at an address, has for this request; None if all is in use."""
+        """Reserve capacity for a request of a known key or a stranger's address; None if all is in use."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
@@ -185,7 +185,7 @@ class Gate:
                 del self._busy[asker]
 
     async def _healthy(self, request: Request) -> Response:
-        """What a node that comes now would get: 503 where the SuperLink does not answer, or all is in use."""
+        """Answer as for a new node: 503 if the SuperLink is silent or all capacity is in use."""
         with self._taken(None, request.scope["client"]) as share:
             if share is None:
                 return Response(status_code=UNAVAILABLE)
@@ -227,7 +227,7 @@ class _Endpoint:
 
 
 async def _body(request: Request, share: Share) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body.
+    """Yield the pieces of a request's body.
 
     Raises:
         BodyTooLargeError: it has more than its asker may send.
@@ -256,7 +256,7 @@ def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
-    """Return the server that answers by a gate until it is told to end, which takes it a few seconds."""
+    """Return the gate's server, which runs until it is told to end and then takes a few seconds."""
     config = uvicorn.Config(
         gate,
         host=host,
@@ -275,7 +275,7 @@ def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal ends it; return the exit status, 2 where it cannot begin."""
+    """Serve until a signal; return the exit status, 2 if it cannot begin."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _serve(options))
 

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make missing credentials for the chosen parties, or for all; list files that are still awaited."""
+    """Make missing credentials for the chosen parties, or for all; list the files still missing."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)
@@ -86,7 +86,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
-    """Return the federation that the options describe, and beside it the services of an edge client."""
+    """Return the federation that the options describe, with the services of an edge client."""
     if options.edges is None:
         return federation_of(options), []
     layers = layers_of(options)

@@ -1,4 +1,4 @@
-"""``python -m deploy.kubernetes``: credentials as Secrets; and a Compose file as values of the chart.
+"""``python -m deploy.kubernetes``: credentials as Secrets, or a Compose file as values of the chart.
 
 The chart ``deploy/helm`` has no list of services: its values are the Compose file of one party, in the words
 of Kubernetes. Credentials are made by ``deploy.init`` on the operator's machine, as for Compose. A Job that
@@ -57,7 +57,7 @@ def _image_name(image: str) -> str:
 
 
 def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
-    """One container, long-running or a job, in the words of the chart."""
+    """One container, long-running or a job, in the form of the chart's values."""
     command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]
     made: Tree = {
@@ -92,7 +92,7 @@ def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def secrets_of(root: Path) -> list[dict[str, Any]]:
-    """Return a Secret for the credentials of each service below ``root``, and one for what others may have.
+    """Return a Secret with the credentials of each service below ``root``, and one with public files.
 
     Raises TopologyError: there are none.
     """
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def values_text(tree: Tree, header: str) -> str:
-    """Return the values of the chart for a Compose file, with the variables of this process."""
+    """Return the chart's values for a Compose file, with the environment variables of this process."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.safe_dump(values_of(tree, os.environ), sort_keys=False, width=110)
 

@@ -33,7 +33,7 @@ RUN = "run"
 
 
 class LoopbackLayers:
-    """Cloud and edges that run during a ``with`` block; afterwards no process and no file of them is left.
+    """Cloud and edges that run during a ``with`` block; afterwards all their processes and files are gone.
 
     Args:
         overrides: of the trainings that will follow, as far as they name files.
@@ -64,7 +64,7 @@ class LoopbackLayers:
         return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
-        """Submit the run of one federation, or continue it if it is there already."""
+        """Submit the run of one federation, or continue it if it exists already."""
         words = self.layers.words(name, overrides)
         if name != CLOUD:
             words.append(f"run.mailbox={self.mailbox(name)}")
@@ -91,7 +91,7 @@ class LoopbackLayers:
                     del waiting[name]
 
     def keep(self, kept: Path) -> None:
-        """Copy the files of every run that has any to a folder of its own in ``kept``."""
+        """Copy the files of every run that has any to its own folder in ``kept``."""
         for name in self.federations:
             if self.files(name).is_dir():
                 shutil.copytree(self.files(name), kept / name, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""``python -m deploy.local``: start a federation on this machine, train once, audit, and remove all of it."""
+"""``python -m deploy.local``: start a federation on this machine, train once, audit, and remove it again."""
 
 import argparse
 import shutil
@@ -77,7 +77,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
-    """Say that the app is less separated from other files than it should be, and why.
+    """Say that the app is less isolated from other files than it should be, and why.
 
     Raises InputError: something does, and ``--require-wall`` is given.
     """
@@ -89,7 +89,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return the budgets that the nodes will declare, so that the plan is known before the nodes start."""
+    """Return the budgets that the nodes will state, so that the plan is known before the nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -116,7 +116,7 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:
-    """Return the file of examples of every node, in the order of their names; none without a folder.
+    """Return every node's file of examples, in the order of names; empty without a folder.
 
     Raises ConfigError: not one file a node, or files of several kinds.
     """
@@ -150,7 +150,7 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
 
 
 def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, progress: RunProgress) -> None:
-    """Train, show the rounds, and copy the run's files to ``kept``, also of a run that fails.
+    """Train, show the rounds, and copy the run's files to ``kept``, even if the run fails.
 
     Raises LaunchError: the run failed; one line that says why.
     """
@@ -167,7 +167,7 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
 
 
 def add_wall(parser: argparse.ArgumentParser) -> None:
-    """Add the option to start nothing without a wall."""
+    """Add the option to refuse to start without confinement."""
     what = "start nothing where this kernel cannot keep an app from the files of others"
     parser.add_argument("--require-wall", action="store_true", help=what)
 

@@ -63,7 +63,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """What a training names for the server's app beside its own.
+    """The files that a training names for the server's app in addition to its own.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """
@@ -75,7 +75,7 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Return what overrides name, as far as it is there."""
+        """Return the files that overrides name, if they exist."""
         paths = named_paths(overrides)
         reads = [Path(value) for key, value in paths.items() if key.startswith(("dataset.", "privacy."))]
         address = paths.get("run.mlflow", "")
@@ -108,7 +108,7 @@ def copy_examples(file: Path, own: Path) -> None:
 
 
 class LoopbackFederation:
-    """A federation that runs during a ``with`` block; afterwards no process and no file of it is left.
+    """A federation that runs during a ``with`` block; afterwards all its processes and files are gone.
 
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
@@ -173,7 +173,7 @@ class LoopbackFederation:
     def behind_the_wall(
         self, name: str, command: Sequence[str], variables: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Return a command with which a program reaches what its service does, and nothing else.
+        """Return a command that confines a program to what its service needs.
 
         `variables`: those that it gets of its environment, beside what every confined program does.
         """
@@ -284,13 +284,13 @@ class LoopbackFederation:
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
     def _signed_words(self) -> tuple[str, ...]:
-        """The options by which a training brings the app's signature; none where apps are not signed."""
+        """The options for the app's signature in a training; empty if apps are not signed."""
         if not self.federation.signed_apps:
             return ()
         return signed_words(str(self.home.path / PUBLIC), self.place.folder(SUPERLINK, STATE))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
-        """Submit a training with its files in ``runs / name``; a run that is there already is continued."""
+        """Submit a training with its files in ``runs / name``; an existing run is continued."""
         resuming = (self.runs / name / CONFIG_FILE).exists()
         nodes = str(len(self.federation.nodes))
         where = f"{'run.resume' if resuming else 'run.directory'}={name}"

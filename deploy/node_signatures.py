@@ -1,4 +1,4 @@
-"""Whose request it is: Flower signs the time of each with the node's key, in its headers.
+"""Who sent a request: Flower signs the time of each request with the node's key, in its headers.
 
 That a key signs says only that somebody has it. A key is *known* once the SuperLink, which has the list of
 registered ones, has answered a request of it with success; no file of the SuperLink's is read for this.
@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 
 
 def signer(headers: Mapping[str, str]) -> bytes | None:
-    """Return the public key that has signed the time of a request just now; None where there is none.
+    """Return the public key that has just signed the time of a request; None if there is none.
 
     The times that count as now are those of Flower's SuperLink, and so is the signature.
     """
@@ -36,7 +36,7 @@ def signer(headers: Mapping[str, str]) -> bytes | None:
 
 
 class KnownKeys:
-    """The keys that the SuperLink has accepted, as its answers tell."""
+    """The keys that the SuperLink accepts, learnt from its answers."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
@@ -45,7 +45,7 @@ class KnownKeys:
         return key in self._keys
 
     def learn(self, key: bytes, status: int) -> None:
-        """Take the status of the SuperLink's answer to a request that a key has signed."""
+        """Learn from the SuperLink's answer to a request that a key has signed."""
         if 200 <= status < 300:
             self._keys.add(key)
         elif status == UNAUTHORIZED:

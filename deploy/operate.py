@@ -97,13 +97,13 @@ def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
 
 
 def federation_overrides(federation: Federation) -> tuple[str, ...]:
-    """Return the overrides that make one group for each budget, and protect what the budgets are for."""
+    """Return overrides that make one group for each budget, and set the unit that the budgets protect."""
     groups = f"privacy.num_groups={len(federation.budgets)}"
     return (*FOR_RECORDS, groups) if federation.about_records else (groups,)
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a training on few nodes; given overrides replace those that are set here.
+    """Return the overrides of a training on few nodes; given overrides replace these defaults.
 
     A run that is resumed has all its settings, so nothing is added.
     """
@@ -117,7 +117,7 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
 
 
 def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
-    """How many nodes have to be there before a training is submitted: all, or ``run.minimum_nodes``.
+    """How many nodes must be online before a training is submitted: all, or ``run.minimum_nodes``.
 
     A run that is resumed has that in its own settings, which are on the server: whatever there is will do.
     """
@@ -129,7 +129,7 @@ def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
 
 
 def run_name(words: Sequence[str]) -> str:
-    """Name the directory of a run: that of ``run.resume`` or ``run.directory``, or a new one."""
+    """The name of a run's directory: from ``run.resume`` or ``run.directory``, or a new one."""
     chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 

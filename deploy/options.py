@@ -1,4 +1,4 @@
-"""Command-line options that describe a federation, the same for every command of this package."""
+"""Command-line options that describe a federation, shared by all commands of this package."""
 
 import argparse
 import re
@@ -85,7 +85,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unsigned(parser: argparse.ArgumentParser) -> None:
-    """Add the option to run apps that nobody has signed."""
+    """Add the option to run unsigned apps."""
     what = "nodes run whatever app a run brings; else those alone that the consortium has signed"
     parser.add_argument("--unsigned-apps", action="store_true", help=what)
 
@@ -114,7 +114,7 @@ def federation_of(options: argparse.Namespace) -> Federation:
 
 
 def federation_words(federation: Federation) -> tuple[str, ...]:
-    """Return the words of a command line that describe a federation; inverse of :func:`federation_of`."""
+    """Return the command-line words that describe a federation; inverse of :func:`federation_of`."""
     budgets = ",".join(f"{epsilon:g}" for epsilon in federation.budgets)
     return (
         *("--nodes", str(len(federation.nodes))),
@@ -135,7 +135,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
 
 
 def unprotected_words(federation: Federation) -> tuple[str, ...]:
-    """Return the words by which a federation does without guards or signatures."""
+    """Return the words with which a federation has no guards or no signatures."""
     return (
         *(("--without-guard",) if federation.unguarded else ()),
         *(("--unsigned-apps",) if federation.unsigned_apps else ()),
@@ -143,7 +143,7 @@ def unprotected_words(federation: Federation) -> tuple[str, ...]:
 
 
 def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
-    """An option with a number a node; nothing where nodes have none."""
+    """An option with one number for each node; empty if nodes have none."""
     numbers = [f"{value:g}" for value in values if value is not None]
     return (option, ",".join(numbers)) if numbers else ()
 
@@ -159,7 +159,7 @@ def exit_status(command: Callable[[], None]) -> int:
 
 
 def host(text: str) -> str:
-    """Return the name or address of a host; one with a scheme, a port or a path is none."""
+    """Return the name or address of a host; a scheme, port or path is refused."""
     if not _HOST.fullmatch(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no host: give a name or an address alone, as in fl.example.org"
@@ -186,7 +186,7 @@ def budget(text: str) -> float:
 
 
 def absolute(text: str) -> str:
-    """Return an absolute path, which means the same wherever the file lies that names it."""
+    """Return an absolute path, which does not depend on the location of the file that names it."""
     if not PurePosixPath(text).is_absolute() or "$" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is no absolute path, as in /srv/study")
     return text

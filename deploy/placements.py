@@ -1,4 +1,4 @@
-"""All services as processes on this machine: each on its own port, with its own directory."""
+"""All services as processes on this machine, each on its own port with its own directory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Loopback:
 
     @classmethod
     def on_free_ports(cls, root: Path, federation: Federation) -> "Loopback":
-        """Take ports that no program listens on at the moment."""
+        """Take ports that no program is using at the moment."""
         names = [service.name for service in services(federation)]
         return cls(root, dict(zip(names, free_ports(len(names)), strict=True)))
 

@@ -1,4 +1,4 @@
-"""The words by which every training of a federation is submitted."""
+"""The command-line words with which every training of a federation is submitted."""
 
 from deploy.federation import Federation
 from deploy.topology import (
@@ -14,7 +14,7 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the overrides by which the server goes by the consortium's roster, in the nodes' mode."""
+    """Return the overrides for the server's sums: the consortium's roster, and the nodes' mode."""
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)
@@ -27,7 +27,7 @@ def secagg_words(federation: Federation, place: Placement | None = None) -> tupl
 
 
 def signed_words(public: str, state: str) -> tuple[str, ...]:
-    """Return the options by which ``deploy.operate train`` submits the app as signed, from two folders."""
+    """Return the options with which ``deploy.operate train`` submits the signed app from two folders."""
     return (
         *("--signature", f"{public}/{APP_SIGNATURE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
         *("--database", f"{state}/{DATABASE}"),

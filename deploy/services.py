@@ -1,4 +1,4 @@
-"""Read the services of a federation out of ``docker-compose.yml``, and put them where they run."""
+"""Read the services of a federation from ``docker-compose.yml``, and adapt them to where they run."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"([a-z][\w-]*|127\.0\.0\.1):(\d+)")
 
 @cache
 def flower_environment() -> dict[str, str]:
-    """Return what Flower's programs are told by variables, wherever they run."""
+    """Return the environment variables of Flower's programs, wherever they run."""
     own: Mapping[str, str] = described()["services"][SERVER_SUPEREXEC]["environment"]
     told = {name: value for name, value in own.items() if name.startswith("FLWR_") and name != "FLWR_HOME"}
     return told | {NO_PROXY: own[NO_PROXY]}
@@ -109,7 +109,7 @@ def _folder(name: str, volume: Tree) -> Folder:
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """A service with the paths, hosts and ports of a place.
+    """A service with the paths, hosts and ports of the place where it runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """
@@ -127,12 +127,12 @@ def _placed(service: Service, place: Placement, reader: Service) -> Service:
 
 
 def _folders(service: Service, place: Placement) -> dict[str, str]:
-    """The folders of a service, by where they are in its container."""
+    """The folders of a service, by their path in its container."""
     return {f"/{each.name}": place.folder(each.of or service.name, each.name) for each in service.folders}
 
 
 def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """The addresses that a service names, its own and those of others, by what they are among containers."""
+    """The addresses that a service uses, its own and others, by the names used among containers."""
     found = {EVERYWHERE: place.listens_on(service.name)}
     for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
         if name in service.needs:
@@ -144,7 +144,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """Words in which each of these texts that stands alone has another in its place."""
+    """Words in which each of these texts is replaced, where it stands alone."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

@@ -69,13 +69,13 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
 
 
 def build_bundle() -> bytes:
-    """Build the bundle of this checkout, as ``flwr build`` does; the same files make the same bytes."""
+    """Build the bundle of this checkout, as ``flwr build`` does; equal files give equal bytes."""
     with TemporaryDirectory() as folder:
         return build_fab_from_disk(copy_app(PROJECT, Path(folder) / "app"))
 
 
 def provide_signature(store: Store) -> None:
-    """Publish a signature of the app of this checkout for the newest roster; a good one stays.
+    """Publish a signature of this checkout's app for the newest roster; a valid one is kept.
 
     This is for who operates all parties: the consortium's key is here. Raises InputError: it cannot be read.
     """

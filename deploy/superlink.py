@@ -29,7 +29,7 @@ _TABLES = "build_alembic_config"
 
 
 def wait_for_database() -> None:
-    """Make Flower wait longer for its turn to write.
+    """Make Flower wait longer until it may write to its database.
 
     Raises LaunchError: this Flower has no such setting.
     """
@@ -40,7 +40,7 @@ def wait_for_database() -> None:
 
 
 def find_tables_under_any_path() -> None:
-    """Make Flower find the scripts that make its tables although its path has a space or a comma.
+    """Make Flower find its database migration scripts even if its path has a space or comma.
 
     Raises LaunchError: this Flower makes its tables otherwise.
     """
@@ -64,13 +64,13 @@ def _another_flower(lacking: str, file: str) -> LaunchError:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the SuperLink to its end; return the exit status, 2 where it is not started."""
+    """Run the SuperLink to its end; return the exit status, 2 if it is not started."""
     words = sys.argv[1:] if arguments is None else arguments
     return exit_status(lambda: start(words))
 
 
 def start(flower: Sequence[str]) -> None:
-    """Run Flower's SuperLink with these words, all of which are its own."""
+    """Run Flower's SuperLink with these words, which are all its own options."""
     wait_for_database()
     find_tables_under_any_path()
     sys.argv = ["flower-superlink", *flower]

@@ -1,4 +1,4 @@
-"""What the operator asks of a SuperLink: register nodes, list them by name, take them away, follow a run.
+"""A SuperLink operator's requests: register nodes, list them by name, unregister them, follow a run.
 
 Requests go through Flower's own client of the control API. Starting ``flwr`` for each costs seconds of
 processor time, and its list of nodes has no names. Only runs are submitted by ``flwr``, which packs the app.
@@ -80,7 +80,7 @@ class SuperLinkClient:
     root_certificates: Path
 
     def connect(self) -> None:
-        """Write the connection."""
+        """Write the connection's settings to the Flower home."""
         if not self.root_certificates.is_file():
             raise SuperLinkError(f"--ca {self.root_certificates} is no file: run python -m deploy.init first")
         self.flower_home.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class SuperLinkClient:
         return list(fresh), [name for name, key in keys.items() if key in gone]
 
     def unregister(self, name: str) -> RegisteredNode:
-        """Take a node away: the SuperLink refuses it from now on, and its key for ever.
+        """Unregister a node: from now on the SuperLink refuses it, and its key for ever.
 
         Raises SuperLinkError: no node has the name, or more than one.
         """
@@ -144,7 +144,7 @@ class SuperLinkClient:
             time.sleep(POLL_SECONDS)
 
     def start_stored(self, app: str, bundle: str, run_config: Mapping[str, str | int]) -> str:
-        """Start a run of an app that the SuperLink has stored, by the hash of its bundle; the run's id."""
+        """Start a run of an app that the SuperLink has stored, by its bundle's hash; return the run's id."""
         with self.asked() as superlink:
             started = superlink.StartRun(
                 StartRunRequest(
@@ -233,7 +233,7 @@ class SuperLinkClient:
 
     @contextmanager
     def asked(self) -> Iterator[ControlHttpClient]:
-        """Give a client of the control API for one question; Flower's errors become one line of ours."""
+        """Give a client of the control API for one request; Flower's errors become one line each."""
         api = ControlHttpClient.from_server_address(
             server_address=self.superlink,
             insecure=False,
@@ -250,7 +250,7 @@ class SuperLinkClient:
 
 
 def public_key(path: Path) -> bytes:
-    """Return the public key of a file as the SuperLink keeps it.
+    """Read a public key file, and return the key in the form that the SuperLink stores.
 
     Raises SuperLinkError: the file holds none, or one of another kind.
     """
@@ -264,11 +264,11 @@ def public_key(path: Path) -> bytes:
 
 
 def _registered(nodes: Iterable[RegisteredNode]) -> list[RegisteredNode]:
-    """Return the nodes that were not unregistered, by name."""
+    """Return the registered nodes without those that were unregistered, by name."""
     left = [node for node in nodes if node.status != UNREGISTERED]
     return sorted(left, key=lambda node: (len(node.name), node.name, node.node_id))
 
 
 def _names_away(nodes: Iterable[RegisteredNode]) -> list[str]:
-    """Return the names of the nodes that are not online."""
+    """Return the names of the nodes that are offline."""
     return [node.name or str(node.node_id) for node in nodes if node.status != ONLINE]

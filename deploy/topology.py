@@ -1,4 +1,4 @@
-"""What a federation consists of: its services, the files that each of them has, and their names.
+"""The parts of a federation: its services, the files of each, and their names.
 
 ``docker-compose.yml`` says which programs run, and how; :mod:`deploy.services` reads it. Containers, units
 and processes on loopback differ only in the :class:`Placement`: where a program listens, and under which path
@@ -49,31 +49,31 @@ LOOPBACK = "127.0.0.1"
 
 
 class Placement(Protocol):
-    """A Placement says where a service is and where it finds its files."""
+    """A Placement defines where a service runs and where it finds its files."""
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What the variables of the description are set to; the others have their defaults."""
+        """The values of the description's variables; variables that are not here have their defaults."""
 
     def host(self, service: str) -> str:
         """The name under which others reach a service."""
 
     def listens_on(self, service: str) -> str:
-        """The address on which a service hears others."""
+        """The address that a service listens on."""
 
     def port(self, service: str) -> int:
-        """The port of a service's API; of a SuperExec, of its health."""
+        """The port of a service's API; for a SuperExec, of its health check."""
 
     def credential(self, service: str, file: str) -> str:
-        """Path of one of a service's own credentials."""
+        """The path of one of a service's own credentials."""
 
     def folder(self, service: str, name: str) -> str:
-        """Path of one of a service's own folders."""
+        """The path of one of a service's own folders."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that a service sees beside its credentials.
+    """A directory that a service sees in addition to its credentials.
 
     `of`: the service beside whose credentials it lies, if that is another one.
     """

@@ -68,7 +68,7 @@ CONFINED = (
 
 @dataclass(frozen=True)
 class Units:
-    """Services of one host under systemd: each has a port of its own, and its credentials in memory.
+    """Services of one host under systemd: each has its own port, and its credentials in memory.
 
     `root`: the store of `python -m deploy.init`. `superlink_host`, `superlink_port`: where nodes find the
     gate; the SuperLink itself is for this machine alone. `at_server`: whether this is its host.
@@ -115,7 +115,7 @@ def user_of(name: str) -> str:
 
 
 def unit(service: Service, place: Units, checkout: Path, data: str | None) -> str:
-    """Return the unit of a service: it sees its own credentials and folders, and no others of the store."""
+    """Return the unit of a service: it sees only its own credentials and folders."""
     program, *arguments = service.command
     programs, folders = checkout / PROGRAMS, _folders(service, place, data)
     named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
@@ -155,7 +155,7 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
 
 
 def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """What root does with the folders before the program starts."""
+    """Commands that root runs on the folders before the program starts."""
     # The app of the same party reaches the guard's socket by the group.
     for folder in service.folders:
         if folder.name == GUARD and folder.writable:
@@ -170,7 +170,7 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """The credentials, folders and hosts that the program may reach."""
+    """The credentials, folders and hosts that the program may access."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
     yield f"CacheDirectory={user_of(service.name)}"
@@ -184,7 +184,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """How a unit sees each folder of its service, and where."""
+    """How and where a unit sees each folder of its service."""
     found = []
     for folder in service.folders:
         kind, path = (
@@ -201,13 +201,13 @@ def _server_files(service: Service, place: Units) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit, in which systemd expands nothing."""
+    """A word of a unit in which systemd expands nothing."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if escaped != word or " " in word else word
 
 
 def _one_word(text: str) -> str:
-    """Return an absolute path that units and their script can name without quotes."""
+    """Return an absolute path that units and their script can use without quotes."""
     if absolute(text).split() != [text] or set(text) & set("\"'\\%:;&|<>()`*?"):
         raise argparse.ArgumentTypeError(
             f"{text!r} has a space or a mark that systemd or a shell reads otherwise: make a link "
@@ -239,13 +239,13 @@ cd {checkout} && FLWR_HOME=${{FLWR_HOME:-$HOME/.gdpfed-flower}} exec .venv/bin/p
 
 
 def users(mine: Sequence[Service], root: Path) -> str:
-    """Return the file by which systemd-sysusers makes the services' users."""
+    """Return the file from which systemd-sysusers makes the services' users."""
     groups = "".join(f"g {user_of(party)} -\n" for party in sorted({each.party for each in mine}))
     return groups + "".join(f'u {user_of(each.name)} - "GDPFed+ {each.name}" {root}\n' for each in mine)
 
 
 def write(options: argparse.Namespace) -> str:
-    """Write the units of a party; what to do with them."""
+    """Write the units of a party; return instructions for them."""
     federation = federation_of(options)
     if options.epsilon is not None:
         if options.party == SERVER:

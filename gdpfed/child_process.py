@@ -1,4 +1,4 @@
-"""Child processes: what our workers do first, and what those do that Flower starts for the app.
+"""Child processes: how our workers begin, and how programs begin that Flower starts for the app.
 
 Of Flower it knows the name of the logger only, and does nothing in any other process, as in a simulation.
 """
@@ -38,7 +38,7 @@ def can_fork() -> bool:
 
 
 def fork_context() -> ForkContext:
-    """Return multiprocessing's way to fork this process, which holds no garbage any more.
+    """Return multiprocessing's context to fork this process, after a garbage collection.
 
     A child that frees what it has inherited may crash or hang in it, as in what is left of a client of Ray's.
     """
@@ -47,7 +47,7 @@ def fork_context() -> ForkContext:
 
 
 def serve_only(parent: int) -> None:
-    """Leave interrupts to the parent process, and end when the parent ends or says so.
+    """Leave interrupts to the parent process; end when the parent ends or asks for it.
 
     Args:
         parent: its process id, as the parent itself knows it.
@@ -62,7 +62,7 @@ def serve_only(parent: int) -> None:
 
 
 def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Ray's description of its workers, with this Python's path quoted where a shell would split it.
+    """Ray's description of its workers, with the path of this Python quoted for the shell.
 
     Ray hands the path to a shell as it is: below a folder with a space in its name no worker starts, and Ray
     tries again without end.
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Have Flower's logger print own errors as one line and, but on a terminal, times in place of colours."""
+    """Have Flower's logger print own errors as one line and, outside of terminals, times without colours."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):
@@ -134,7 +134,7 @@ def _own_error_in_one_line(record: logging.LogRecord) -> bool:
 
 
 def _end_with(parent: int) -> None:
-    """Wait until the parent has ended; files are written whole or not at all, so nothing is left to do."""
+    """Wait until the parent has ended, then end; files are written whole or not at all."""
     never = threading.Event()
     while not never.wait(WATCH_SECONDS):
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""All errors of this project: bad input, a run that failed, a budget that is spent.
+"""All errors of this project: bad input, a run that failed, or a spent budget.
 
 Each error's text is one line that names the value at fault and the remedy. Their base is in
 :mod:`conf.errors`. `secagg` has errors of its own, since it knows nothing of this project.
@@ -21,11 +21,11 @@ def line_of(error: GDPFedError) -> str:
 
 
 class PrivacyError(InputError):
-    """A request that has no valid privacy accounting, or that is not what was charged."""
+    """A request that has no valid privacy accounting, or that differs from what was charged."""
 
 
 class BudgetExhausted(PrivacyError):  # noqa: N818 - the state is the news, not the error
-    """The next round would take a group beyond its budget, so it must not run."""
+    """The next round would take a group beyond its budget, so it is not started."""
 
 
 class LearningError(InputError):
@@ -49,7 +49,7 @@ class RunError(FailedError):
 
 
 class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
-    """What this run trains for has ended before it, so no further round begins."""
+    """A run whose purpose has ended before it, so that no further round begins."""
 
 
 class AuditError(FailedError, ValueError):

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, even after a crash while writing, and no links or pipes.
+"""Files that are whole or absent, even after a crash while writing; links and pipes are refused.
 
 Some lie in folders that another process writes too. So no link is followed there, and a pipe, which would
 keep its reader waiting, is not read.
@@ -15,7 +15,7 @@ PUBLIC_MODE = 0o644
 
 
 class NoRegularFileError(OSError):
-    """A link, a pipe, a folder or a device where a file is to be."""
+    """A link, a pipe, a folder or a device in place of a regular file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(None, "it is no regular file of its own, but a link, a pipe, a folder or a device")
@@ -23,7 +23,7 @@ class NoRegularFileError(OSError):
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file that has one name; its descriptor.
+    """Open a regular file that has only one name; returns its descriptor.
 
     Raises:
         NoRegularFileError: it is something else, or has a second name.
@@ -41,7 +41,7 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a regular file that has one name.
+    """Read a regular file that has only one name.
 
     Raises:
         NoRegularFileError: it is something else, or has a second name.
@@ -52,7 +52,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
-    """Write a file that does not exist yet, to the disk; it has its mode from the first byte on.
+    """Write a new file to disk; it has its final permissions from the first byte on.
 
     Raises OSError: it exists, or the file system refuses.
     """
@@ -64,7 +64,7 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
-    """Write a file so that a crash at any time leaves the old one or the new one, never a part.
+    """Write a file so that a crash leaves either the old or the new content, never a part.
 
     When this returns the new one is on the disk, its name included. Raises OSError: the file system refused,
     as when it is full; the old file is untouched.
@@ -92,7 +92,7 @@ def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_output(path: Path, data: bytes) -> None:
-    """Write a file that the user names, for its owner alone; a link there is neither followed nor replaced.
+    """Write a file that the user names, readable by its owner alone; a link there is refused.
 
     Raises RunError: it is a link or no regular file, or the file system refused.
     """
@@ -102,7 +102,7 @@ def save_output(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """A rename is durable once its directory is."""
+    """Sync a directory, since a rename survives a crash only after that."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,11 +18,11 @@ _PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 
 
 class IdentityError(InputError):
-    """A file of an identity or a roster that cannot be used; the message names it and the remedy."""
+    """A file of an identity or roster that cannot be used; the message names it and the remedy."""
 
 
 def new_identity(path: Path) -> Identity:
-    """Draw a signing key from the operating system, and write it into a new file that its owner alone reads.
+    """Draw a signing key from the operating system, and write it to a new file that only its owner can read.
 
     Raises IdentityError: the file exists, or cannot be written.
     """
@@ -59,7 +59,7 @@ def read_identity(path: Path, owner: int | None = None) -> Identity:
 
 
 def public_key_of(word: str) -> bytes:
-    """Return a public key that is given in hexadecimal, or as the path of a file with it.
+    """Return a public key, given in hexadecimal or as the path of a file that holds it.
 
     Raises IdentityError: neither.
     """

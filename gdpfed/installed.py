@@ -1,4 +1,4 @@
-"""How this project is installed here: from which checkout, and what its extras need.
+"""How this project is installed: from which checkout, and what its optional features need.
 
 An environment holds the project from a wheel or, editable, from a checkout. Flower unpacks the app without
 installing it. Of what is missing, the packages are named and never the project: it may be on no index.
@@ -42,7 +42,7 @@ def project_version() -> str:
 
 
 def checkout() -> Path | None:
-    """Return the checkout of which this environment holds the project, editable; None if there is none."""
+    """Return the checkout that this environment has installed as editable; None if there is none."""
     try:
         said = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
@@ -60,7 +60,7 @@ def how_to_install(extra: str) -> str:
 
 
 def how_to_get(module: str) -> str:
-    """Return the command that brings the package of a missing module, with all else of its smallest extra."""
+    """Return the command that installs a missing module, through the smallest extra that has it."""
     package = _plain(_PACKAGES.get(module, module))
     always, extras = _requirements()
     groups = [*([each] for each in always), *extras.values()]
@@ -69,7 +69,7 @@ def how_to_get(module: str) -> str:
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
-    """Return what the project always needs, and what each extra needs, as its metadata or its file say."""
+    """Return what the project always needs and what each extra needs, by its metadata or pyproject.toml."""
     if (_ROOT / PROJECT_FILE).is_file():
         project = _project()
         return list(project["dependencies"]), dict(project["optional-dependencies"])
@@ -95,7 +95,7 @@ def _command(packages: Iterable[str]) -> str:
 
 
 def _package(requirement: str) -> str:
-    """Return the name of what a requirement is for."""
+    """Return the package name in a requirement."""
     found = _PACKAGE.match(requirement)
     return _plain(found[0]) if found else ""
 

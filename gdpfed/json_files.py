@@ -1,4 +1,4 @@
-"""JSON of files that programs write: read as plain data, and refused where two readers may read two things.
+"""JSON files that programs write: read as plain data, and refused if two readers could read them differently.
 
 Python's reader takes the last of two equal keys, and takes NaN and Infinity, which are no JSON.
 """

@@ -18,7 +18,7 @@ from gdpfed.installed import how_to_get
 
 
 class LateModule:
-    """Stands for a module, and imports it at the first use of one of its attributes.
+    """Stands in for a module, and imports it when one of its attributes is first used.
 
     It is no entry of ``sys.modules``: what looks through those, as ``inspect`` does while torch is loaded,
     asks every one for its file, and would load it.
@@ -42,7 +42,7 @@ def late_import(name: str) -> Any:
 
 @contextmanager
 def loaded_for_good(name: str) -> Iterator[None]:
-    """Exclude from garbage collection what a ``with`` block imports; nothing if the module is loaded.
+    """Exclude from garbage collection what a ``with`` block imports; does nothing if the module is loaded.
 
     What a large module makes lives as long as the process, and the collector would look through it again and
     again, at the end of the process too: a third of the processor time of one that loads torch for a
@@ -61,7 +61,7 @@ def loaded_for_good(name: str) -> Iterator[None]:
 
 @contextmanager
 def packages_needed() -> Iterator[None]:
-    """Name a package that is missing, and the remedy, in one line: an InputError."""
+    """Turn a missing package into an InputError of one line that names it and the remedy."""
     try:
         yield
     except ModuleNotFoundError as error:

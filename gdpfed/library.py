@@ -1,4 +1,4 @@
-"""The product from Python: what its commands do, as functions of the same settings."""
+"""The product from Python: what its commands do, as functions with the same settings."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -41,7 +41,7 @@ Observe = Callable[[RoundLogEntry], None]
 
 
 def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
-    """Add to this process what settings then choose by name; docs/extending.md says what each kind is.
+    """Add an item to this process that settings can choose by name; docs/extending.md describes each kind.
 
     ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. A data set is an
     option, too: ``register("dataset", "mine", load, num_clients=20)``, then ``simulate("dataset=mine")``.
@@ -70,7 +70,7 @@ def configure(*settings: str) -> Config:
 
 
 def plan(*settings: str, **objects: Unpack[Objects]) -> ShownPlan:
-    """Return what ``gdpfed plan`` shows: rates, norms and noise of every group, and the epsilon they cost.
+    """Return what ``gdpfed plan`` shows: rates, norms and noise of every group, and their epsilon.
 
     ``plan(budgets=[1, 3, 6], clients=100, rounds=50)``, or settings: ``plan("dataset=digits")``. `objects`:
     as of `simulate` (:class:`gdpfed.python_objects.objects.Objects`). A notebook shows the plan as tables.
@@ -110,7 +110,7 @@ def simulate(*settings: str, observe: Observe | None = None, **objects: Unpack[O
 def command(
     *settings: str, verb: str = "simulate", files: str | Path | None = None, **objects: Unpack[Objects]
 ) -> str:
-    """Return the same run as words for a shell; ``print(gdpfed.command(...))`` shows them.
+    """Return the same run as a shell command; ``print(gdpfed.command(...))`` shows it.
 
     `verb`: ``simulate``, ``plan`` or ``run``. `files`: a folder into which data and owners are written, as
     the command names them; without it nothing is written. `objects`: as of `simulate`. What no shell can
@@ -125,7 +125,7 @@ def finished_run(path: str | Path) -> FinishedRun:
 
 
 def audit_loop(loop: TrainingLoop, *, num_runs: int = 20, confidence: float = 0.95) -> Any:
-    """Run a training loop of your own with canaries, and return what its sums and models gave away.
+    """Run your own training loop with canaries, and return what its sums and models reveal.
 
     It is ``gdpfed audit --canaries --loop``: a lower bound on epsilon for all who see what the loop releases,
     and tests of its noise, its clipping and its samples against the numbers that it promises. `num_runs`: how

@@ -1,4 +1,4 @@
-"""The mechanisms of this project: the one place that names them, with the classes of each.
+"""The table of the project's mechanisms with the classes of each; the only place that names them.
 
 A plan, a node's ledger, a report and an audit each find the class that they need here, by the mechanism's
 name alone. So the audit shares no code with what it audits, and a node reads terms without the mechanism.
@@ -35,5 +35,5 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
 
 
 def by_mechanism(group: str) -> dict[str, str]:
-    """Return where the classes of one group are, by mechanism."""
+    """Return the location of one group's classes, by mechanism."""
     return {name: places[group] for name, places in MECHANISMS.items()}

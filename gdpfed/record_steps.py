@@ -23,7 +23,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Say what a record is by how many clients one person may be at; "" of rows, which no person owns."""
+    """Describe a record by the number of parties that one person may be at; "" for rows."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 
@@ -34,7 +34,7 @@ LEAST_NORM = 1e-25
 
 @dataclass(frozen=True)
 class WorkKind:
-    """What a work is, so that nobody asks for its name.
+    """The properties of a kind of work, so that no code compares names.
 
     `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
@@ -52,7 +52,7 @@ class WorkKind:
 
     @property
     def vote(self) -> bool:
-        """Whether it is a vote."""
+        """Whether the work is a vote."""
         return self.once == "vote"
 
 
@@ -88,7 +88,7 @@ PLAIN = WorkKind(on_records=False)
 
 
 def kind_of(work: str) -> WorkKind:
-    """Return what a work is.
+    """Return the properties of a work.
 
     Raises PrivacyError: it stands in no table, so nobody knows what it costs, or its package does not say it
     as a `WorkKind`.
@@ -169,7 +169,7 @@ class RecordSteps:
 
 
 def record_move(work: str, steps: RecordSteps) -> float:
-    """Return the unit in which a record moves what a client computes, before it is weighed.
+    """Return the unit in which one record changes what a client computes, before weighting.
 
     C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
     """

@@ -1,4 +1,4 @@
-"""Registries of what the configuration chooses by name; other packages can add to them."""
+"""Registries of items that the configuration chooses by name; other packages can add to them."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ OF_PYTHON = "python."
 
 
 class Registry(Generic[T]):
-    """Items of one kind by name: the project's own, its extras, and what installed packages bring along.
+    """Items of one kind by name: the project's own, its extras, and those of installed packages.
 
     An item that is registered exists in the process that registered it. One that a package declares as an
     entry point exists in every process of the environment, so also in Flower's nodes and Ray's workers::
@@ -44,7 +44,7 @@ class Registry(Generic[T]):
         self._built_in = [EntryPoint(name, value, entry_point_group) for name, value in own.items()]
 
     def register(self, name: str, item: T) -> T:
-        """Add an item under a name that is free; returns the item.
+        """Add an item under an unused name; returns the item.
 
         Raises error: the name is taken by another item.
         """
@@ -54,14 +54,14 @@ class Registry(Generic[T]):
         return item
 
     def get(self, name: str) -> T:
-        """The item of that name; one that is built in or an entry point is loaded when it is asked for.
+        """The item of that name; built-in items and entry points are loaded only when they are asked for.
 
         Raises error: no item of that name, two of them, or an entry point that cannot be imported.
         """
         return self._item(name, self._declared())
 
     def items(self) -> dict[str, T]:
-        """Every item by its name, in alphabetical order; loads them all.
+        """All items by name, in alphabetical order; loads them all.
 
         Raises error: one of them cannot be had, as in :meth:`get`.
         """
@@ -76,7 +76,7 @@ class Registry(Generic[T]):
         return sorted(self._items.keys() | {point.name for point in declared})
 
     def _declared(self) -> list[EntryPoint]:
-        """Return the built-in items and all entry points; one that is found twice on the path counts once."""
+        """Return the built-in items and all entry points, without duplicates."""
         found = _entry_points(self.entry_point_group, tuple(sys.path))
         return list(dict.fromkeys([*self._built_in, *found]))
 
@@ -111,7 +111,7 @@ class Registry(Generic[T]):
 
 @lru_cache(maxsize=32)
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return a group's entry points of all packages on the path of modules, which is searched once."""
+    """Return a group's entry points of all installed packages; the module path is searched once."""
     return entry_points(group=group)
 
 

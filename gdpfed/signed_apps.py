@@ -1,4 +1,4 @@
-"""Signed apps: which bundle of the app the nodes of a consortium may run, and how a node checks that.
+"""Signed apps: which bundle of the app the nodes of a consortium may run, and how a node checks this.
 
 The consortium signs twice with one key. One signature is Flower's own, over the time and the bundle's digest,
 which a SuperNode with ``--trusted-entities`` checks. It says nothing of versions and never expires. So the
@@ -40,12 +40,12 @@ _KINDS: Mapping[str, str] = {
 
 
 class AppSignatureError(InputError):
-    """A bundle that cannot be signed, or a signature that cannot be relied on; one line with the remedy."""
+    """A bundle that cannot be signed, or an unreliable signature; one line with the remedy."""
 
 
 @dataclass(frozen=True)
 class AppStatement:
-    """What the consortium says of one bundle.
+    """The consortium's statement about one bundle.
 
     Attributes:
         app: Flower's name of it, as ``@gdpfed/gdpfed``.
@@ -80,16 +80,16 @@ class AppStatement:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers, by which it is compared."""
+        """The version as numbers, for comparison."""
         return release_of(self.version)
 
     @property
     def content(self) -> bytes:
-        """What is signed: the purpose, then the statement as JSON with sorted names."""
+        """The bytes that are signed: the purpose, then the statement as JSON with sorted names."""
         return _PURPOSE + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def check(self, bundle: bytes, now: float | None = None) -> None:
-        """Refuse another bundle than this statement's, and any once it has expired.
+        """Refuse any other bundle than this statement's, and every bundle after it has expired.
 
         `now`: seconds since 1970, the present unless given. Raises AppSignatureError.
         """
@@ -114,7 +114,7 @@ class AppStatement:
 
 @dataclass(frozen=True)
 class SignedApp:
-    """A statement with its signatures, as its file beside the bundle has them.
+    """A statement with its signatures, as in the file beside the bundle.
 
     `signature`: over the statement. `bundle_signature`: Flower's, over time and digest.
     """
@@ -160,7 +160,7 @@ class SignedApp:
         return signed
 
     def to_json(self) -> bytes:
-        """The file of the signatures: JSON."""
+        """The content of the signature file, as JSON."""
         content = {
             "format": FORMAT_VERSION,
             "statement": asdict(self.statement),
@@ -170,7 +170,7 @@ class SignedApp:
         return (json.dumps(content, indent=1) + "\n").encode()
 
     def verifications(self, consortium_key: bytes) -> dict[str, str]:
-        """What Flower keeps beside a bundle and hands to SuperNodes: its own signature, and this file."""
+        """What Flower stores with a bundle and sends to SuperNodes: its own verification and this file."""
         entry = {
             "signed_at": self.statement.signed_at,
             "signature": urlsafe_b64encode(self.bundle_signature).decode(),
@@ -180,7 +180,7 @@ class SignedApp:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """A version as numbers; 1.2 and 1.2.0 are one. Raises ValueError: it has others."""
+    """A version as numbers, where 1.2 equals 1.2.0. Raises ValueError for any other form."""
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
@@ -210,7 +210,7 @@ def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> Signed
 
 
 def flower_message(statement: AppStatement) -> bytes:
-    """What Flower has signed of a bundle: 8 bytes of the time, big-endian, then the digest.
+    """The bytes that Flower signs for a bundle: 8 bytes of the time, big-endian, then the digest.
 
     These are 40 bytes, and all that begins with a purpose of ours is longer.
     """
@@ -225,7 +225,7 @@ def sign_app(
     days: float = DEFAULT_DAYS,
     allowed_overrides: str = ANY_OVERRIDE,
 ) -> SignedApp:
-    """Sign a bundle of ``flwr build``, for the roster of a number and so many days from now on.
+    """Sign a bundle of ``flwr build``, for a roster number and for a number of days from now.
 
     Raises AppSignatureError: it is no bundle, or its version is none that can be compared.
     """
@@ -253,7 +253,7 @@ def app_of(bundle: bytes) -> tuple[str, str]:
 
 
 def write_signature(bundle: Path, signed: SignedApp, mode: int) -> Path:
-    """Write the signature of a bundle into a new file beside it; its path.
+    """Write the signature of a bundle to a new file beside it; return its path.
 
     Raises IdentityError: the file exists, or cannot be written.
     """
@@ -276,7 +276,7 @@ def read_signed_bundle(bundle: Path, consortium_key: bytes) -> tuple[bytes, Sign
 
 
 def signature_path(bundle: Path) -> Path:
-    """Where the signature of a bundle is."""
+    """The path of a bundle's signature."""
     return bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
 
 
@@ -295,7 +295,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _date(seconds: int) -> str:
-    """A time as people read it, in UTC."""
+    """A time in UTC, as text."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
     except (OverflowError, ValueError, OSError):

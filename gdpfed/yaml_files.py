@@ -1,4 +1,4 @@
-"""YAML that a person writes: read as plain data, and refused where a key is said twice.
+"""YAML files that people write: read as plain data, and refused if a key occurs twice.
 
 PyYAML takes the last of two equal keys, so what the first one says would be gone without a word. Option files
 are Hydra's, which refuses such keys itself.
@@ -28,7 +28,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
 
 
 def _refuse_twice(node: yaml.Node, seen: set[int]) -> None:
-    """Refuse a mapping with two keys of one text, anywhere below a node; an alias is looked at once."""
+    """Refuse a mapping in which a key occurs twice, at any depth; aliases are checked once."""
     if id(node) in seen:
         return
     seen.add(id(node))

@@ -1,4 +1,4 @@
-"""A whole sum in one process: to try a setting, to teach, and to test without a transport."""
+"""A whole sum in one process: to try a setting, to teach, or to test without a transport."""
 
 import os
 from collections.abc import Collection, Mapping

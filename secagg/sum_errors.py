@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a call failed, beside the prose of its error."""
+    """Why a call failed, as a value for programs beside the text of the error."""
 
     MALFORMED = "malformed"
     """Bytes that are no message of this form."""
@@ -99,7 +99,7 @@ class DecodeError(SecAggError):
 
 
 class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
-    """A sum that the clipped updates of its members and their noise cannot be.
+    """A sum that cannot come from clipped updates and their noise.
 
     `bound`: "norm" or "coordinate". `value`: of the sum, in the update's unit. `limit`: what an honest sum
     stays below.

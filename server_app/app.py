@@ -19,7 +19,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train as the override string of the run configuration says."""
+    """Train as the run configuration's override string says."""
     try:
         overrides = split(str(context.run_config["overrides"]))
         check_paths(overrides)
@@ -30,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _config_of(overrides: list[str]) -> Config:
-    """Load what overrides say; a simulation's relative paths and new runs are below the checkout.
+    """Load a configuration from overrides; in a simulation, relative paths and new runs are in the checkout.
 
     Its process works where somebody once started the SuperLink, in the folder of another project, say.
     """

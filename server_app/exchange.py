@@ -1,4 +1,4 @@
-"""Exchanges over Flower: messages go to nodes, and these answer in time or are left out."""
+"""Exchanges over Flower: messages go to nodes, which answer in time or are left out."""
 
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -28,7 +28,7 @@ def send_and_receive(
     timeout_seconds: float,
     tell_silent: Callable[[set[str]], None] | None = None,
 ) -> list[Message]:
-    """Send messages, and return the replies that come within the timeout, in the order in which they come.
+    """Send messages, and return the replies that come in time, in order of arrival.
 
     ``Grid.send_and_receive`` pauses for three seconds between its questions for replies, in each exchange of
     a round; this one for a twentieth of the time that it has waited. A message that Flower cannot send has
@@ -53,7 +53,7 @@ def send_and_receive(
 
 
 def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
-    """The replies to these messages that are there, at most one to each.
+    """The replies to these messages that have arrived, at most one to each.
 
     Flower puts every reply together from the bytes that its node has sent, and raises where it cannot. Then
     the replies are fetched one by one, so that such a node loses its own. What Flower had already fetched
@@ -77,7 +77,7 @@ def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
 
 @dataclass
 class Exchanger:
-    """Sends one message to each of some clients and gathers the answers.
+    """Sends one message to each of some clients and collects the answers.
 
     `grid`: Flower's connection to the nodes. `nodes`: node id of every client id that has one.
     `timeout_seconds`: how long one exchange waits; who has not answered by then counts as vanished.
@@ -90,7 +90,7 @@ class Exchanger:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send ``contents``, records of stages, by client id; the answers by client id.
+        """Send ``contents``, stage records by client id; return the answers by client id.
 
         A client that fails, stays silent or has no node is left out, with one line in the log.
         """
@@ -121,7 +121,7 @@ class Exchanger:
 
 
 def joined(content: RecordDict) -> RecordDict:
-    """Return a message's records with the small ones put into one; a record without fields stays as it is."""
+    """Return a message's records with the small ones joined into one; empty records do not change."""
     small = {name: record for name, record in content.items() if record and _is_small(record)}
     values: dict[str, Any] = {}
     for name, record in small.items():
@@ -136,7 +136,7 @@ def joined(content: RecordDict) -> RecordDict:
 
 
 def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
-    """Whether a record is joined with others; arrays are where they have one axis."""
+    """Whether a record is joined with others; arrays are if they have one axis."""
     if isinstance(record, ArrayRecord):
         flat = all(len(each.shape) == 1 for each in record.values())
         return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES
@@ -145,12 +145,12 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """The first of the stages asked: it gives a message its type, and an exchange its name."""
+    """The first of the stages asked: it sets a message's type and an exchange's name."""
     return next(stage for stage in STAGES if stage in asked)
 
 
 def failure_of(reply: Message) -> str | None:
-    """Say in one line why a reply is no answer; None if it is one."""
+    """Say in one line why a reply is not an answer; None if it is one."""
     if reply.has_error():
         return one_line(reply.error.reason)
     if not reply.has_content():
@@ -163,7 +163,7 @@ def failure_of(reply: Message) -> str | None:
 
 @dataclass
 class GridTransport:
-    """Flower's grid, as the server's questions use it; see `Transport` for its methods."""
+    """Flower's grid in the form that the server's questions need; see `Transport` for its methods."""
 
     grid: Grid
     timeout_seconds: float
@@ -180,7 +180,7 @@ class GridTransport:
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question, by node id; who has not answered in time is missing."""
+        """Ask nodes a question, by node id; nodes that did not answer in time are missing."""
         messages = [
             Message(_content(records), node, f"query.{question}") for node, records in contents.items()
         ]
@@ -196,12 +196,12 @@ class GridTransport:
 
 
 def _id_of(message: Message) -> str:
-    """By which Flower knows a message; it is given when the message is sent."""
+    """The id that Flower gives a message when it is sent."""
     return message.metadata.message_id
 
 
 def _content(records: Records) -> RecordDict:
-    """A message's records; one that holds an array holds arrays alone."""
+    """The records of a message; a record with an array holds only arrays."""
     content = RecordDict()
     for name, values in records.items():
         if any(isinstance(value, np.ndarray) for value in values.values()):
@@ -212,7 +212,7 @@ def _content(records: Records) -> RecordDict:
 
 
 def node_reply(reply: Message) -> NodeReply:
-    """A reply to a question, as values."""
+    """Convert a reply to a question to plain values."""
     records = reply.content.config_records if reply.has_content() else {}
     refused = reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB
     return NodeReply(records, failure_of(reply), reached=refused or not reply.has_error())

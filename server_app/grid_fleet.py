@@ -75,7 +75,7 @@ class GridFleet(Fleet):
         return self.is_edge and not self.secagg.hides_updates
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """Ask the grid who is there, and let in who has come; who was at fault too often is left out."""
+        """Ask the grid which clients are there, and admit new ones; those at fault too often are left out."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
@@ -87,7 +87,7 @@ class GridFleet(Fleet):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether keys are agreed a round ahead: where there are keys, unless that is switched off."""
+        """Whether keys are agreed one round ahead: if there are keys, unless it is switched off."""
         return self.secagg.hides_updates and self.secagg.keys_ahead
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
@@ -95,7 +95,7 @@ class GridFleet(Fleet):
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Send all that is asked of a client in one message: stages become records."""
+        """Send everything that a client is asked in one message, with stages as records."""
         masking = [each.prepared for each in asked if each.stage is Stage.MASK]
         training = training_contents(masking) | correction_contents(masking)
         roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()
@@ -120,11 +120,11 @@ class GridFleet(Fleet):
         return answered
 
     def reachable(self, clients: Collection[int]) -> frozenset[int]:
-        """Those of some clients whose nodes are there, and who were not at fault too often."""
+        """Those of some clients whose nodes are online, and that were not at fault too often."""
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:
-        """Write down whose updates are there; an empty answer is none."""
+        """Record whose updates have arrived; an empty answer does not count."""
         if self.attendance is not None:
             there = [client_id for client_id, update in updates.items() if update]
             self.attendance.history.received(there, prepared.order.round_index)
@@ -149,7 +149,7 @@ def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict
 
 
 def roster_content(roster: Roster) -> RecordDict:
-    """Return the roster as a record; nothing where there is none."""
+    """Return the roster as a record; nothing if there is none."""
     if not roster:
         return RecordDict()
     record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})
@@ -157,7 +157,7 @@ def roster_content(roster: Roster) -> RecordDict:
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return order and model as records for every client; sums that start from one model share its record."""
+    """Return order and model as records for every client; sums with the same model share its record."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:
@@ -173,7 +173,7 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return what members without an update are told, by client: which noise they take back, and no model."""
+    """Return by client what members without an update are sent: the noise to take back, and no model."""
     return {
         client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
         for each in sums
@@ -182,7 +182,7 @@ def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
-    """Return the rounds whose noise a client takes back; one without an update learns the context, too."""
+    """Return the rounds whose noise a client takes back; a client without an update also gets the context."""
     context = prepared.context if client_id in prepared.without_update else b""
     return ConfigRecord({TURNS: list(prepared.beside.corrections.get(client_id, ())), CONTEXT: context})
 
@@ -193,7 +193,7 @@ def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
 
 
 def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
-    """The bytes of every client that answers a stage; one that refuses it is named in the log.
+    """The bytes of every client that answers a stage; the log names each client that refuses it.
 
     An answer without bytes counts as empty, which nobody takes for one.
     """

@@ -30,19 +30,19 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """Charges of a population of clients, each of whom has the same cost; refuses what exceeds `max_epsilon`.
+    """Charges of a population of clients with equal cost; refuses what exceeds `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """
 
     def __init__(self, config: PrivacyConfig) -> None:
-        """Open it with nothing charged."""
+        """Start with nothing charged."""
         self._config = config
         self._charges: list[Charge] = []
 
     @property
     def config(self) -> PrivacyConfig:
-        """The configuration that it was opened with."""
+        """The configuration that was given at the start."""
         return self._config
 
     @property
@@ -82,7 +82,7 @@ class LedgerAccountant:
         return math.exp(high)
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """Return epsilon and number of releases at delta, the configuration's where it is None."""
+        """Return epsilon and the number of releases at delta; None means the configuration's delta."""
         delta = self._config.target_delta if delta is None else delta
         filter_of = "gaussian" if self._is_exact else "renyi"
         return PrivacySpent(self.get_epsilon(delta), delta, self.num_releases, f"gdpfed {filter_of} filter")
@@ -90,7 +90,7 @@ class LedgerAccountant:
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether `count` more releases would cost more than `max_epsilon`, the configuration's if None."""
+        """Whether `count` more releases cost more than `max_epsilon`; None means the configuration's."""
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
             raise PrivacyError("max_epsilon is not given: name it here or in PrivacyConfig")

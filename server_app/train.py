@@ -108,7 +108,7 @@ def train(
 
 
 def _questions(config: Config, run_label: str) -> Questions:
-    """What nodes are asked when they join."""
+    """The questions that nodes are asked when they join."""
     return Questions(
         config.secagg.mode,
         run_label,
@@ -130,7 +130,7 @@ def _enough(config: Config) -> int:
 def _joined_and_planned(
     transport: Transport, config: Config, questions: Questions, evaluate_model: EvaluateModel | None
 ) -> tuple[PreparedRun, Joined]:
-    """The run and its nodes; these join first where the plan is made of what they say."""
+    """The run and its nodes; the nodes join first if the plan depends on their answers."""
     num_clients = config.dataset.num_clients
     identities = keys_of_clients(questions.roster, num_clients)
     join = partial(join_clients, transport, num_clients, questions, config.run.minimum_nodes)
@@ -154,7 +154,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) 
 
 
 def _refuse_simulated(config: Config) -> None:
-    """Nodes train in float32, where Flower has them: the settings would be written down and not be true."""
+    """Refuse settings that only simulations have: nodes train in float32, on Flower's choice of device."""
     precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

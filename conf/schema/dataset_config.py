@@ -28,7 +28,7 @@ from conf.schema.ranges import (
 
 @dataclass
 class DatasetConfig:
-    """One data set with the settings recommended for it, from which run, privacy and training start.
+    """A data set with its recommended settings, which are defaults of run, privacy and training.
 
     From ``image_size`` to ``encoder``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.data.DataSource` says what each is).
@@ -148,7 +148,7 @@ class TrainingConfig:
 
     @property
     def is_sgd(self) -> bool:
-        """Whether clients step along gradients, or momentum's sum of them, and nothing else."""
+        """Whether clients step along gradients, or their momentum, and nothing else."""
         return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
     def _validate_vote(self) -> None:

@@ -1,4 +1,4 @@
-"""The group ``privacy``: budgets, their accounting, and what follows from them."""
+"""The group ``privacy``: budgets, their accounting, and the settings that depend on them."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -31,7 +31,7 @@ Part = Annotated[float, within("(0, 1]")]
 
 @dataclass
 class PrivacyConfig:
-    """Budgets, their accounting, and what follows from them."""
+    """Budgets, their accounting, and the settings that depend on them."""
 
     unit: Annotated[str, one_of("client", "record")] = "client"
     against: Annotated[str, one_of("auto", "outsiders", "everyone")] = "auto"
@@ -94,7 +94,7 @@ class PrivacyConfig:
 
     @property
     def unproved_of_turns(self) -> str | None:
-        """The first setting under which nothing is proved of turns; None where they have a plan."""
+        """The first setting for which turns have no privacy proof; None if there is none."""
         return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
     def _validate_price(self) -> None:
@@ -154,19 +154,19 @@ class PrivacyConfig:
 
     @property
     def about_records(self) -> bool:
-        """Whether single records are protected, and not clients with all they hold."""
+        """Whether single records are protected, rather than whole clients."""
         return self.unit == "record"
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """Which share of a client's records has each budget; empty where all of them have the client's."""
+        """The share of a client's records that has each budget; empty if the budget is the client's."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))
 
     @property
     def planned_groups(self) -> int | None:
-        """How many groups the settings make; None where that follows from budgets of the clients' own."""
+        """How many groups the settings make; None if that depends on budgets of the clients' own."""
         if self.budgets_of == "records":
             return 1
         if self.budgets != CLIENTS:

@@ -1,4 +1,4 @@
-"""Ranges as parts of types: a field says what values a setting may have, and one check holds it to that.
+"""Ranges as parts of types: a field states which values a setting may have, and one check enforces it.
 
 threshold: Annotated[float, within("[0.5, 1)")] = 2 / 3
 workers: Annotated[int, at_least(1)] | None = None
@@ -36,7 +36,7 @@ class Interval:
     without_most: bool = False
 
     def broken_by(self, value: Any) -> str | None:
-        """Say what a value outside the interval must be, NaN included; None of one inside."""
+        """Say what the range is if a value is outside of it, NaN included; None if it is inside."""
         above = self.least < value if self.without_least else self.least <= value
         below = value < self.most if self.without_most else value <= self.most
         return None if above and below else f"must be {self.words}"
@@ -44,27 +44,27 @@ class Interval:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Words to choose from."""
+    """A choice of words."""
 
     choices: tuple[str, ...]
 
     def broken_by(self, value: Any) -> str | None:
-        """Say what the choices are where a value is none of them."""
+        """List the choices if a value is not one of them; else None."""
         return None if value in self.choices else f"is none of {', '.join(self.choices)}"
 
 
 def between(least: float, most: float, more: str = "") -> Interval:
-    """Numbers from `least` to `most`; `more` ends the message."""
+    """Numbers from `least` to `most`; `more` is the end of the error message."""
     return Interval(least, most, f"from {_figure(least)} to {_figure(most)}{more}")
 
 
 def at_least(least: float, more: str = "") -> Interval:
-    """Numbers that are `least` or more; `more` ends the message."""
+    """Numbers that are at least `least`; `more` is the end of the error message."""
     return Interval(least, inf, f"at least {_figure(least)}{more}")
 
 
 def within(interval: str, more: str = "") -> Interval:
-    """An interval as mathematics writes it: "[0.5, 1)" has 0.5 in it and not 1; `more` ends the message."""
+    """An interval in mathematical notation: "[0.5, 1)" contains 0.5 but not 1; `more` ends the message."""
     found = _INTERVAL.fullmatch(interval)
     if found is None:
         raise ValueError(f"{interval!r} is not an interval such as [0, 1)")
@@ -74,17 +74,17 @@ def within(interval: str, more: str = "") -> Interval:
 
 
 def positive(words: str, *, or_zero: bool = False) -> Interval:
-    """Numbers above 0 and below infinity, in words of the setting's own."""
+    """Finite numbers above 0, or from 0 on with `or_zero`; `words` describe them in the error message."""
     return Interval(0, inf, words, without_least=not or_zero, without_most=True)
 
 
 def one_of(*choices: str) -> OneOf:
-    """The words that a setting may be."""
+    """The words that a setting may have."""
     return OneOf(choices)
 
 
 def require_ranges(group: str, settings: object) -> None:
-    """Refuse a value outside the range that its field's type states; null has none.
+    """Refuse a value outside the range that its field's type states; null is always allowed.
 
     Raises ConfigError: names the setting, its value and its range.
     """
@@ -97,20 +97,20 @@ def require_ranges(group: str, settings: object) -> None:
 
 
 def plain(annotation: Any) -> Any:
-    """Return a type without the range that it states."""
+    """Return a type without its range."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 @lru_cache(maxsize=128)
 def _ranges_of(cls: type) -> tuple[tuple[str, tuple[Interval | OneOf, ...]], ...]:
-    """The fields of a class whose types state ranges, in their order."""
+    """The fields of a class whose types state ranges, in order."""
     hints = get_type_hints(cls, include_extras=True)
     found = ((field.name, tuple(_stated(hints[field.name]))) for field in fields(cls))
     return tuple((key, ranges) for key, ranges in found if ranges)
 
 
 def _stated(annotation: Any) -> Iterator[Interval | OneOf]:
-    """The ranges in a type, or in the one that may be null."""
+    """The ranges in a type, or in the type that may also be null."""
     if get_origin(annotation) is Annotated:
         yield from (each for each in annotation.__metadata__ if isinstance(each, Interval | OneOf))
     elif get_origin(annotation) in (Union, UnionType):

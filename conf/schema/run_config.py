@@ -1,4 +1,4 @@
-"""The groups ``run``, ``simulation`` and ``method``; each method extends the last one beside its class."""
+"""The groups ``run``, ``simulation`` and ``method``; each method extends the latter beside its class."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -57,7 +57,7 @@ class RunConfig:
 
 @dataclass
 class SimulationConfig:
-    """How ``gdpfed simulate`` trains a cohort; of it ``gdpfed run`` takes the workers, nodes nothing."""
+    """How ``gdpfed simulate`` trains a cohort; ``gdpfed run`` only uses the workers, and nodes nothing."""
 
     engine: Annotated[str, one_of("auto", "batched", "sequential")] = "auto"
     workers: Choosable | None = None
@@ -98,7 +98,7 @@ class MethodConfig:
     average: Annotated[str, one_of("auto", "none", "polynomial")] = "auto"
 
     def validate(self) -> None:
-        """Check the options; a class that adds some extends this.
+        """Check the options; a subclass with more options extends this.
 
         Raises ConfigError: one line that names the value and the remedy.
         """

@@ -67,16 +67,16 @@ class SecAggConfig:
 
     @property
     def hides_updates(self) -> bool:
-        """Whether the server sees sums alone."""
+        """Whether the server sees only sums."""
         return self.mode != "off"
 
     @property
     def signs(self) -> bool:
-        """Whether clients sign keys and survivors, as against a server that may lie."""
+        """Whether clients sign keys and survivors, as needed against a server that may lie."""
         return self.mode == "active"
 
     def refuse_roster(self) -> None:
-        """Refuse a roster of nodes where this machine plays all clients.
+        """Refuse a roster of nodes if this machine plays all clients.
 
         Raises ConfigError: one is set.
         """

@@ -39,7 +39,7 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class SampledSums:
-    """A release of noised sums over sampled clients, in the numbers that a charge states.
+    """A release of noised sums over sampled clients, with the values that one charge states.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
@@ -75,7 +75,7 @@ Charges = Sequence[tuple[SampledSums, int]]
 
 
 def less_noise(charges: Charges, part: float) -> Charges:
-    """The same charges with so large a part of their noise."""
+    """Return the same charges with their noise multiplied by `part`."""
     return [(replace(sums, noise_multiplier=sums.noise_multiplier * part), count) for sums, count in charges]
 
 
@@ -108,13 +108,13 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count the results of an event: a step of DP-SGD is one at each client of a person, a window is one."""
+    """Count the releases of an event: a DP-SGD step counts once a client of the person, a window once."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
 
 def parties_in(event: Mapping[str, Any]) -> int:
-    """Read at how many clients a person may be whom the steps of an event are charged for; 1 of a row."""
+    """Read at how many clients one person may have records, as an event states it; 1 if it states nothing."""
     return int(event.get("parties", 1))
 
 
@@ -129,7 +129,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the event of a round, from 0; rounds beyond the charges have the last one."""
+    """Return the event of a round, counted from 0; rounds after the last charge have the last event."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -166,7 +166,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
 
 
 def epsilon_against_server(runs: Charges, delta: float) -> float:
-    """Epsilon at delta of sums that a client is known to be part of: (what they are, how many)."""
+    """Epsilon at delta of sums in which a client is known to take part; `runs` holds (sum, count)."""
     taken = [(sums, count) for sums, count in runs if count]
     if not taken:
         return 0.0
@@ -215,24 +215,24 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(sigma: float, delta: float) -> float:
-    """Epsilon at delta of one Gaussian of sensitivity 1; several checks of an audit need the same figure."""
+    """Epsilon at delta of one Gaussian of sensitivity 1; cached, as several checks need the same value."""
     return float(dp.get_epsilon_gaussian(sigma, delta))
 
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_losses(releases: tuple[tuple[SampledSums, int], ...], delta: float, grid: float) -> float:
-    """Epsilon at delta of composed losses; several checks of an audit need the figure of the same rounds."""
+    """Epsilon at delta of composed losses; cached, as several checks need the value of the same rounds."""
     return float(losses_of(releases, grid).get_epsilon_for_delta(delta))
 
 
 def losses_of(releases: Charges, grid: float) -> Any:
-    """Compose the privacy losses of releases whose sampling has them; dp-accounting's distribution."""
+    """Compose the privacy loss distributions of releases, as an object of dp-accounting."""
     return _losses(tuple(releases), grid)
 
 
 @lru_cache(maxsize=8)
 def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
-    """Compose the privacy losses of releases; results are cached, as many figures need the same ones."""
+    """Compose the privacy loss distributions of releases; cached, as many figures need the same ones."""
     parts = (_one_release(sums, grid).self_compose(count) for sums, count in releases)
     return reduce(lambda left, right: left.compose(right), parts)
 
@@ -245,7 +245,7 @@ def _one_release(sums: SampledSums, grid: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) -> Any:
-    """Return the end of a window as a mixture over how often it meets a record.
+    """Return the final model of a window as a mixture over the number of steps that use a record.
 
     convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
     in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
@@ -274,14 +274,14 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
 
 
 def _renyi_epsilon(runs: Charges, delta: float) -> float:
-    """Add Renyi divergences at every order, over the rounds of all runs of one kind of sampling."""
+    """Add Renyi divergences at every order over all rounds of runs that sample in the same way."""
     curve = renyi_curve_of(runs, FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS)
     epsilon, _ = dp.rdp.compute_epsilon(*zip(*curve, strict=True), delta)
     return float(epsilon)
 
 
 def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return pairs of an order and the divergence of all rounds; of discrete noise at whole orders alone."""
+    """Return pairs of order and divergence of all rounds; for discrete noise only at whole orders."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)
@@ -290,7 +290,7 @@ def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Return one round's divergences; dp-accounting would compute them again for every round."""
+    """Return the divergences of one round; cached, since dp-accounting would compute them for every round."""
     fixed = sums.sampling == "fixed_size"
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)

@@ -1,4 +1,4 @@
-"""Check the model card: every line is one that a card of this run has, and every figure follows from files.
+"""Check the model card: each line must be allowed for this run, and each figure must follow from its files.
 
 The lines are in card_lines.txt, those of a system beside its rule. A line that is in none of them is found,
 so whoever adds one to the card says here what it must be. What no file of a run has is not checked: the most
@@ -34,7 +34,7 @@ PROOFS = {
 
 
 def check_card(files: RunFiles) -> Iterator[str]:
-    """Yield one line for everything in the card that does not follow; nothing of a run without a seal.
+    """Yield one line for everything in the card that is wrong; a run without a seal is not checked.
 
     A run that goes on has no card, or that of an earlier pause.
     """
@@ -55,7 +55,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """The conditions that hold for a run of any mechanism, by the words of card_lines.txt."""
+    """The conditions that hold for a run of any mechanism, named as in card_lines.txt."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):
@@ -69,7 +69,7 @@ def _conditions(files: RunFiles) -> set[str]:
 
 
 def _names(files: RunFiles) -> Sequence[str]:
-    """What parties are called, where the card lists them one by one."""
+    """The names of the parties, if the card lists them one by one."""
     return files.parties if len(files.parties) <= MOST_NAMED else ()
 
 
@@ -124,7 +124,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
 
 
 def _steps(files: RunFiles) -> str:
-    """The local steps of a round, of records as many as they pay for."""
+    """The local steps of a round; where records are protected, the steps that their budgets pay for."""
     groups, local = files.plan["groups"], files.config["training"]["local_steps"]
     events = [charge["event"] for group in groups for charge in group["charges"]]
     steps = sorted({event["num_steps"] for event in events if "num_steps" in event})
@@ -139,7 +139,7 @@ def _steps(files: RunFiles) -> str:
 
 
 def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
-    """What the declaration says of a run's tables."""
+    """What the card must say of a run's tables, by their declaration."""
     label = declared.get("label", {})
     labels = list(label.get("columns", {})) or [label.get("column", "")]
     inputs = [*declared.get("numeric", {}), *declared.get("categorical", {})]
@@ -160,7 +160,7 @@ def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]
 
 
 def _counts_alone(files: RunFiles) -> bool:
-    """Whether the model of a run is a table of counts, which predicts nothing."""
+    """Whether the model of a run is a table of counts, which makes no predictions."""
     return files.config["method"]["name"] in COUNTING
 
 
@@ -174,7 +174,7 @@ def _several(files: RunFiles) -> str:
 
 
 def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
-    """In how many of 100 tries somebody is right at most, by whom it is about."""
+    """The largest percentage of right guesses of an attacker, and for which participants it holds."""
     texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
     return lambda text: text in texts
 

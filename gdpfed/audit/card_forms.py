@@ -20,7 +20,7 @@ SEVERAL = frozenset(
 
 @dataclass(frozen=True)
 class Form:
-    """One line that a card may have.
+    """The pattern of one line that a card may have.
 
     Attributes:
         name: of the line; forms of one name stand for each other, under different conditions.
@@ -37,7 +37,7 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the fields of a line of this form; None of another line."""
+        """Read the fields of a line that has this pattern; None if it does not."""
         found = self._pattern().fullmatch(line)
         return None if found is None else found.groupdict()
 
@@ -56,7 +56,7 @@ class Form:
 
 
 def read_forms(path: Path) -> list[Form]:
-    """Read the forms of a file: ``name: line`` under ``[conditions]``.
+    """Read the patterns of a file: ``name: line`` under ``[conditions]``.
 
     Raises AuditError: a line that is none of these.
     """
@@ -78,7 +78,7 @@ def read_forms(path: Path) -> list[Form]:
 def compare(
     card: str, forms: Sequence[Form], holds: Collection[str], fields: Fields, rows: Mapping[str, list[Fields]]
 ) -> Iterator[str]:
-    """Compare every line of a card with the forms whose conditions hold; yield a line for what differs.
+    """Compare each line of a card with the patterns whose conditions hold; yield a line for each difference.
 
     Args:
         card: the text.
@@ -116,7 +116,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """What is expected of the fields of a line; None where there is no such row."""
+    """The expected fields of a line; None if there is no such row."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())
@@ -124,7 +124,7 @@ def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], numb
 
 
 def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:
-    """What is wrong with a line; None where nothing is."""
+    """Say what is wrong with a line; None if nothing is wrong."""
     if expected is None:
         return f"model_card.md has a line more than follows: {_short(line)}"
     for name, text in found.items():
@@ -149,7 +149,7 @@ def anything(text: str) -> bool:
 
 
 def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
-    """Expect a number that is this one, as far as it was rounded, and within so much of it."""
+    """Expect a number that differs from `value` by at most `within`, apart from rounding."""
 
     def agrees(text: str) -> bool:
         number = text.removesuffix(unit)

@@ -16,7 +16,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """The conditions of card_lines.txt that results make true."""
+    """The conditions of card_lines.txt that the run's results make true."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -50,7 +50,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _metrics_of_parts(files: RunFiles) -> int:
-    """How many metrics the results by party have."""
+    """How many metrics the table of results by party has."""
     parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
     return len(parties[0]["metrics"]) if parties else 0
 
@@ -65,7 +65,7 @@ def _cost(plan: Mapping[str, Any]) -> str:
 
 
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
-    """What is expected of rows about results, by the name of the form."""
+    """What is expected of rows about results, by the name of the pattern."""
     counted = files.held_out or {}
     return {
         "result": _results(files),
@@ -93,7 +93,7 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
 
 
 def _number(counts: Sequence[float]) -> float:
-    """How many records counts are of: the sum of the cells, which are all but two histograms."""
+    """The number of counted records: the sum of all cells, leaving out the two histograms at the end."""
     return math.fsum(counts[: len(counts) - 2 * BINS])
 
 
@@ -102,7 +102,7 @@ def _cases(counts: Sequence[float]) -> str:
 
 
 def _at_chance(files: RunFiles) -> list[Fields]:
-    """The line on a result at chance: its accuracy is that of the last round, or of the counts."""
+    """The line about a result at chance level; its accuracy is that of the last round or of the counts."""
     found = files.chance
     if found is None:
         return []
@@ -143,7 +143,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _shown(value: float | None) -> Expected:
-    """A metric is in per cent or on its own scale; which of them it is, no file of a run says."""
+    """A metric may be shown in per cent or on its own scale, since no file of the run says which."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}
@@ -151,7 +151,7 @@ def _shown(value: float | None) -> Expected:
 
 
 def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """The settings, that with the most votes first; of equal ones the later."""
+    """The settings of a vote, most votes first; with equally many votes the later one comes first."""
     if vote is None:
         return []
     settings: Sequence[Sequence[float]] = vote["settings"]
@@ -205,7 +205,7 @@ def _cells(
 def _with_interval(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
-    """A figure of a part with its interval, in per cent or on its own scale; Wilson's is computed again."""
+    """A metric of one party with its interval, in per cent or on its own scale; Wilson's is recomputed."""
     if examples < FEWEST:
         return {TOO_FEW}
     if value is None or math.isnan(value):

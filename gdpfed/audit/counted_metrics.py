@@ -1,4 +1,4 @@
-"""Metrics of noised counts, computed a second time: a value, and what noise and chance leave open (95 %).
+"""Recompute metrics from noised counts: the value, and its 95 % interval under noise and sampling.
 
 Counts are a confusion matrix of K x K cells, a row a class, then two histograms of B bins. Intervals are the
 2.5th and 97.5th percentile over 400 counts drawn anew, as numpy's generator of seed 0 draws them: Poisson
@@ -24,7 +24,7 @@ Found = Mapping[str, Mapping[str, float | None]]
 
 
 def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
-    """Yield one line where metrics of a file are not those of its counts."""
+    """Yield one line if the metrics of a file do not follow from its counts."""
     if said.keys() != computed.keys():
         yield f"{whose} has the metrics {', '.join(said)}, where {', '.join(computed)} follow from its counts"
         return
@@ -41,7 +41,7 @@ def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
 
 
 def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iterator[str]:
-    """Check that cells and bins count the same records, as far as noise lets anybody tell."""
+    """Check that cells and bins count the same records, as far as the noise allows to tell."""
     classes = _classes(counts)
     apart = counts[: classes**2].sum() - counts[classes**2 :].sum()
     if abs(apart) > MOST_DEVIATIONS * noise_stddev * math.sqrt(len(counts)) + SAME * len(counts):
@@ -60,7 +60,7 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
 
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
-    """Compute the accuracy of added shares of right and wrong answers, to first order in their noise."""
+    """Compute the accuracy from summed shares of right and wrong answers, to first order in their noise."""
     right, wrong = (float(each) for each in rates)
     whole = right + wrong
     if whole <= 0 or whole < LEAST_SIGNAL * noise_stddev:
@@ -87,7 +87,7 @@ def _interval(value: float, again: Floats) -> Mapping[str, float | None]:
 
 
 def _metrics(counts: Floats) -> dict[str, Floats]:
-    """Of every row of counts; NaN where one is not defined."""
+    """Compute the metrics of every row of counts; NaN where a metric is not defined."""
     number = _classes(counts)
     cells = counts[:, : number**2].reshape(-1, number, number)
     low, high = counts[:, -2 * BINS : -BINS], counts[:, -BINS:]
@@ -113,6 +113,6 @@ def _metrics(counts: Floats) -> dict[str, Floats]:
 
 
 def _shares(part: Floats, whole: Floats) -> Floats:
-    """A share within 0 and 1; NaN of nothing."""
+    """A share, limited to 0 to 1; NaN if the whole is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(whole > 0, np.clip(part / whole, 0.0, 1.0), np.nan))

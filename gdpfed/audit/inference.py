@@ -1,4 +1,4 @@
-"""Membership inference bounds of releases, a second time: no test tells two neighbours apart better.
+"""Recompute the bounds on membership inference: no test tells two neighbouring data sets apart better.
 
 Of Gaussians exactly, of other sums by dp-accounting's privacy losses, of sampling without replacement by
 Renyi divergences. docs/privacy.md has the formulas.
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Inference:
-    """The largest true positive rate at `FPR`, and the largest accuracy where both cases are as likely.
+    """The largest true positive rate at `FPR`, and the largest accuracy if both cases are equally likely.
 
     `within`: how far apart two computations of either may be, each a bound of its own grid.
     """
@@ -47,14 +47,14 @@ NOTHING_TOLD = Inference(FPR, 0.5)
 
 
 def inference_of(releases: Charges) -> Inference:
-    """Compute the bounds of releases that were fixed beforehand."""
+    """Compute the bounds of releases whose noise and number were fixed in advance."""
     taken = tuple((sums, count) for sums, count in releases if count)
     return _inference_of(taken) if taken else NOTHING_TOLD
 
 
 @lru_cache(maxsize=1024)
 def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
-    """The bounds of at least one release; the groups of a plan and the audits of one process share them."""
+    """The bounds of at least one release; cached for groups and audits of the same process."""
     if any(sums.noise_multiplier == 0.0 for sums, _ in taken):
         return Inference(1.0, 1.0)
     slack = DISCRETE_DELTA if any(sums.noise == "discrete_gaussian" for sums, _ in taken) else 0.0
@@ -84,7 +84,7 @@ def _of_divergences(taken: Charges, slack: float) -> Inference:
 
 
 def _most_positives(order: float, divergence: float, rates: Floats) -> Floats:
-    """The largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <= e^((o-1) D), for every rate a, by halving."""
+    """The largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <= e^((o-1) D) for every rate a, by bisection."""
     low, high = rates.copy(), np.ones_like(rates)
     with np.errstate(divide="ignore", invalid="ignore"):
         of_rate, of_rest = (1 - order) * np.log(rates), (1 - order) * np.log1p(-rates)

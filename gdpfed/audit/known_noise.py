@@ -1,4 +1,4 @@
-"""What is left of a sum's noise for members of it, who know what they have added themselves.
+"""The noise of a sum that is left against its own members, who know the noise that they added.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those
@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Each sum of a round whose noise its members have added: its number, s sqrt(r - c), and what it owes."""
+    """Each sum of a round whose members added the noise: its number, s sqrt(r - c), and the planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
@@ -27,7 +27,7 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
 
 
 def part_left(files: RunFiles, index: int) -> float:
-    """The least part of the planned noise that members had before them in a sum of a group; 1 at most."""
+    """The smallest fraction of the planned noise that hid a group's updates from members; at most 1."""
     parts = [
         left / owed
         for record in files.rounds
@@ -42,7 +42,7 @@ LEAST_SHORT = 1e-6
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
-    """Check that a round's sums have the planned noise without what their members know of it."""
+    """Check that the sums of a round have the planned noise even without the noise that members know."""
     if not files.plan["private"]:
         return
     logged = len(record.get("noise_shares", ()))

@@ -1,4 +1,4 @@
-"""The base of what an audit expects of a model card's promise, by the mechanism that a plan names."""
+"""The base class for checks of a model card's privacy promise; each mechanism has a subclass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 class MechanismCard(ABC):
-    """What a card of a run of one mechanism says, and what of it follows from the run's files.
+    """What the card of a run of one mechanism must say, as it follows from the run's files.
 
     Attributes:
         lines: files with lines besides those of card_lines.txt, for mechanisms of their own words.
@@ -33,7 +33,7 @@ class MechanismCard(ABC):
 
     @property
     def voted(self) -> Charges:
-        """What a vote costs everybody before the first round, or nothing."""
+        """What a vote costs every client before the first round; empty without a vote."""
         return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
 
     def holds(self) -> frozenset[str]:
@@ -42,14 +42,14 @@ class MechanismCard(ABC):
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Membership inference bounds of the charged rounds, by group: of its clients, or of each budget."""
+        """Membership inference bounds of the charged rounds, by group of clients or of records."""
 
     def of_members(self, index: int) -> Inference | None:
-        """The bounds of members of a client's sums; None where the card has none."""
+        """The bounds against members of a client's sums; None if the card states none."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """What is expected of a row of bounds besides them."""
+        """What is expected of a row of bounds, beside the bounds."""
         return {}
 
     def fields(self) -> Fields:
@@ -57,17 +57,17 @@ class MechanismCard(ABC):
         return {}
 
     def rows(self) -> Mapping[str, list[Fields]]:
-        """What is expected of rows that only cards of this mechanism have, by the name of the form."""
+        """What is expected of rows that only cards of this mechanism have, by the name of the pattern."""
         return {}
 
 
 def spent_text(files: RunFiles, group: int) -> str:
-    """What a group has spent as of the last round, as a card has it."""
+    """What a group has spent up to the last round, as a card writes it."""
     return f"{files.rounds[-1]['spent_epsilon'][group]:.2f}" if files.rounds else "0.00"
 
 
 def of_group(files: RunFiles, index: int) -> dict[str, Expected]:
-    """What the first columns of a row about a group say."""
+    """What the first columns of a row about a group must say."""
     group = files.plan["groups"][index]
     return {
         "group": str(index),

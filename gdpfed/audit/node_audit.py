@@ -1,4 +1,4 @@
-"""Audit of a client's own ledger: did every run that it accepted fit its budget?
+"""Audit of a client's own ledger: did every run that the client accepted fit its budget?
 
 The mechanism that the terms of a run name says what is done with it. Runs about the client and runs about its
 records are accounted apart, each against a budget of its own unit.
@@ -23,7 +23,7 @@ from gdpfed.json_files import read_json
 
 @dataclass(frozen=True)
 class NodeRunAudit:
-    """The figures of one run in a client's ledger, with the earlier runs of its unit.
+    """The figures of one run in a client's ledger, together with earlier runs that protect the same unit.
 
     Attributes:
         name: of the run.
@@ -59,19 +59,19 @@ class NodeRunAudit:
 
     @property
     def payer(self) -> str:
-        """Whose presence it protects, and of records which group."""
+        """What the run protects: the client, or which group of its records."""
         group = "" if self.record_group is None else f" {self.record_group}"
         return f"{self.protects or self.unit}{group}"
 
     @property
     def steps_of_most(self) -> str:
-        """The steps, and how many there may be; "" of a client."""
+        """The steps taken, and the largest number allowed; "" if the run protects the client."""
         return f"{self.steps}/{self.num_steps}" if self.num_steps else ""
 
 
 @dataclass(frozen=True)
 class NodeEntry(ABC):
-    """One run in a client's ledger; a method raises ValueError where the file is no such ledger.
+    """One run in a client's ledger; a method raises ValueError if the file is not such a ledger.
 
     `protects`: whose presence its terms are about. `has_records`: whether they say more about records.
     `saved`: the entry, as it is in the file.
@@ -92,7 +92,7 @@ class NodeEntry(ABC):
 
     @property
     def terms(self) -> Mapping[str, Any]:
-        """What the server has promised, as it is in the file."""
+        """What the server has promised, as the file states it."""
         found: Mapping[str, Any] = self.saved["terms"]
         return found
 
@@ -104,17 +104,17 @@ class NodeEntry(ABC):
 
     @property
     def held_out(self) -> Charges:
-        """What a record pays for that is held out: one noised sum of counts, or nothing."""
+        """What a held-out record pays for: one noised sum of counts, or nothing."""
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
     def vote(self) -> Charges:
-        """What everybody pays for a vote over settings, or nothing."""
+        """What every client or record pays for a vote over settings, or nothing."""
         return charges_of(json.loads(self.terms.get("vote", "[]")))
 
     @property
     def vote_sent(self) -> Charges:
-        """The same of a vote that has left the client."""
+        """The same cost if this client has sent its vote; else nothing."""
         return self.vote if self.saved.get("voted") else []
 
     @property
@@ -128,16 +128,16 @@ class NodeEntry(ABC):
         return range(self.terms["first_round"], self.num_rounds)
 
     def event(self, round_index: int) -> Mapping[str, Any]:
-        """Return the event of a round; beyond the terms it is the last one."""
+        """Return the event of a round; rounds after the last charge have the last event."""
         return event_in(self.charges, round_index)
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
-        """Return in how many sums of a round the client may be."""
+        """Return how many sums of a round the client may be part of."""
 
     @property
     def most_updates(self) -> int:
-        """Updates in all rounds that the client may be sampled in."""
+        """The number of updates in all rounds for which the client may be sampled."""
         return sum(self.updates_in(index) for index in self.rounds)
 
     @property
@@ -147,7 +147,7 @@ class NodeEntry(ABC):
 
     @property
     def sample_is_secret(self) -> bool:
-        """Whether epsilon holds only for those who are not told in which rounds the client was."""
+        """Whether epsilon holds only against those who do not know in which rounds the client took part."""
         return any(charge["event"].get("sampling_rate", 1.0) < 1.0 for charge in self.charges)
 
     @property
@@ -162,18 +162,18 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return what the run may cost the client, or the records of a group of the run `last`."""
+        """Return what the run may cost the client, or a group of records as they are in the run `last`."""
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:
-        """Return what it has cost against the server, which knows in which rounds the client was."""
+        """Return what the run has cost against the server, which knows when the client took part."""
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with the earlier ones that protect the same."""
+        """Audit this run together with the earlier runs that protect the same unit."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
-        """Return a figure against the server; inf where an edge saw single updates."""
+        """Return an epsilon against the server; inf if an edge saw single updates."""
         return math.inf if any(each.shown for each in alike) else figure
 
     def check(self) -> Iterator[str]:
@@ -213,7 +213,7 @@ class NodeAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """Whether the budget held at each run: its figures are within it, and the file is sound."""
+        """Whether the budget held in each run: its figures are within it, and the file is sound."""
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
@@ -236,7 +236,7 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
 
 @dataclass(frozen=True)
 class NodeStanding:
-    """Where a node stands: all its runs of each unit, against the budgets that it has now.
+    """Where a node stands: the runs of each unit, compared with the budgets that it has today.
 
     Attributes:
         now: the figures of all runs of a unit, by group of records, under the name of the last of them.
@@ -271,7 +271,7 @@ def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what an odd ledger brings about into one line."""
+    """Turn an error that a damaged ledger causes into one line."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -290,7 +290,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Name a run that has drawn the client and is not in its ledger, as after an old copy was restored."""
+    """Name each run that asked the client but is missing in its ledger, as after restoring an old copy."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -301,6 +301,6 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Account the last of these entries with the earlier ones of its unit, for each group of records."""
+    """Account the last of these runs together with the earlier runs of its unit, by group of records."""
     last = entries[-1]
     return last.audits([each for each in entries if each.protects == last.protects])

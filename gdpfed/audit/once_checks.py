@@ -1,4 +1,4 @@
-"""Check what a run pays for sums beside its rounds, counts and a vote: plan, ledger and result."""
+"""Check what a run pays for sums outside its rounds, counts and a vote: in plan, ledger and result."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum, in words: its entry in the plan, its file, who pays, and what is counted.
+    """One kind of sum outside the rounds: its plan entry, its file, who pays, and what is counted.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -78,7 +78,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """The charge is one noised sum, of the unit of the plan, within every budget."""
+    """Check that the charge is one noised sum, protects the plan's unit, and fits every budget."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]
@@ -109,7 +109,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """What was released was charged, and carries the noise; no round comes before a vote."""
+    """Check that what was released was charged and has the noise, and that a vote precedes all rounds."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield "the ledger has rounds, and not the vote before them"
@@ -140,7 +140,7 @@ def _check_noise(found: Mapping[str, Any], file: str, owed: float) -> Iterator[s
 
 
 def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """The metrics follow from counts and noise, and shares of clients are those of the last round."""
+    """Check that metrics follow from counts and noise, and clients' shares from the last round."""
     counts, noise = np.asarray(found["counts"], dtype=np.float64), found["noise_stddev"]
     rates = "held_out_rates" in files.plan["works"]
     if found["weighs"] != ("clients" if rates else "records"):
@@ -162,7 +162,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Shares of clients come of the sums of the last round, each in units of a client."""
+    """Check that clients' shares come from the sums of the last round, in units of one client."""
     last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
     sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
     for stddev, of_groups, survivors in sums:
@@ -177,7 +177,7 @@ def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str
 def _check_options(
     files: RunFiles, grid: Mapping[str, Any], found: Mapping[str, Any] | None
 ) -> Iterator[str]:
-    """The settings are those that were configured, every combination of them in order."""
+    """Check that the settings voted on are all configured combinations, in order."""
     planned, training = files.plan["vote"], files.config["training"]
     settings = [
         list(map(float, values)) for values in product(*(grid.get(key, [training[key]]) for key in VOTED))

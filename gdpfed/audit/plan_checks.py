@@ -35,7 +35,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 
 
 def _check_configuration(files: RunFiles) -> Iterator[str]:
-    """Compare the settings that the plan was made with, and nothing else may say, with the configuration."""
+    """Compare the settings that only the plan states with the configuration that it was made from."""
     settings = files.plan.get("settings", {})
     for group, made_with in settings.items():
         now = json.loads(json.dumps(files.config[group]), parse_constant=str)
@@ -83,7 +83,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check Lambda, the step and its noise, which plans are compared by, against weights, norms and noise.
+    """Check Lambda, the step size and its noise against weights, norms and noise; plans are compared by it.
 
     Lambda is the mean over groups of k_m / d v_m s_m^2, v_m = 1 or r_m^2 / sum_j r_j^2. It is checked where
     the plan says one norm a group.
@@ -124,7 +124,7 @@ def _check_assignment(files: RunFiles) -> Iterator[str]:
 
 
 def _check_budgets(files: RunFiles) -> Iterator[str]:
-    """Check that no client's own budget is below its group's."""
+    """Check that no client's own budget is below the budget of its group."""
     said = files.config["privacy"]["client_budgets"]
     if said is None or len(files.clients) != len(files.plan["groups"]):
         return

@@ -1,4 +1,4 @@
-"""Check that rounds agree with the ledger, shown values with charges, and norms with what was paid for."""
+"""Check rounds against the ledger, displayed values against charges, and norms against what was paid."""
 
 import math
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums ask no other clients, and have no less noise, than was planned."""
+    """Check that a round's sums ask no other clients than planned, and have no less noise."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -159,7 +159,7 @@ def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
-    """Check that every group keeps its budget, and that the run has recorded what is computed here."""
+    """Check that every group keeps its budget, and that the run recorded the figures computed here."""
     for group in groups:
         if not group.within_budget:
             whose = "" if group.records is None else f", records {group.records.number},"
@@ -176,7 +176,7 @@ AGREES_WITHIN = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Check the plan's shares, and that every round's norm follows from what was released before.
+    """Check the plan's shares, and that each round's norm follows from earlier releases.
 
     C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
     sum of round t released; without one C stays.
@@ -192,7 +192,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
-    """Check that the indicator is as large as the configured noise of the fraction needs."""
+    """Check that the indicator is as large as the configured noise of the fraction requires."""
     for key in ("quantile", "learning_rate"):
         if adaptive[key] != privacy[f"clipping_{key}"]:
             yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"

@@ -1,4 +1,4 @@
-"""The base of a rule: what an audit checks of a run, by the mechanism that its plan names.
+"""The base of an audit rule: what an audit checks of a run, by the mechanism that its plan names.
 
 The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
 and imports nothing else of it, so that it shares no code with what it audits.
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """The figures of records of one budget, held by the clients of a group.
+    """The figures of the records of one budget, which clients of one group hold.
 
     Attributes:
         number: of this group of records.
@@ -42,7 +42,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose turns have cost most.
+    """The client of a group whose turns cost the most.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -54,13 +54,13 @@ class MostSpent:
 
     @property
     def turns(self) -> list[int]:
-        """Its turns, the first round being 0."""
+        """Its turns, counted from round 0."""
         return [number - 1 for number in self.rounds]
 
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """The figures of one group, or of its records of one budget; inf means that nothing is promised.
+    """The figures of one group, or of its records of one budget; inf means that there is no promise.
 
     Attributes:
         group: its index.
@@ -88,14 +88,14 @@ class GroupAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether all figures keep the budget: those of the plan, of the run so far and of every client."""
+        """Whether all figures are within the budget: of the plan, of the run so far and of every client."""
         most = 0.0 if self.most_spent is None else self.most_spent.epsilon
         return math.isinf(self.budget) or max(self.planned, self.spent, most) <= self.budget
 
 
 @dataclass(frozen=True)
 class Cohorts:
-    """The cohorts of all rounds in the log, int64, one row a round and one column a group.
+    """The cohort sizes of all rounds in the log, int64: one row a round, one column a group.
 
     `sizes`: how many clients were asked. `reachable`: of how many they were drawn. `drawn`: by round, whether
     it ended: of how many an interrupted one was drawn is forgotten.
@@ -108,7 +108,7 @@ class Cohorts:
 
 @dataclass(frozen=True)
 class AuditRule(ABC):
-    """The audit of a run by its mechanism: checks yield one line for every contradiction, here none.
+    """The audit of a run by its mechanism: each check yields a line for every contradiction; here none.
 
     `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
     leaves besides. `files`: of the run.
@@ -126,7 +126,7 @@ class AuditRule(ABC):
 
     @property
     def voted(self) -> Charges:
-        """What a vote costs everybody before the first round, or nothing."""
+        """What a vote costs every client before the first round; empty without a vote."""
         return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
 
     @property
@@ -140,17 +140,17 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured budgets, where those of groups are among them if it is a list."""
+        """The configured budgets, if the budgets of groups are listed there."""
         return self.files.config["privacy"]["budgets"]
 
     @property
     def free_settings(self) -> Collection[str]:
-        """Settings of ``privacy`` that the plan does not take over from the configuration."""
+        """Settings of ``privacy`` that the plan does not take from the configuration."""
         return ()
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Entries of the plan that the configuration asks for elsewhere than in ``privacy``."""
+        """Entries of the plan that come from other sections of the configuration than ``privacy``."""
         return {}
 
     @abstractmethod
@@ -172,7 +172,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_figures(self, index: int) -> Iterator[str]:
-        """Check that the values of a group that are shown to people follow from its charges."""
+        """Check that the values of a group that people are shown follow from its charges."""
         yield from ()
 
     def check_log(self, index: int) -> Iterator[str]:
@@ -184,7 +184,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check the cohorts of a group; any will do whose clients were there, as sampling hides nothing."""
+        """Check the cohorts of a group; by default any cohort passes, since sampling hides nothing."""
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
             yield (
@@ -193,15 +193,15 @@ class AuditRule(ABC):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check how often the ledger has clients of a group in rounds."""
+        """Check how often clients of a group took part, as the ledger counts it."""
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """The noise of all rounds together over that of rounds whose noise nobody takes back."""
+        """The noise of all rounds together, relative to rounds whose noise nobody takes back."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """The standard deviation that a sum over so many clients of a group owes in a round, from 1.
+        """The noise standard deviation that a sum over `size` clients must have in a round, from 1.
 
         It is 0 where clients have noise of their own: what they send carries it already.
         """
@@ -226,5 +226,5 @@ def rule_of(files: RunFiles) -> AuditRule:
 
 
 def or_infinite(value: float | None) -> float:
-    """A figure of a file, in which None is infinite."""
+    """A figure of a file, in which None stands for infinity."""
     return math.inf if value is None else float(value)

@@ -23,7 +23,7 @@ AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
 
 @dataclass(frozen=True)
 class RunAudit:
-    """Figures by group, a line for all that does not fit, the digest of the seal, and what a record is.
+    """The figures by group, a line for each contradiction, the digest of the seal, and what a record is.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """

@@ -115,7 +115,7 @@ class RunFiles:
         return np.concatenate([np.arange(a, b, dtype=np.int64) for a, b in self.clients[group]])
 
     def fingerprint(self) -> str:
-        """SHA-256 of the plan, its numbers to six digits, and of the ids of every group.
+        """SHA-256 of the plan, with numbers to six digits, and of the client ids of every group.
 
         How the method weighs the sums, which game it comes of, and what was set, is left out.
         One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
@@ -155,7 +155,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """The content of a file without the version of its format, which must be the one that is audited."""
+    """The content of a file without its format version, which must be the version that this audit reads."""
     version = data.get("version")
     if version != FORMAT_VERSION:
         named = "no format version" if version is None else f"format version {version}"

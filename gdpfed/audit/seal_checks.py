@@ -1,4 +1,4 @@
-"""Check the seal of a run: which files it must name is fixed by the format, and each has the hash of then.
+"""Check the seal of a run: the format fixes which files it names, and each must still have its hash.
 
 Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
 """
@@ -32,7 +32,7 @@ PAUSED = (*SEALED, CHECKPOINT_FILE)
 
 
 def seal_findings(directory: Path) -> list[str]:
-    """Return one line for every file of a run that is not the one that the run left.
+    """Return one line for every file of a run that has changed since the run ended.
 
     Raises AuditError: files that are missing or cannot be read.
     """
@@ -40,7 +40,7 @@ def seal_findings(directory: Path) -> list[str]:
 
 
 def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for every file that changed, is missing or stands in no seal.
+    """Yield one line for every file that changed, is missing, or is not named in the seal.
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
@@ -66,7 +66,7 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
 
 def _goes_on(directory: Path, files: RunFiles) -> bool:
-    """Whether a run may be under way: after its first round it has a checkpoint at any time."""
+    """Whether a run may still be going on: after its first round it always has a checkpoint."""
     return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
 
 
@@ -82,13 +82,13 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
 
 
 def _there(directory: Path) -> list[str]:
-    """The files whose hashes a seal has wherever they are."""
+    """The files whose hashes a seal holds if they exist."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:
-    """Check that weights and what their outputs are called belong together."""
+    """Check that the weights belong to the description of the model's outputs."""
     manifest = directory / MANIFEST_FILE
     try:
         said: Any = read_json(manifest.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def _check_manifest(directory: Path) -> Iterator[str]:
 
 
 def _check_page(directory: Path) -> Iterator[str]:
-    """Check that the page of a run is the one that was made of these files."""
+    """Check that the page of a run was made from these files."""
     page, seal = directory / PAGE_FILE, directory / PAGE_SEAL_FILE
     if not page.exists():
         return
@@ -123,7 +123,7 @@ def _check_page(directory: Path) -> Iterator[str]:
 
 
 def digest_of_seal(directory: Path) -> str | None:
-    """SHA-256 of the seal, which holds those of the other files; None of a run that goes on."""
+    """SHA-256 of the seal, which holds the hashes of the other files; None while a run goes on."""
     path = directory / SEAL_FILE
     return _sha256(path) if path.is_file() else None
 

@@ -1,4 +1,4 @@
-"""Which parts of a run are in none of its files, so that an audit has nothing to look at."""
+"""Name the parts of a run that no file holds, so that an audit cannot check them."""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
@@ -22,12 +22,12 @@ UPDATES = ("update", "client_statistics")
 
 
 def is_of_package(work: str) -> bool:
-    """Whether a package that is installed here has a work of that name; it costs what an update does."""
+    """Whether an installed package has a work of this name; such a work costs what an update costs."""
     return work not in OWN_WORKS and bool(entry_points(group="gdpfed.works", name=work))
 
 
 def unseen_objects(config: Mapping[str, Any]) -> str:
-    """Name what a program gave to a run; "" where its configuration names all that it computed with.
+    """Name the Python objects that a program gave to a run; "" if the configuration names everything.
 
     `config`: of the run, by section and key.
     """
@@ -35,7 +35,7 @@ def unseen_objects(config: Mapping[str, Any]) -> str:
 
 
 def not_computed(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """One line for each thing that an audit of a run's files could not look at."""
+    """One line for each thing that an audit of the run's files could not check."""
     works = [work for work in plan["works"] if is_of_package(work)]
     extensions = [name for kind, name in _given(config) if kind == "extension"]
     lines = []

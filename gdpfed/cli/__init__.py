@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def quiet_interrupt() -> Iterator[None]:
-    """End at once and in one line on Ctrl-C, while modules are imported and nothing is begun.
+    """End at once with one line on Ctrl-C while modules are imported and no work has begun.
 
     Raised in the middle of an import, the interrupt would come out of it as any error, with its traceback.
     """
@@ -33,7 +33,7 @@ def quiet_interrupt() -> Iterator[None]:
 
 @contextmanager
 def ended_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM, by which schedulers and containers end a program, for Ctrl-C."""
+    """Treat SIGTERM, by which schedulers and containers end a program, like Ctrl-C."""
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

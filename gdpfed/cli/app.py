@@ -90,7 +90,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line in which overrides may also stand between and after the options."""
+    """Parse a command line in which overrides may stand between and after the options."""
     first = arguments[0] if arguments else "--help"
     named = not first.startswith("-")
     if named and first not in (*COMMANDS, *EXTRA_COMMANDS.names()):
@@ -113,7 +113,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load_command(name: str) -> Command:
-    """Import a command's words and arguments; what carries it out is imported when it is executed."""
+    """Import a command's help and arguments; the code that runs it is imported only when it runs."""
     if name not in OWN:
         return EXTRA_COMMANDS.get(name)
     command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND
@@ -145,7 +145,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up in the installed packages only when it is asked for."""
+    """Prints the version, which is looked up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
         print(f"gdpfed {gdpfed.__version__}")

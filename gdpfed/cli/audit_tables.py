@@ -1,4 +1,4 @@
-"""An audit as a table and a sentence: of a run by group, of a node by run."""
+"""An audit as a table and a sentence: of a run, one row a group; of a node, one row a run."""
 
 from math import isinf
 
@@ -35,7 +35,7 @@ NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "h
 
 
 def verdict(audit: RunAudit | NodeAudit) -> str:
-    """Return the one sentence that an audit comes to."""
+    """Return the one sentence that sums up an audit."""
     if not audit.passed:
         return "The statement does NOT hold."
     if isinstance(audit, RunAudit) and not audit.private:
@@ -44,7 +44,7 @@ def verdict(audit: RunAudit | NodeAudit) -> str:
 
 
 def run_table(audit: RunAudit) -> Table:
-    """Return the figures of a run, a group a row."""
+    """Return the figures of a run as a table, one row a group."""
     title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
@@ -86,13 +86,13 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 
 def _spent(group: GroupAudit) -> list[str]:
-    """Budget, epsilon so far, epsilon as the run recorded it, and that of the whole plan."""
+    """Budget, epsilon so far, epsilon as the run recorded it, and epsilon of the whole plan."""
     recorded = "" if group.recorded is None else figure(group.recorded)
     return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 
 
 def node_table(audit: NodeAudit) -> Table:
-    """Return the figures of a node over its runs, a run a row."""
+    """Return the figures of a node as a table, one row a run."""
     about_records = any(run.num_steps for run in audit.runs)
     rows = []
     for run, held in zip(audit.runs, audit.held, strict=True):
@@ -116,12 +116,12 @@ def node_table(audit: NodeAudit) -> Table:
 
 
 def figure(value: float) -> str:
-    """Show an epsilon in four digits; an infinite one is none."""
+    """Show an epsilon with four digits, and "none" if it is infinite."""
     return "none" if isinf(value) else f"{value:.4g}"
 
 
 def _held(held: bool, within_budget: bool) -> str:
-    """Figures that the files contradict prove nothing, however small they are."""
+    """Say whether a budget held; figures that the files contradict prove nothing, even if they are small."""
     if held:
         return "yes"
     return "unproved" if within_budget else "NO"

@@ -1,4 +1,4 @@
-"""``gdpfed check``: everything that is wrong with a table, before a training refuses its first fault."""
+"""``gdpfed check``: list everything that is wrong with a table, where training stops at the first error."""
 
 import argparse
 from typing import TYPE_CHECKING

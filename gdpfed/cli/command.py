@@ -1,4 +1,4 @@
-"""A command: its words for ``--help``, its arguments, and the function that runs it.
+"""A command: its help text, its arguments, and the function that runs it.
 
 A module of a command imports what carries it out inside its functions, so that ``--help`` loads none of it.
 """
@@ -53,7 +53,7 @@ class Command:
 
 
 def user_path(text: str) -> Path:
-    """A path on the command line; a leading ``~`` is a home directory, also where the shell left it."""
+    """A path on the command line; a leading ``~`` is the home directory, even if the shell kept it."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
@@ -61,7 +61,7 @@ def user_path(text: str) -> Path:
 
 
 def require_folders(paths: Sequence[Path]) -> None:
-    """Refuse a run that is no directory, before what reads runs is imported, which takes seconds.
+    """Refuse a path that is not a directory, before the slow import of the code that reads runs.
 
     Raises ReportError: names the first of them.
     """
@@ -72,7 +72,7 @@ def require_folders(paths: Sequence[Path]) -> None:
 
 
 def require_runs(paths: Sequence[Path]) -> None:
-    """Refuse what is no run and no directory of runs, before what reads runs is imported.
+    """Refuse paths that hold no run, before the slow import of the code that reads runs.
 
     Raises ReportError: names the first of them.
     """
@@ -85,7 +85,7 @@ def require_runs(paths: Sequence[Path]) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture that cannot be written, before what it shows is found.
+    """Refuse a picture that cannot be written, before what it shows is computed.
 
     Raises ConfigError: names the path.
     """
@@ -102,7 +102,7 @@ def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
 
 
 def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
-    """Declare how many runs are trained at a time, and where they go."""
+    """Declare how many runs are trained at the same time, and where they are written."""
     parser.add_argument(
         "--jobs",
         type=whole_number,
@@ -115,7 +115,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
-    """Declare where figures are served, and whose certificates are among them."""
+    """Declare where metrics are served, and the certificates to serve them with."""
     parser.add_argument(
         "--listen",
         default=str(port),
@@ -147,7 +147,7 @@ def add_parser(
     description: str,
     examples: str,
 ) -> argparse.ArgumentParser:
-    """Add a command, or an action of one, whose help ends with examples."""
+    """Add a command, or an action of a command, whose help ends with examples."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=words,
@@ -159,7 +159,7 @@ def add_parser(
 
 
 def paragraphs(text: str) -> str:
-    """The text in lines of a help page; an empty line stands between its paragraphs."""
+    """Wrap text for a help page, with an empty line between paragraphs."""
     return "\n\n".join(fill(paragraph, HELP_WIDTH) for paragraph in text.split("\n\n"))
 
 
@@ -171,7 +171,7 @@ def epilog_of(examples: str) -> str:
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Say on a terminal that a plan is being made: rates of one's own for several budgets take a minute.
+    """Say on a terminal that a plan is being made, since sampling rates for several budgets take a minute.
 
     It goes to standard error, so a plan as JSON can go through a pipe.
     """
@@ -182,7 +182,7 @@ def planning() -> Iterator[None]:
 
 
 def make_console() -> "Console":
-    """Return standard output: as wide as the terminal or $COLUMNS, or as wide as a plan's table without."""
+    """Return standard output: as wide as the terminal or $COLUMNS, else as wide as a plan's table."""
     from gdpfed.report.console import OutputConsole
 
     return OutputConsole()

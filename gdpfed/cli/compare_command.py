@@ -1,4 +1,4 @@
-"""``gdpfed compare``: was a run worth it, for whom?"""
+"""``gdpfed compare``: was a run worth it, and for whom?"""
 
 import argparse
 import json

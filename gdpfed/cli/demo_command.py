@@ -1,4 +1,4 @@
-"""``gdpfed demo``: a first private model, the same without privacy, and what lies between them."""
+"""``gdpfed demo``: train a first private model and the same without privacy, and compare them."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``gdpfed metrics``: figures of a run for Prometheus."""
+"""``gdpfed metrics``: serve figures of a run for Prometheus."""
 
 import argparse
 from functools import partial

@@ -1,4 +1,4 @@
-"""``gdpfed new``: five questions, and a file with settings that they answer."""
+"""``gdpfed new``: ask five questions and write a file of settings from the answers."""
 
 import argparse
 import sys
@@ -35,7 +35,7 @@ PROTECTED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question. `key`: of its answer, and of its option. `default`: of the answers before, as a text.
+    """A question. `key` names its answer and its option; `default` gives a text from the answers before.
 
     `read`: turns an answer into a value; ValueError for one that cannot be. `choices`: with words for each.
     """
@@ -158,7 +158,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _answers(options: argparse.Namespace) -> dict[str, Any]:
-    """The answers, of the options or of who is asked; a question that has no meaning is left out.
+    """The answers, from the options or from the user; questions that do not apply are left out.
 
     Raises InputError: an option that cannot be, or one that lacks with ``--yes``.
     """
@@ -198,7 +198,7 @@ def _asked(question: Question, default: str) -> Any:
 
 
 def _text_of(path: Path, answers: dict[str, Any]) -> str:
-    """The file: options below ``defaults``, then values by group."""
+    """The text of the file: options below ``defaults``, then values by group."""
     import yaml
 
     by_record = answers["protect"] == "record"

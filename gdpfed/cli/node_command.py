@@ -1,4 +1,4 @@
-"""``gdpfed node``: what a node's operator asks of its ledger while it runs."""
+"""``gdpfed node``: what a node's operator can ask of its ledger while the node runs."""
 
 import argparse
 import json
@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Draw what each payer of each ledger has spent after each of its runs."""
+    """Draw what each client or group of records has spent after each run."""
     from gdpfed.report.spending import Spending
     from gdpfed.report.spent_picture import draw_spent
 

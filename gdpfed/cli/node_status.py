@@ -1,4 +1,4 @@
-"""Where a node stands, from the files beside its ledger and its settings: in print, and for Prometheus.
+"""Where a node stands, by its ledger, the files beside it and its settings: printed, or for Prometheus.
 
 In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
 Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
@@ -64,7 +64,7 @@ class NodeStatus:
 
     @classmethod
     def read(cls, ledger: Path, config: Mapping[str, Any], known: "NodeStatus | None" = None) -> "NodeStatus":
-        """Read what there is beside a ledger; of one that is known and unchanged, nothing is computed anew.
+        """Read what lies beside a ledger; nothing is computed again for a ledger that has not changed.
 
         Raises:
             AuditError: the ledger is missing, cannot be read, or is none.
@@ -83,31 +83,31 @@ class NodeStatus:
 
     @property
     def passed(self) -> bool:
-        """Whether the ledger is sound, and today's budgets hold."""
+        """Whether the ledger is sound and today's budgets hold."""
         return not self.audit.findings and all(each.within_budget for each in self.standing.now)
 
     @property
     def refusals(self) -> list[JournalEntry]:
-        """What was refused, or answered with zeros, oldest first."""
+        """The requests that were refused or answered with zeros, oldest first."""
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
-        """The limit against the server for the unit of a run; inf without one."""
+        """The limit against the server for the unit of a run; inf if there is none."""
         own = self._budget(run)
         return inf if own is None else own.max_epsilon_against_server
 
     def most_updates(self, run: NodeRunAudit) -> int:
-        """How many updates a run may have: those of its terms, or fewer by the node's own limit."""
+        """How many updates a run may have: by its terms, or fewer by the node's own limit."""
         own = self._budget(run)
         most = inf if own is None else own.max_participations
         return run.num_updates if most >= run.num_updates else int(most)
 
     def begun(self, name: str) -> float | None:
-        """When a run began, in seconds since 1970; None where no line says so any more."""
+        """When a run began, in seconds since 1970; None if the journal no longer says so."""
         return next((each.time for each in self.journal if each.run == name and each.cause == BEGUN), None)
 
     def spent_by_run(self) -> dict[str, list[Step]]:
-        """What each payer has spent after each of its runs, all runs together, by its name."""
+        """What each client or group of records has spent after each run, over all runs, by name."""
         found: dict[str, list[Step]] = {}
         for run in self.audit.runs:
             steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.payer}", [])
@@ -143,7 +143,7 @@ class NodeStatus:
 
     @property
     def last_line(self) -> str:
-        """Say when something last came, and of a new ledger that nothing is spent."""
+        """Say when the last message came, or that a new ledger has spent nothing."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:
@@ -250,7 +250,7 @@ class NodeStatus:
 
 
 def left(run: NodeRunAudit) -> float:
-    """How far epsilon of all runs is below the budget; 0 where it is above."""
+    """How far epsilon of all runs is below the budget; 0 if it is above."""
     return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
 
 
@@ -297,5 +297,5 @@ class NodeFigures:
 
 
 def _stage(status: NodeStatus) -> float | None:
-    """When the ledger last changed; None where that may be the time of a secret turn."""
+    """When the ledger last changed; None if that could reveal the time of a secret turn."""
     return None if status.standing.sampled else status.changed

@@ -1,4 +1,4 @@
-"""Command lines: what cannot be read is one line of ours, with the word that was perhaps meant."""
+"""Command lines: an argument that cannot be read gives one line, with the word that was perhaps meant."""
 
 import argparse
 import difflib
@@ -13,15 +13,15 @@ INVALID = re.compile(r"invalid (\w+) value: (.*)")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are errors of input, as those of settings are, and name what is nearest."""
+    """A parser whose refusals are input errors, as for settings, and that suggests the nearest word."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError with the reason, and where the help is."""
+        """Raise InputError with the reason, and say where the help is."""
         said = INVALID.sub(lambda found: f"{found[2]} is no {found[1].replace('_', ' ')}", message)
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse an option that there is not, where its command is known; other words are handed on.
+        """Refuse an unknown option where its command is known; other words are passed on.
 
         Raises InputError: names the option and the nearest one.
         """
@@ -42,6 +42,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest_word(word: str, known: Sequence[str]) -> str | None:
-    """The known word that is most like one that there is not; None where none is."""
+    """The known word that is most similar to an unknown one; None if none is similar."""
     near = difflib.get_close_matches(word, known, n=1)
     return near[0] if near else None

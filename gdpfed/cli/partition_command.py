@@ -1,4 +1,4 @@
-"""``gdpfed partition``: show how many examples of which class each client holds."""
+"""``gdpfed partition``: show how many examples of each class every client holds."""
 
 import argparse
 from pathlib import Path

@@ -117,7 +117,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Show all methods side by side; of records, by what differs with the budget."""
+    """Show all methods side by side; for methods on records, what differs with the budget."""
     from gdpfed.cli import show_plan
     from gdpfed.report.plan_table import plan_comparison
     from gdpfed.report.record_comparison import record_comparison
@@ -141,7 +141,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _choose(config: "Config", options: argparse.Namespace) -> int:
-    """Show what is proposed, and the plan that comes of it."""
+    """Show the proposed settings, and the plan that they give."""
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.methods import make_method, resolve
@@ -175,7 +175,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def _epsilons(options: argparse.Namespace) -> int:
-    """Show what each budget buys in noise."""
+    """Show how much noise each budget needs."""
     from gdpfed.report.budget_noise import budget_noises, budget_text, draw_budgets
 
     with planning():
@@ -190,7 +190,7 @@ def _epsilons(options: argparse.Namespace) -> int:
 
 
 def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
-    """Show what a question comes to."""
+    """Show the answer to a question about a plan."""
     with planning():
         answer = question.answer(config)
     if options.json:

@@ -1,4 +1,4 @@
-"""``gdpfed predict``: what a finished model says of new records, or the model as an ONNX file."""
+"""``gdpfed predict``: what a finished model predicts for new records, or the model as an ONNX file."""
 
 import argparse
 import csv

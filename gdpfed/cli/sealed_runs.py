@@ -1,4 +1,4 @@
-"""Runs as commands read them: only such whose files are those that they left."""
+"""Runs as commands read them: only runs whose files have not changed since they ended."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from gdpfed.errors import AuditError, ReportError
 
 
 def require_sealed(path: Path) -> None:
-    """Refuse a finished run whose files are not those that it left.
+    """Refuse a finished run whose files have changed since it ended.
 
     Raises ReportError: names the first file that does not fit.
     """

@@ -1,4 +1,4 @@
-"""Files with settings on the command line: ``gdpfed simulate mine.yaml`` is what is in it, written out.
+"""Files of settings on the command line: ``gdpfed simulate mine.yaml`` stands for the settings in the file.
 
 Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
 """
@@ -13,7 +13,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 def written_out(words: Sequence[str]) -> list[str]:
-    """Return overrides in which every file stands as the overrides it has; those said beside it go before.
+    """Replace every file by the overrides that it holds; overrides on the command line win.
 
     Raises ConfigError: a file that there is not, that is no YAML, or that holds something else than settings.
     """
@@ -32,7 +32,7 @@ def _is_file(word: str) -> bool:
 
 
 def settings_in(path: Path) -> list[str]:
-    """The overrides that a file has: ``dataset=csv`` of its defaults, ``dataset.path='...'`` of its values.
+    """The overrides of a file: ``dataset=csv`` from its defaults, ``dataset.path='...'`` from its values.
 
     Raises ConfigError: as :func:`written_out`.
     """
@@ -67,7 +67,7 @@ def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_hydras_words(value: Any) -> str:
-    """A value of YAML in Hydra's grammar of overrides."""
+    """Write a value of YAML in Hydra's grammar of overrides."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -23,14 +23,14 @@ TABLES = ("csv", "parquet")
 
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
-    """Print heading, table and facts, and below them a sentence for everything that is weak in the plan."""
+    """Print heading, table and facts, and below them one sentence for every weak point of the plan."""
     console.print(heading(method))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
 
 
 def show_heading(console: Console, config: Config, method: Method) -> None:
-    """Print the three lines that a run begins with, and what is weak in its plan."""
+    """Print the three lines that a run begins with, and the weak points of its plan."""
     console.print(heading(method))
     _show_notes(console, config, method)
 
@@ -45,7 +45,7 @@ def _show_notes(console: Console, config: Config, method: Method) -> None:
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:
-    """Refuse a model or options that there are not, where one is named, and a loss that no table takes.
+    """Refuse an unknown model or option, and a loss that no table can use.
 
     Models are made of torch, which takes seconds to import, so a data set's own is left to its run; so are
     the rows of a table, of which only the declaration is read.
@@ -70,12 +70,12 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
 
 
 def load_unit(overrides: Sequence[str]) -> str:
-    """Whose presence a plan under these overrides protects, whatever its method."""
+    """The unit that a plan under these overrides protects, whatever its method."""
     return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """All methods against outsiders, under each of the accountants, and against everyone, which is exact.
+    """All methods: against outsiders with each accountant, and against everyone, where epsilon is exact.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -105,7 +105,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Method, what differs by budget, and the planned method or why it is refused; for methods for records.
+    """Methods for records: the name, what differs by budget, and the plan or the reason of its refusal.
 
     Raises ConfigError: overrides that no method takes.
     """

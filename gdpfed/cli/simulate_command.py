@@ -1,4 +1,4 @@
-"""``gdpfed simulate``: train in this process and follow the rounds."""
+"""``gdpfed simulate``: train in this process and show the rounds."""
 
 import argparse
 from pathlib import Path

@@ -24,7 +24,7 @@ OWN_DATA = {
 
 
 def require_path(config: "Config") -> None:
-    """Refuse data of one's own that are nowhere, before what reads them is imported, which takes seconds.
+    """Refuse a missing data file before the slow import of the code that reads it.
 
     Raises LearningError: names the setting and what it is to be.
     """
@@ -39,7 +39,7 @@ def require_path(config: "Config") -> None:
 
 
 def train(console: "Console", overrides: Sequence[str]) -> Path:
-    """Train the run of these overrides in this process, show it, and return its directory.
+    """Train a run with these overrides in this process, show it, and return its directory.
 
     Raises KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
     """

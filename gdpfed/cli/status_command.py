@@ -1,4 +1,4 @@
-"""``gdpfed status``: where a run of a federation's server stands."""
+"""``gdpfed status``: where a run stands on the server of a federation."""
 
 import argparse
 import json

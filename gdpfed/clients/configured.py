@@ -1,4 +1,4 @@
-"""The learning task and the training of a configuration, in the form that is sent to clients."""
+"""The learning task and the training of a configuration, in the form that clients are sent."""
 
 import json
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""The files of simulated clients' states, of which each client reads its own, and writes it anew.
+"""The state files of simulated clients: each client reads its own and writes a new one.
 
 A file is named by client and round. Which of them count is for the run to say: what a round has written that
 was never completed is not read.
@@ -18,13 +18,13 @@ from gdpfed.learning.training.optimizers import LocalTraining
 
 
 def state_file(folder: Path, client_id: int, round_index: int) -> Path:
-    """Where a client leaves what it keeps after a round."""
+    """The file in which a client keeps its state after a round."""
     return folder / f"{client_id}.{round_index}.npy"
 
 
 @dataclass(frozen=True, eq=False)
 class KeptStates:
-    """What the clients of a round have kept, and where they leave what they keep after it.
+    """What the clients of a round have kept, and where they write what they keep next.
 
     Attributes:
         kind: of the state, by name.
@@ -47,7 +47,7 @@ class KeptStates:
     def keep(
         self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
     ) -> None:
-        """Write down what these clients keep, of the integer steps that they send, shape (clients, d).
+        """Write down what these clients keep of the integer steps that they send, shape (clients, d).
 
         Raises RunError: the file system refused, as when it is full.
         """
@@ -74,7 +74,7 @@ class KeptStates:
 
 
 def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
-    """The numbers of a file; RunError where it is missing or damaged."""
+    """The numbers of a file; RunError if it is missing or damaged."""
     try:
         kept = np.load(path, allow_pickle=False)
         if kept.shape != (size,) or kept.dtype != np.float32:

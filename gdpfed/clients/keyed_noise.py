@@ -1,4 +1,4 @@
-"""A client's share of a sum's noise, and the key by which it is drawn again to take parts of it back."""
+"""A client's share of a sum's noise, and the key that lets it draw the same noise again to subtract parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class KeyedNoise:
-    """Gaussian noise that follows from 32 bytes: N(0, stddev^2) in every coordinate."""
+    """Gaussian noise drawn from a key of 32 bytes: N(0, stddev^2) in every coordinate."""
 
     key: bytes = field(repr=False)
     stddev: float
@@ -39,12 +39,12 @@ class NoiseShare:
     lags: tuple[int, ...] = ()
 
     def is_over(self, run: str, round_index: int) -> bool:
-        """Whether no part of it can be due in this round of a run, or in a later one."""
+        """Whether no part of the share can be taken back in this round of a run or later."""
         last = max((lag for lag, tap in enumerate(self.taps, start=1) if tap > 0), default=0)
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """What is taken back of it in a round, of a standard deviation of at most ``most``; None for nothing.
+        """The part that is taken back in a round, of standard deviation at most ``most``; None for nothing.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """
@@ -74,5 +74,5 @@ _PLAIN = ("run", "round_index", "dimension", "opened")
 
 
 def member_key(key: bytes, client_id: int) -> bytes:
-    """The key of one client's share, where one process has all clients of a sum and one key for them."""
+    """The key of one client's share, where one process holds all clients of a sum and one key for them."""
     return sha256(b"gdpfed share of noise" + key + client_id.to_bytes(8)).digest()

@@ -1,4 +1,4 @@
-"""Secret bits, a client's share of a sum's noise, and noise in class counts that it releases."""
+"""Secret random bits, a client's share of a sum's noise, and noise in released class counts."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ BitsOf = Callable[[int], RandomBytes]
 
 
 def secret_bits(client_id: int) -> RandomBytes:
-    """Return a keystream under a fresh key of the operating system, whichever client it is for."""
+    """Return a keystream under a fresh key from the operating system, for any client."""
     return keystream(os.urandom(32))
 
 
@@ -70,7 +70,7 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Gaussian noise from the keystreams of its keys less what is taken back, rounded once: int64[d]."""
+    """Noise drawn from the keys in `new`, minus the noise of `taken_back`, rounded once: int64[d]."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
     noise = torch.zeros(encoding.dimension, dtype=torch.float64, device=device)

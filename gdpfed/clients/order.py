@@ -1,4 +1,4 @@
-"""The training order: it tells a client what to train in one round, as flat values for a message."""
+"""The training order: it tells a client what to train in one round, as plain values for a message."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -50,7 +50,7 @@ class OrderError(InputError):
 
 @dataclass(frozen=True)
 class ClientPart:
-    """One client's part of a sum: the bound on its contribution, its weight, its steps on records.
+    """One client's part of a sum: the bound on its contribution, its weight, and its steps on records.
 
     `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
     `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
@@ -63,7 +63,7 @@ class ClientPart:
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """The order that a client trains by: task, local training and round.
+    """The order that a client follows: task, local training and round.
 
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
@@ -107,7 +107,7 @@ class TrainingOrder:
 
     @property
     def kind(self) -> WorkKind:
-        """What the work is; OrderError where there is none of that name."""
+        """The kind of the work; OrderError if no work has that name."""
         if self.work not in WORKS.names():
             raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
         return kind_of(self.work)
@@ -118,7 +118,7 @@ class TrainingOrder:
         return int(self.indicator_share > 0)
 
     def model_dimension(self, dimension: int) -> int:
-        """How many parameters the model has that a contribution of so many coordinates is made from.
+        """The number of model parameters in a contribution with this many coordinates.
 
         Raises:
             OrderError: coordinates that are not those of counts, or of a vote.
@@ -137,13 +137,13 @@ class TrainingOrder:
         return self.task.dimension
 
     def counts_by_party(self, dimension: int) -> bool:
-        """Whether a sum of so many coordinates has a block of counts for every client."""
+        """Whether a sum with this many coordinates has a block of counts for every client."""
         if self.work != "held_out_counts" or self.task.form is None or self.task.num_clients == 1:
             return False
         return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One flat mapping; the task, which is nested, travels as JSON."""
+        """Return one flat mapping; the task, which is nested, becomes JSON."""
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
         flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
         flat |= {name: list(getattr(self, name)) for name in LIST_FIELDS}
@@ -158,17 +158,17 @@ class TrainingOrder:
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares by which records are dealt out to groups, and the seed that deals them."""
+        """The shares by which records are divided into groups, and the seed of that division."""
         return self.task.record_shares, self.task.seed
 
     @property
     def private_by_itself(self) -> bool:
-        """Whether what the client sends is noised before it is weighed: nothing else has to hide it."""
+        """Whether the client adds noise before it weighs its update, so that nothing else must hide it."""
         steps = self.records
         return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
-        """A hash of this order and the model: the same for clients that are to train the same.
+        """A hash of this order and the model; it is the same for all clients that train the same.
 
         A client's own bound, weight and steps are left out, as those of one sum may differ; the ranges that
         everybody's are in are hashed. So a client that finds its own in them knows that the others count
@@ -178,7 +178,7 @@ class TrainingOrder:
         return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     def check_work(self, dimension: int) -> None:
-        """Refuse local training that would keep a node busy for hours, whatever its data.
+        """Refuse local training that would keep a node busy for hours, whatever data it has.
 
         Raises OrderError: tau times the batch size times d is more than `MOST_WORK`.
         """
@@ -190,7 +190,7 @@ class TrainingOrder:
             )
 
     def check_part(self, parameters: SumParameters) -> None:
-        """Refuse a sum in which this client's contribution could stand out from the others'.
+        """Refuse a sum in which this client's contribution could stand out from the others.
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,

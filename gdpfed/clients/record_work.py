@@ -1,4 +1,4 @@
-"""What works on records have in common: who takes part, with which gradients, and what their steps must be.
+"""What works on records share: who takes part, which gradients they use, and what their steps must be.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
@@ -41,7 +41,7 @@ from secagg import Encoding
 
 @dataclass(frozen=True, eq=False)
 class RecordJobs:
-    """What one client or several, whose steps are made together, are to compute from their records.
+    """What one client, or several whose steps are made together, must compute from their records.
 
     Attributes:
         orders: each client's own, all of one work.
@@ -91,7 +91,7 @@ RARE_BATCH = 1e-9
 
 
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
-    """Per-record gradients of a task's model and loss, tried on drawn records, which are nobody's.
+    """Per-record gradients of a task's model and loss, tried out on random records.
 
     Raises LearningError: the model or the loss couples the records of a batch.
     """
@@ -108,14 +108,14 @@ built_gradients = lru_cache(maxsize=1)(gradients_of)
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """A model and a loss of rows, as they are applied to persons with several."""
+    """A model and a loss for rows, applied to persons who have several rows."""
     return PersonModel(model), person_loss(loss)
 
 
 def holder_of(
     order: TrainingOrder, client_id: int, records: Positions, load: Callable[[], Split], bits: BitsOf
 ) -> RecordHolder:
-    """A client as it takes part in an order's work.
+    """A client as one participant in an order's work.
 
     Args:
         order: the client's own.
@@ -164,7 +164,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
 
 
 def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Refuse a window whose end could move further than its bound says."""
+    """Refuse a window whose final model could move further than its bound states."""
     if steps.noise_multiplier != 0:
         raise OrderError(
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
@@ -183,7 +183,7 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
-    """Refuse steps that are too long for so many records, and what `check_convex` refuses, by OrderError.
+    """Raise OrderError for steps too long for this many records, and where `check_convex` refuses.
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
@@ -200,7 +200,7 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 
 
 def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
-    """Return the bounds of a loss that is convex, of gradients within C, whatever the records are.
+    """Return the bounds for a convex loss with gradients within C, whatever the records are.
 
     Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
     """
@@ -219,7 +219,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:
-    """Refuse a window whose end rounding could move by more than `FLOAT_SLACK` leaves of a record's C.
+    """Refuse a window in which rounding could move the final model by more than `FLOAT_SLACK` of C.
 
     The end is a sum S of steps in float64, read as (theta_i - theta) B / eta, or without B where each step
     is clipped. Let R bound the models on the way, u = 2**-53, and D be the number of records. In either of
@@ -269,7 +269,7 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
 
 
 def taken_from(data: Split, device: torch.device) -> Take:
-    """Return what gives the records of a split at some positions, on a device."""
+    """Return a function from positions to the records of a split, on a device."""
 
     def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
@@ -287,14 +287,14 @@ def checked_model(order: TrainingOrder) -> nn.Module:
 
 
 def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Refuse a window that no number of records would make right: OrderError."""
+    """Raise OrderError for a window that would be wrong with any number of records."""
     record_bound(order, len(theta), encoding.grid)
     # As of one record: how many there are is known once they are read, and is public.
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return the ends of windows, in the unit of `record_move`, and a hair shorter for rounding."""
+    """Return the final models of windows in units of `record_move`, slightly shortened against rounding."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)

@@ -1,4 +1,4 @@
-"""A client's contribution: the update of a work, weighed, clipped and encoded as integers."""
+"""A client's contribution: the update of a work, weighted, clipped and encoded as integers."""
 
 from math import isinf
 
@@ -57,7 +57,7 @@ def update_steps(
 def steps_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
 ) -> npt.NDArray[np.int64]:
-    """What a client sends whose examples cannot be used, in integer steps, shape (d,): zeros.
+    """What a client sends if its examples cannot be used, in integer steps, shape (d,): zeros.
 
     It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
     or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_steps`.
@@ -86,7 +86,7 @@ def contribution_steps(
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Clip an update and round it to the grid, whatever it holds: no error tells of the data.
+    """Clip an update and round it to the grid without any error, since an error would tell of the data.
 
     One that is not finite is zero, as is one that cannot be encoded at all. A coordinate beyond the range
     of the sum, which there is without clipping only, is put on the edge of that range.

@@ -1,4 +1,4 @@
-"""Versions of what a run is made with: a card names them, and server and nodes compare them at the join.
+"""Versions of the software of a run: a card names them, and server and nodes compare them at the join.
 
 Messages have a version of their own, ``WIRE_VERSION``: sides with different ones cannot understand each
 other. All else that differs is said in one line, and the run goes on.
@@ -17,18 +17,18 @@ PACKAGES = ("flwr", "torch", "dp-accounting")
 
 @cache
 def versions_here() -> str:
-    """Return the versions of packages and Python in words, as in "flwr 1.41.0, Python 3.11.7"."""
+    """Return the versions of packages and Python as text, as in "flwr 1.41.0, Python 3.11.7"."""
     said = [f"gdpfed {project_version()}", *(f"{name} {_version(name)}" for name in PACKAGES)]
     return ", ".join([*said, f"Python {platform.python_version()}"])
 
 
 def said_here() -> dict[str, str | int]:
-    """Return what either side says of its versions in a query or answer of the join."""
+    """Return what server or node state about their versions in a query or answer of the join."""
     return {WIRE: WIRE_VERSION, VERSIONS: versions_here()}
 
 
 def foreign_wire(said: Mapping[str, object]) -> str | None:
-    """Return why the other side's messages are not understood; None if they are, or if it says nothing."""
+    """Return why the other side's messages cannot be read; None if they can, or if it states no version."""
     theirs = said.get(WIRE, WIRE_VERSION)
     if theirs == WIRE_VERSION:
         return None
@@ -39,7 +39,7 @@ def foreign_wire(said: Mapping[str, object]) -> str | None:
 
 
 def differences(said: Mapping[int, str]) -> str | None:
-    """Return one line on the clients whose versions differ from those here; None where none do.
+    """Return one line on the clients whose versions differ from the versions here; None if none do.
 
     Args:
         said: what each client says, by its number.

@@ -1,4 +1,4 @@
-"""A Flower app of one's own under a plan: `GDPFed`, a strategy, and `private_client`, around a ClientApp.
+"""Your own Flower app under a privacy plan: `GDPFed`, a strategy, and `private_client`, around a ClientApp.
 
 A name is imported when it is first asked for: a node's process loads nothing of the server's.
 """

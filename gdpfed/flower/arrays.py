@@ -1,4 +1,4 @@
-"""A model of which only its arrays are known: their names, shapes and types, and theta made of them.
+"""A model known only by its arrays: their names, shapes and types, and the vector theta made of them.
 
 Plan, ledger, files and audit take a run as one of a data set and a model, chosen by name. The data set
 ``flower_app`` has no records, since each client's own function reads its own, and the model
@@ -70,11 +70,11 @@ class Layout:
         return cls(read).checked()
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the layout as one line of JSON."""
         return json.dumps(self.arrays, separators=(",", ":"))
 
     def checked(self) -> "Layout":
-        """The layout itself. Raises LearningError: it has no number, or names that cannot stand together."""
+        """Return the layout. Raises LearningError: it has no number, or names that contradict each other."""
         if not sum(prod(sizes) for _, _, sizes in self.arrays):
             raise LearningError(
                 f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
@@ -101,7 +101,7 @@ class Layout:
         return np.concatenate([np.asarray(arrays[name], np.float64).reshape(-1) for name in self.order])
 
     def arrays_of(self, theta: npt.NDArray[Any]) -> dict[str, Numbers]:
-        """The arrays that a vector of shape (d,) stands for, each in its own type, in the app's order."""
+        """The arrays that a vector of shape (d,) holds, each in its own type, in the app's order."""
         kinds = {name: (kind, sizes) for name, kind, sizes in self.arrays}
         ends = np.cumsum([prod(kinds[name][1]) for name in self.order])
         parts = dict(zip(self.order, np.split(theta, ends[:-1]), strict=True))
@@ -109,7 +109,7 @@ class Layout:
 
 
 class ArrayModel(nn.Module):
-    """Parameters by the names of an app's arrays, at zero; a dot in a name makes a module of the rest.
+    """Parameters with the names of an app's arrays, all zero; a dot in a name makes a submodule.
 
     Raises LearningError: a name that is empty, or one that is another's and a dot at its beginning.
     """
@@ -131,12 +131,12 @@ class ArrayModel(nn.Module):
                 ) from None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Nothing of a record: what the arrays say of one is for the app to compute."""
+        """Return nothing about a record: only the app can compute predictions from its arrays."""
         return x.new_zeros(len(x), 1)
 
 
 def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
-    """Keep the first arrays of a run in this process, and return what names them: SHA-256, hexadecimal."""
+    """Keep the first arrays of a run in this process, and return their name: SHA-256 in hexadecimal."""
     theta = layout.vector(arrays).astype(np.float32)
     name = sha256(theta.tobytes()).hexdigest()
     _STARTS[name] = theta
@@ -146,7 +146,7 @@ def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
 def flower_arrays(
     input_shape: tuple[int, ...], num_classes: int, *, layout: str = "", start: str = "", told: str = ""
 ) -> nn.Module:
-    """The model of an app's own arrays, at those that were placed.
+    """The model of an app's own arrays, with the values that `place_start` kept.
 
     `layout`: of the arrays. `start`: what names the first ones. `told`: what the function is told, as JSON.
 
@@ -165,7 +165,7 @@ def flower_arrays(
 
 
 def no_records(source: DataSource) -> Dataset:
-    """A data set without records: those that are trained on are read by the app's own function.
+    """A data set without records, since the app's own function reads its training records.
 
     Raises LearningError: a setting, of which it has none.
     """

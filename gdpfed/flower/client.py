@@ -1,4 +1,4 @@
-"""Clipping, noise, masks, ledger and refusals around the train function of somebody's own ClientApp."""
+"""Clipping, noise, masks, ledger and refusals around the train function of a user's own ClientApp."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ OURS |= {f"train.{stage}" for stage in STAGES}
 def private_client(
     app: ClientApp, *, public: Collection[str] = (), own_settings: Collection[str] = ()
 ) -> ClientApp:
-    """Return a ClientApp that answers as a node of a run under a plan, and trains by ``app``.
+    """Return a ClientApp that answers as a node of a run under a plan, and trains with ``app``.
 
     Its ``@app.train()`` is called as under Flower's FedAvg: the message has the records ``arrays`` and
     ``config``, and its answer has the trained arrays under the same names. What leaves is their difference,
@@ -52,7 +52,7 @@ def private_client(
 
 
 class PrivateClientApp(ClientApp):
-    """Answers as a node of a run, whose training is a function of its own."""
+    """Answers as a node of a run, and trains with the user's own function."""
 
     def __init__(self, app: ClientApp, public: frozenset[str], own_settings: frozenset[str]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class PrivateClientApp(ClientApp):
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """The train function of an app, as what answers in place of a node's own data.
+    """The train function of an app, which answers in place of a node's own data.
 
     `app`: has the function. `message`: of the stage that asks, whose sender it is shown. `context`: the
     node's, as the app knows it.
@@ -99,7 +99,7 @@ class OwnFunction:
     context: Context
 
     def check(self, order: "TrainingOrder") -> None:
-        """Refuse an order about another model than an app's own arrays: StandInError."""
+        """Raise StandInError for an order about another model than the app's own arrays."""
         _asked_of(order)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
@@ -117,7 +117,7 @@ class OwnFunction:
             ) from error
 
     def end(self, run: str) -> None:
-        """Hear that a run is over: nothing is open."""
+        """Do nothing when a run ends, since nothing is open."""
 
     def _trained(self, layout: "Layout", theta: Vector, told: Mapping[str, Any]) -> dict[str, Any]:
         arrays = ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
@@ -135,7 +135,7 @@ class OwnFunction:
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
-    """The arrays that an order is about, and what the function is told."""
+    """The arrays that an order is about, and the settings that the function receives."""
     from gdpfed.flower.arrays import MODEL, Layout
 
     if order.task.model != MODEL:

@@ -1,4 +1,4 @@
-"""GDPFed: a strategy of Flower's for a model of one's own, whose rounds are those of a run under a plan."""
+"""GDPFed: a Flower strategy that trains your own model under a privacy plan."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ ROUNDS_SAID = ("run.num_rounds=", "run.resume=")
 
 
 class GDPFed(Strategy):
-    """Train an app's own arrays under a budget for each client, in the place of Flower's FedAvg::
+    """Train an app's own arrays with a budget for each client, in place of Flower's FedAvg::
 
         strategy = GDPFed(budgets=[1.0, 3.0], num_clients=100)
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=20)
@@ -91,7 +91,7 @@ class GDPFed(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Plan, have the nodes agree, train, and return the released arrays and what was evaluated here.
+        """Plan, have the nodes agree, train, and return the released arrays and the evaluations made here.
 
         Args:
             grid: Flower's connection to the nodes.
@@ -159,23 +159,23 @@ class GDPFed(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse: a round is several exchanges. Raises RunError."""
+        """Refuse: a round needs several exchanges. Raises RunError."""
         _refuse_steps()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse, as `configure_train`. Raises RunError."""
+        """Refuse, like `configure_train`. Raises RunError."""
         _refuse_steps()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse, as `configure_train`. Raises RunError."""
+        """Refuse, like `configure_train`. Raises RunError."""
         _refuse_steps()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Refuse, as `configure_train`. Raises RunError."""
+        """Refuse, like `configure_train`. Raises RunError."""
         _refuse_steps()
 
 
@@ -191,7 +191,7 @@ def _refuse_steps() -> NoReturn:
 
 
 def _refuse_other_work(config: Config) -> None:
-    """Refuse what an app's own function cannot answer: all but whole updates of whole clients."""
+    """Refuse what an app's own function cannot answer: everything but updates of whole clients."""
     if config.privacy.unit != "client":
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
@@ -224,7 +224,7 @@ def _record(layout: Layout, theta: Theta) -> ArrayRecord:
 
 @dataclass
 class _Watch(Extension):
-    """Has every released model evaluated by the app's own function, and keeps what it says."""
+    """Evaluates every released model with the app's own function, and keeps the results."""
 
     key = "flower"
 
@@ -235,13 +235,13 @@ class _Watch(Extension):
     _round: int = 0
 
     def opened(self, run: RunOpened) -> None:
-        """Evaluate what the run begins with, which nobody has trained."""
+        """Evaluate the initial model, which nobody has trained."""
         self._round = run.completed_rounds
         if self.evaluate_fn is not None and not self._round:
             self._keep(self.evaluate_fn(0, self.initial))
 
     def evaluate(self, theta: Theta) -> Evaluation:
-        """The accuracy and the loss that the app's function gives of a round's model."""
+        """Return the accuracy and loss of a round's model, from the app's function."""
         self._round += 1
         found = self.evaluate_fn(self._round, _record(self.layout, theta)) if self.evaluate_fn else None
         self._keep(found)
@@ -251,7 +251,7 @@ class _Watch(Extension):
         return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Say which round is over."""
+        """Report which round is over."""
         self._round = ended.record.round
 
     def _keep(self, found: MetricRecord | None) -> None:

@@ -1,4 +1,4 @@
-"""``flwr run`` in a Flower home of its own: submit it, follow it, and say in one line why it failed.
+"""``flwr run`` in its own Flower home: submit it, follow it, and say in one line why it failed.
 
 Flower's own way keeps a SuperLink running between runs and its files in the user's home. Here everything
 lives in a :class:`~gdpfed.launch.home.FlowerHome` that is removed at the end (a cache stays).
@@ -55,7 +55,7 @@ class FlowerRun:
         self._process = home.spawn(command, log=LOG_FILE, folder=folder)
 
     def running(self) -> bool:
-        """Wait a moment; whether the run still goes on."""
+        """Wait a moment, and return whether the run still goes on."""
         try:
             self._process.wait(timeout=POLL_SECONDS)
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ class FlowerRun:
         return False
 
     def check(self) -> str:
-        """After the end: Flower's log, kept in the log directory if there is one.
+        """Check the ended run, and return Flower's log, which is kept in the log directory if there is one.
 
         Raises LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
         """
@@ -83,7 +83,7 @@ class FlowerRun:
 def run_command(
     flower_home: Path, app: Path, run_config: Mapping[str, str | int], *, federation_config: str | None = None
 ) -> list[str]:
-    """The words that run an app on the connection of a Flower home and follow its log.
+    """The command that runs an app through the connection in a Flower home and follows its log.
 
     `flower_home`: where the run configuration is written, since a command line cannot hold every string, and
     the files of the app. `app`: directory of the Flower app. `run_config`: its run configuration.
@@ -120,7 +120,7 @@ def copy_app(app: Path, copy: Path) -> Path:
 
 
 def write_connection(flower_home: Path, address: str, root_certificates: Path | None) -> None:
-    """Tell ``flwr`` under this Flower home where the SuperLink is; without certificates, in clear."""
+    """Tell ``flwr`` in this Flower home where the SuperLink is; without certificates, without TLS."""
     security = (
         "insecure = true"
         if root_certificates is None
@@ -132,7 +132,7 @@ def write_connection(flower_home: Path, address: str, root_certificates: Path | 
 
 
 def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
-    """The run configuration of a training with its files in ``directory``, a new one or one to continue.
+    """The run configuration of a training whose files go to ``directory``, new or continued.
 
     The directory is the server's, which may be on another host, so only the server can check it. Raises
     LaunchError: this is no checkout of the project.
@@ -151,7 +151,7 @@ START_SECONDS = 60.0
 
 
 class Launch:
-    """One ``flwr run`` for a ``with`` block: it runs inside, and all its processes end with the block.
+    """One ``flwr run`` for a ``with`` block: it runs inside the block, and all its processes end with it.
 
     `app`: directory of the Flower app. `run_config`: its run configuration. `num_supernodes`: how many nodes
     to simulate. `workers`: in how many processes; None for one a core. `log_directory`: where Flower's log is
@@ -184,7 +184,7 @@ class Launch:
         files: Mapping[str, str | None] = MappingProxyType({}),
         workers: int | None = None,
     ) -> Self:
-        """A training of this project with its files in ``directory``, a new one or one to continue.
+        """A training of this project whose files go to ``directory``, new or continued.
 
         ``files`` are what settings of a resumed run name. They and those of the overrides are relative to the
         caller's working directory, which is not that of the run. Raises LaunchError: this is no checkout of
@@ -210,11 +210,11 @@ class Launch:
         self._stack.close()
 
     def running(self) -> bool:
-        """Wait a moment; whether the run still goes on."""
+        """Wait a moment, and return whether the run still goes on."""
         return self._run.running()
 
     def check(self) -> str:
-        """After the end: Flower's log, see :meth:`~gdpfed.launch.flower_run.FlowerRun.check`."""
+        """Check the ended run as :meth:`~gdpfed.launch.flower_run.FlowerRun.check` does."""
         return self._run.check()
 
     def _start(self) -> None:

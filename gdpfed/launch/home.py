@@ -74,7 +74,7 @@ class FlowerHome:
             signal.signal(signal.SIGTERM, self._previous_handler)
 
     def end(self, folder: str = "") -> None:
-        """End every process that lives in ``folder``, by force where asking is not enough."""
+        """End every process that runs in ``folder``, by force if it does not end when asked."""
         for end in (psutil.Process.terminate, psutil.Process.kill):
             processes = list(self.processes(folder))
             for process in processes:
@@ -83,7 +83,7 @@ class FlowerHome:
             psutil.wait_procs(processes, timeout=END_SECONDS)
 
     def kill(self, folder: str = "") -> None:
-        """End every process that lives in ``folder`` at once, without asking."""
+        """Kill every process that runs in ``folder``, without asking first."""
         processes = list(self.processes(folder))
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -98,7 +98,7 @@ class FlowerHome:
         folder: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program of this Python environment, away from the terminal's signals.
+        """Start a program of this Python environment, in a session of its own without the terminal's signals.
 
         `command`: the program's name and its arguments. `log`: file under ``path`` to which its output is
         appended. `folder`: folder of ``path`` that is its ``FLWR_HOME``. `environment`: further variables.
@@ -139,7 +139,7 @@ class FlowerHome:
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
-        """Every process that lives in ``folder`` of this home or below it."""
+        """Every process that runs in ``folder`` of this home or below it."""
         own, root = os.getpid(), self.path / folder
         # A guard shows its environment to nobody, so what was started here is known by itself.
         started = {each.pid: home for home, each in self._started if each.poll() is None}
@@ -151,13 +151,13 @@ class FlowerHome:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing listens on at the moment."""
+    """Ports of 127.0.0.1 that are free at the moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,4 +1,4 @@
-"""A model, fitted to one party's own rows near what it is at first; parameters that stay with the party."""
+"""Fit a model to one party's own rows, close to its first parameters; the result stays with the party."""
 
 import shutil
 from collections.abc import Collection, Sequence
@@ -58,7 +58,7 @@ def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str
 
 
 def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], pull: float) -> int:
-    """Write the model that minimises cross-entropy of own rows + pull / 2 times the squared way from it.
+    """Write the model with the smallest loss on the party's rows plus a penalty on its distance to the start.
 
     Rows that the declaration says are for testing are left out. Returns how many rows were fitted to.
 

@@ -1,4 +1,4 @@
-"""Weak points of a task's data, of which a run says one line each before it starts."""
+"""Warnings about weak points of a task's data, one line each, before a run starts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_NAMED = 5
 
 
 def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
-    """Which parties with a name take no part, since there are fewer clients."""
+    """The named parties that do not take part, since there are fewer clients."""
     taking_part = {*task.client_names}
     others = [name for name in data.owner_names if name not in taking_part]
     if not taking_part or not others:

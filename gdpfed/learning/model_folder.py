@@ -1,4 +1,4 @@
-"""The folder of a finished model, which stands alone: weights, what the model is, and how a table is read."""
+"""The folder of a finished model, complete by itself: weights, description, and how a table is read."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ DAMAGED = (
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What has to be known to build a model and to read what it says.
+    """What is needed to build a model and to interpret its outputs.
 
     Attributes:
         model, options: as ``dataset.model`` and ``dataset.model_options``.
@@ -139,7 +139,7 @@ def save_declaration(run: Path, columns: Columns) -> None:
 
 
 def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
-    """Write a run's model; its weights last, since they say that the run is finished.
+    """Write a run's model; the weights come last, since they mark the run as finished.
 
     Raises RunError: the file system refuses.
     """
@@ -150,7 +150,7 @@ def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
 
 
 def save_weights(folder: Path, weights: bytes) -> None:
-    """Write weights into a folder that has their description, and before them the hashes of both.
+    """Write weights into a folder that has their description; first the hashes of both are written.
 
     Raises RunError: the file system refuses.
     """
@@ -162,7 +162,7 @@ def save_weights(folder: Path, weights: bytes) -> None:
 
 
 def _bound_weights(folder: Path, description: str) -> bytes:
-    """The weights, where they were saved with this description.
+    """The weights, if they were saved together with this description.
 
     Raises:
         LearningError: one of them is another, or nothing says what belongs together.
@@ -184,7 +184,7 @@ def _bound_weights(folder: Path, description: str) -> bytes:
 
 
 def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> None:
-    """Compare what the weights' file holds with what the description asks for, before memory is taken.
+    """Compare the sizes in the weights' file with the description, before memory is allocated.
 
     Raises ValueError: they do not belong together, or an example would be larger than any picture.
     """
@@ -208,7 +208,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
 
 
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
-    """A model and how its tables are read; None where it takes none.
+    """Read a model and how its tables are read; None in place of the latter if it takes no tables.
 
     `path`: the folder, or that of its run.
 

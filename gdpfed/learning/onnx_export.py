@@ -1,4 +1,4 @@
-"""A finished model as an ONNX file, for programs without Python: from a table's numbers to what it says.
+"""A finished model as an ONNX file, for programs without Python: from the numbers of a table to predictions.
 
 A model of tables takes the numbers of a record as they are declared and scales them itself. torch writes the
 file, with the packages of the extra ``onnx``.
@@ -30,7 +30,7 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 class _WholeModel(nn.Module):
-    """From a table's numbers, float64[N,columns], or inputs as in training, to probabilities or numbers."""
+    """From a table's numbers, float64[N,columns], or training inputs, to probabilities or numbers."""
 
     low: torch.Tensor
     high: torch.Tensor
@@ -70,7 +70,7 @@ class _WholeModel(nn.Module):
 
 
 def save_onnx(model: LoadedModel, path: Path) -> str:
-    """Write a model as ONNX, and say in words what goes in and what comes out.
+    """Write a model as ONNX, and return a description of its inputs and outputs.
 
     Its input is called ``inputs``. Of tables it is float64[N,columns], see `table_numbers`; else it is what
     training took, shape (N, ...). Its output is ``probabilities``, float32[N,classes,...] in the order of
@@ -111,7 +111,7 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
 
 
 def onnx_metadata(model: LoadedModel) -> dict[str, str]:
-    """What a program has to know to give a model its input and to read its output, texts of JSON by name.
+    """What a program must know to prepare a model's inputs and read its outputs, as JSON texts by name.
 
     ``columns`` lists the columns of ``inputs`` in order: of a number its ``name``, its ends ``low`` and
     ``high`` in its own unit, and of a date the day under ``age_on`` or ``days_since``; of a category its
@@ -142,7 +142,7 @@ def _of_category(column: Categorical) -> dict[str, Any]:
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:
-    """The input of the ONNX file for the cells of a table, float64[N,columns] in the declared order.
+    """The inputs of the ONNX file for the cells of a table, float64[N,columns] in the declared order.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
     is what is missing. Raises LearningError: a value that is no number.

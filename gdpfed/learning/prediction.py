@@ -37,7 +37,7 @@ MOST_LINES, MOST_SKIPPED = 5, 20
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of N records.
+    """What a model predicts for N records.
 
     Attributes:
         labels: names of classes, or numbers in the unit of the label, shape (N,); of sets 1 where a record
@@ -53,7 +53,7 @@ class Predictions:
     notes: tuple[str, ...] = ()
 
     def to_table(self) -> dict[str, list[object]]:
-        """The columns of a table: what is predicted, and the probability of every class or label."""
+        """The predictions as columns: the predicted label, and the probability of every class or label."""
         table: dict[str, list[object]] = {}
         if self.labels.ndim == 1:
             table["predicted"] = self.labels.tolist()
@@ -79,7 +79,7 @@ class LoadedModel:
     module: nn.Module
 
     def predict(self, data: Any) -> Predictions:
-        """Predict for records of which no label need be known.
+        """Predict for records, whose labels need not be known.
 
         `data`: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in the
         declared order, in the units of the declaration; columns that are not declared are not read, and
@@ -106,7 +106,7 @@ class LoadedModel:
         say: Callable[[str], None] | None = None,
         skip: bool = False,
     ) -> tuple[dict[str, Texts], Predictions]:
-        """Predict for a CSV or Parquet file, and return the columns to be kept beside it.
+        """Predict for a CSV or Parquet file, and return the predictions with the columns to keep beside them.
 
         `say`: told of columns that are not read, of values that the model does not know, and of rows that are
         left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is
@@ -148,7 +148,7 @@ class LoadedModel:
         return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
 
     def _opened(self, path: Path, keep: Sequence[str]) -> tuple[Columns, TableFile]:
-        """A table that has all columns that the model takes, and those that are kept."""
+        """Open a table that has all columns that the model needs, and the columns to keep."""
         if self.columns is None:
             shape = _listed(self.description.form.own_shape)
             raise LearningError(
@@ -188,7 +188,7 @@ class LoadedModel:
         return inputs_of(table, columns, where)
 
     def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:
-        """Predict for inputs as the model itself takes them, shape (N, ...)."""
+        """Predict for inputs in the form of training inputs, shape (N, ...)."""
         with torch.inference_mode():
             chunks = [torch.from_numpy(x[i : i + CHUNK]) for i in range(0, max(1, len(x)), CHUNK)]
             outputs = torch.cat([said(self.module, chunk) for chunk in chunks])
@@ -242,7 +242,7 @@ def load_model(path: str | Path) -> LoadedModel:
 
 
 def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
-    """Columns of Arrow, of a data frame, a mapping, or an array with the declared columns in order."""
+    """The columns by name, of an Arrow table, a data frame, a mapping, or an array in the declared order."""
     names = columns.inputs
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(names):
@@ -257,7 +257,7 @@ def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
 
 
 def _array_of(values: npt.NDArray[Any]) -> Any:
-    """A column of Arrow; values of several types are texts."""
+    """A column as an array of Arrow; values of several types become texts."""
     import pyarrow as pa
 
     if values.dtype.kind in "OSU":
@@ -266,7 +266,7 @@ def _array_of(values: npt.NDArray[Any]) -> Any:
 
 
 def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
-    """Refuse a table without a column that the model sees.
+    """Refuse a table without a column that the model uses.
 
     Raises LearningError: one line that names all of them, and what may have been meant by others.
     """
@@ -281,13 +281,13 @@ def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
 
 
 def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> list[str]:
-    """A line that names the columns that are not declared, if there are any."""
+    """One line that names the columns that are not declared, if there are any."""
     others = [name or "one without a name" for name in table if name not in (*columns.names(), *keep)]
     return [f"not declared, and not read: {_listed(others)}"] * bool(others)
 
 
 def _first_faults(faults: Mapping[int, str]) -> str:
-    """The first row that is not as declared, by its line, and how many more there are."""
+    """The first invalid row, by its line number, and the number of further ones."""
     first, *others = sorted(faults)
     more = (
         f"; so are {len(others)} more rows, in lines {listed([*map(str, others)], MOST_LINES)}"
@@ -298,7 +298,7 @@ def _first_faults(faults: Mapping[int, str]) -> str:
 
 
 def _skipped(faults: Mapping[int, str]) -> list[str]:
-    """The rows that are left out, one line each; of many the first, and how many more there are."""
+    """The skipped rows, one line each; if there are many, the first ones and the number of the rest."""
     shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
     more = len(faults) - len(shown)
     return shown + [f"{more} more rows are left out"] * bool(more)

@@ -61,12 +61,12 @@ class Task:
     partition_options: tuple[tuple[str, float | str], ...] = ()
 
     def to_json(self) -> str:
-        """One line that :meth:`from_json` makes the task of again."""
+        """One line of JSON, from which :meth:`from_json` rebuilds the task."""
         return json.dumps(asdict(self))
 
     @property
     def digest(self) -> str:
-        """Names the task: the data set's form, the model, the loss and the partition."""
+        """A hash that identifies the task: the form of the data, the model, the loss and the partition."""
         return sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
@@ -98,7 +98,7 @@ class Task:
         )
 
     def described(self) -> Self:
-        """The same task with the form of its examples, for those who have no part of the data set."""
+        """The same task together with the form of its examples, for programs without the data set."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
@@ -115,7 +115,7 @@ class Task:
 
     @property
     def weights(self) -> WeightsFile | None:
-        """The file that the model, or what its examples go through, is built on; None without one.
+        """The file of weights that the model or its input transformation starts from; None without one.
 
         Raises LearningError: settings that name none.
         """
@@ -126,12 +126,12 @@ class Task:
 
     @property
     def known_form(self) -> ExampleForm:
-        """The form of its examples; the data set is loaded where nobody has said it."""
+        """The form of the examples; the data set is loaded if the task does not state it."""
         return self.form or ExampleForm.of(self.load())
 
     @property
     def dimension(self) -> int:
-        """d, the number of parameters; nothing of the model is built for it.
+        """d, the number of parameters, computed without building the model.
 
         Raises LearningError: a model that cannot be built.
         """
@@ -146,7 +146,7 @@ class Task:
         )
 
     def build_model(self) -> nn.Module:
-        """The model at its initial parameters.
+        """The model with its initial parameters.
 
         Raises LearningError: it cannot be built, or scores other positions than the loss learns.
         """
@@ -174,18 +174,18 @@ class Task:
 
     @property
     def classes_counted(self) -> int:
-        """Of how many classes nodes count right answers; 0 where labels are no classes, or nobody says."""
+        """The number of classes whose right answers nodes count; 0 if labels are no classes, or not known."""
         return 0 if self.form is None else self.form.labels.counted
 
     def make_loss(self) -> Loss:
-        """The loss of a record, weighted by its class where weights are declared.
+        """The loss of a record, multiplied by its class weight if weights are declared.
 
         Raises LearningError: no loss of that name.
         """
         return make_loss(self.loss, self.known_form.labels, self.class_weights)
 
     def drawn(self, count: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels of nobody, to try a model and a loss with; of persons each with so many rows."""
+        """Random inputs and labels to try out a model and a loss; each person has `rows` rows."""
         form, generator = self.known_form, torch.Generator().manual_seed(0)
         shape = (count, rows, *form.input_shape) if self.by_person else (count, *form.input_shape)
         if np.dtype(form.input_dtype).kind == "f":
@@ -196,14 +196,14 @@ class Task:
         return x, form.labels.drawn(shape[:2] if several else shape[:1], generator)
 
     def client_data(self, client_id: int) -> Split:
-        """The examples that one client holds; possibly none.
+        """The examples that one client holds; may be empty.
 
         Raises LearningError: no such client, or a partition that does not fit the data.
         """
         return self.load().train.take(self.client_indices(client_id))
 
     def held_out(self, client_id: int) -> Split:
-        """The examples that a client holds out: its own of the test split, or an equal part of nobody's.
+        """The examples that a client holds out: its own test examples, or an equal share of unassigned ones.
 
         Raises LearningError: as in :meth:`client_data`.
         """
@@ -216,7 +216,7 @@ class Task:
         return data.test.take(shared_out.indices(everybody, client_id))
 
     def check_record_groups(self) -> None:
-        """Refuse data whose declared groups of records are not as many as there are budgets for records.
+        """Refuse data whose declared groups of records are not as many as the budgets for records.
 
         Raises LearningError: names both numbers.
         """
@@ -228,7 +228,7 @@ class Task:
             )
 
     def largest_part(self) -> int:
-        """How many examples a client may hold at most."""
+        """The largest number of examples that a client may hold."""
         return self._partition.largest(self.load())
 
     @property
@@ -243,16 +243,16 @@ class Task:
         )
 
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
-        """Their positions in the training split."""
+        """The positions of a client's examples in the training split."""
         return self._partition.indices(self.load(), client_id)
 
     @property
     def client_names(self) -> tuple[str, ...]:
-        """What every client is called, by client id; empty where they have no names."""
+        """The name of every client, by client id; empty if clients have no names."""
         return client_names(self.load(), self.num_clients) if self.partition == "natural" else ()
 
     def class_counts(self) -> npt.NDArray[np.int64]:
-        """Examples with each class or label of every client, shape (num_clients, num_classes).
+        """The number of examples of each class or label at every client, shape (num_clients, num_classes).
 
         Numbers are one class.
         """
@@ -263,7 +263,7 @@ class Task:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device to train on; ``auto`` takes CUDA where there is one.
+    """The device to train on; ``auto`` takes CUDA if it is available.
 
     Convolutions there are in float32 from then on: PyTorch alone would take TF32 for them.
 

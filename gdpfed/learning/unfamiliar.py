@@ -1,4 +1,4 @@
-"""What of new records a model was not made for: values that its declaration does not know.
+"""New records that a model was not made for: values that are outside of its declaration.
 
 A prediction is made of them all the same, since a number beyond its range counts as the range's end, and a
 category that is not declared as the declared other one. What occurred in training is in no file: only the
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass
 class Unfamiliar:
-    """What is noted of records, some at a time.
+    """Counts of unfamiliar values in records, collected part by part.
 
     Attributes:
         columns: the declaration.
@@ -40,7 +40,7 @@ class Unfamiliar:
     others: dict[str, Counter[str]] = field(default_factory=dict)
 
     def note(self, table: Table) -> None:
-        """Look at the cells of some records."""
+        """Count unfamiliar values in the cells of some records."""
         self.rows += num_rows(table)
         for name in self.columns.inputs:
             self.missing[name] += int(table[name].missing.sum())
@@ -57,7 +57,7 @@ class Unfamiliar:
                 found[cells.distinct[at]] += count
 
     def words(self) -> Iterator[str]:
-        """One line each; of a column without anything odd there is none."""
+        """One line for each column with unfamiliar values."""
         for number in self.columns.numeric:
             if count := self.beyond[number.name]:
                 yield (

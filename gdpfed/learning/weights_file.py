@@ -1,4 +1,4 @@
-"""A file of weights that somebody brings: safetensors, known by its SHA-256. It holds numbers and no code."""
+"""A file of weights from outside: safetensors, identified by its SHA-256. It holds numbers and no code."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _own: dict[str, Path] = {}
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The file that a run builds on.
+    """The file of weights that a run starts from.
 
     `path`: where it lies, if this machine has none of its own with that hash. `sha256`: in hexadecimal.
     """
@@ -55,14 +55,14 @@ class WeightsFile:
         return cls(path, digest)
 
     def tensors(self) -> "dict[str, torch.Tensor]":
-        """What is in the file.
+        """The tensors in the file, by name.
 
         Raises LearningError: it cannot be read, it is another file, or it holds no tensors.
         """
         return _tensors(_own.get(self.sha256, Path(self.path).expanduser()), self.sha256)
 
     def fill(self, model: "nn.Module", prefixes: tuple[str, ...] = (), ignored: str = "$^") -> None:
-        """Put the file's numbers into a model.
+        """Copy the file's values into a model.
 
         Every parameter and kept buffer has to be there in its shape. What else is in the file is left out if
         it begins with another name than the model's, as a head does, or matches ``ignored``.
@@ -99,7 +99,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """Read weights of this hash from a file of this process's own, wherever a server says that they lie.
+    """Read weights of this hash from this process's own file, whatever path a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """
@@ -113,7 +113,7 @@ def keep_own(path: Path, digest: str) -> None:
 
 
 def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
-    """What is in a file of that hash; the bytes that are read are those that were hashed."""
+    """The tensors in a file with this hash; exactly the bytes that were hashed are read."""
     content = _read(path)
     if (found := sha256(content).hexdigest()) != digest:
         raise LearningError(

@@ -51,13 +51,13 @@ hand_in(
 
 
 def methods_with(*options: RunOption) -> str:
-    """Return the names of the methods that allow one of these options, as an error lists them."""
+    """Return the names of the methods that allow one of these options, as an error message lists them."""
     items = METHODS.items().items()
     return ", ".join(name for name, method in items if any(each in method.goes_with for each in options))
 
 
 def resolve(config: Config) -> Config:
-    """Give the configuration with what follows from public quantities: `Method.resolve`, and what is auto.
+    """Fill in what follows from public quantities: `Method.resolve`, and settings that are auto.
 
     Raises ConfigError, PrivacyError: as :func:`make_method`.
     """
@@ -74,7 +74,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Say whom epsilon holds against by default: everyone, where data set or method want it and it is proved.
+    """Say whom epsilon holds against by default: everyone, if data set or method prefer it and it is proved.
 
     An edge's clients are in more than one federation, and counts on held-out records are no update.
     """
@@ -86,7 +86,7 @@ def _usual_against(config: Config, method: type[Method]) -> str:
 
 
 def make_method(config: Config) -> Method:
-    """The configured method with its plan, of a configuration that is resolved or not.
+    """The configured method with its plan, whether or not the configuration is resolved.
 
     Raises:
         ConfigError: an unknown method, or options of another one.
@@ -137,7 +137,7 @@ def make_method(config: Config) -> Method:
 
 
 def _refuse_client_state(config: Config, method: type[Method]) -> None:
-    """Refuse what clients keep between their rounds where the method or a vote knows nothing of it."""
+    """Refuse client state if the method or a vote does not support it."""
     name = config.training.client_state
     if "client state" not in method.goes_with:
         able = methods_with("client state")
@@ -153,7 +153,7 @@ def _refuse_client_state(config: Config, method: type[Method]) -> None:
 
 
 def _planned(method: type[Method], config: Config) -> Method:
-    """The method with its plan, which also pays for what clients count on records that they hold out."""
+    """The method with its plan, which also pays for counts on held-out records."""
     if config.training.vote is not None:
         refuse_vote(config, method)
     made = method.from_config(config)

@@ -1,4 +1,4 @@
-"""ALI-DPFL: DP-SGD on every client, with the number of local steps that makes best use of the budget.
+"""ALI-DPFL: DP-SGD on every client, with the number of local steps that uses the budget best.
 
 Source: "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations", appendix, proof
 of Theorem 1, corrected as docs/records.md says; the rules ``budget`` and ``knee`` are this project's. All of
@@ -31,7 +31,7 @@ from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_st
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
-    """What the bounds on the loss are made of.
+    """The quantities in the bounds on the loss.
 
     Attributes:
         smoothness: L of every client's loss.
@@ -53,7 +53,7 @@ class Convergence:
 
 
 def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
-    """Return a bound on E F(w_T) - F* after T = `num_steps`, tau = `local_steps` of them between rounds.
+    """Return a bound on E F(w_T) - F* after T = `num_steps` steps, tau = `local_steps` between rounds.
 
     (L / 2) (4 A / mu^2 + (g0 + 1) Delta_1) / (g0 + T) with g0 = 2 L / mu and
     A = 2 ((tau - 1) C + sqrt((tau - 1) N))^2 + 2 C^2 + 2 L Gamma + N sum_i p_i^2.
@@ -84,7 +84,7 @@ def steps_of_bound(
 
 
 def steps_as_printed(known: Convergence, learning_rate: float) -> float:
-    """Return tau by the source's formula, for comparison: its proof does not hold.
+    """Return tau by the source's formula, for comparison only: its proof does not hold.
 
     sqrt(1 + (4 / mu^2 + 3 C^2 + 2 Gamma / eta + N) / ((2 + eta mu) Z)) with Z = C^2 + N.
     """
@@ -141,7 +141,7 @@ class ALIDPFLConfig(DPSGDConfig):
 
 
 class ALIDPFL(DPSGD):
-    """dp_sgd whose tau_r are planned: X steps are allowed, R rounds are there, and the rule divides."""
+    """dp_sgd with planned tau_r: X allowed steps are divided among R rounds by a rule."""
 
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
@@ -188,7 +188,7 @@ class ALIDPFL(DPSGD):
 
 
 def convergence(config: Config) -> Convergence:
-    """What the bounds are made of, under this configuration.
+    """The quantities in the bounds, under this configuration.
 
     d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
     """
@@ -238,20 +238,20 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
 
 
 def _epsilons(config: Config) -> Sequence[float]:
-    """Every budget there is, of groups of clients or of records."""
+    """Every budget, of groups of clients or of records."""
     own = record_budgets(config)
     return [group.epsilon for group in record_groups(config)] if own is None else [each for each, _ in own]
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """X steps over the rounds; equally many in each where it is open in which rounds a client takes part."""
+    """Spread X steps over the rounds; evenly if it is open in which rounds a client takes part."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """tau a round until X is spent; the last round has what is left, or, if rounds are whole, nothing."""
+    """tau steps a round until X are spent; the last round has the rest or, if rounds are whole, nothing."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -55,7 +55,7 @@ class SumRequest(Release):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What clients are told as it stands here, by its names in an order."""
+        """What clients are told about this sum, by name, in a fixed order."""
         names = ("noise", "work", "window", "norm_factor", "indicator_share", "taps", "settings")
         return {name: getattr(self, name) for name in names}
 
@@ -67,7 +67,7 @@ class SumRequest(Release):
 
 @dataclass(frozen=True, eq=False)
 class ClientSum:
-    """The answer to a request: the sum, or None where too few clients were left.
+    """The answer to a request: the sum, or None if too few clients were left.
 
     Attributes:
         total: float64[d], y_m; or None.
@@ -167,12 +167,12 @@ class Method(ABC):
         self.server_learning_rate = server_learning_rate
 
     def least_members(self, config: Config) -> int:
-        """Return of how many clients anything is read, at least."""
+        """Return the smallest number of clients whose values may be read together."""
         return 1 if self.reads_alone else config.secagg.minimum_cohort
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give the configuration that is carried out and saved: by default the one that is given.
+        """Return the configuration that is carried out and saved: by default the given one.
 
         It may choose settings from public quantities. What is resolved resolves to itself, for a resumed run.
         """
@@ -180,7 +180,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose settings for records that nobody set, and say why each; None for a method that does not."""
+        """Choose settings for records that nobody set, with reasons; None for a method that chooses none."""
         return None
 
     @classmethod
@@ -202,22 +202,22 @@ class Method(ABC):
 
     @classmethod
     def planned(cls, config: Config) -> PrivacyPlan:
-        """Return the plan by whom epsilon is to hold against, as `privacy.against` says."""
+        """Make the plan for the chosen adversary (`privacy.against`)."""
         return cls.make_turn_plan(config) if config.privacy.against == "everyone" else cls.make_plan(config)
 
     @classmethod
     @abstractmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
-        """Return the plan, which says what the method promises under this configuration."""
+        """Return the plan of the method's guarantees under this configuration."""
 
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
-        """Return the plan that holds against everyone; asked of a method that goes with turns."""
+        """Return the plan that holds against everyone; only asked of methods that support turns."""
         raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights of the plan's sums, by ``method.reweighting`` if there is such an option."""
+        """Return the weights of the plan's sums, by ``method.reweighting`` if the method has that option."""
         return Weighting.of(plan, getattr(config.method, "reweighting", "uniform"))
 
     def describe(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class Method(ABC):
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return tables in which `gdpfed plan` and logs show the plan; by default none, for the usual one."""
+        """Return tables in which `gdpfed plan` and logs show the plan; empty for the usual table."""
         return ()
 
     def draw_plan(self, path: Path) -> bool:
@@ -233,7 +233,7 @@ class Method(ABC):
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return further observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""
+        """Return additional observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
@@ -258,7 +258,7 @@ class Method(ABC):
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return the first requests of the next round, as far as they are known a round before.
+        """Return those first requests of the next round that are known one round ahead.
 
         Clients agree on the keys of these sums while the round before is still running, which saves two
         of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
@@ -268,21 +268,21 @@ class Method(ABC):
         return self.requests(theta, round_index, draw())
 
     def sample(self, round_index: int) -> Cohorts:
-        """Return the cohorts of a round that follow from what clients released, by `PrivacyPlan.rule`."""
+        """Return a round's cohorts as they follow from what clients released, by `PrivacyPlan.rule`."""
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Take the class counts that clients released before the first round, shape (n, B), as planned."""
+        """Receive the class counts that clients released before the first round, shape (n, B), as planned."""
         raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return what a round's record keeps of single clients, of what they released; by default nothing."""
+        """Return what a round's record keeps of single clients' released values; by default nothing."""
         return {}
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """One round: from theta^t and the cohorts to theta^{t+1} and the sums that led there."""
+        """One round: from theta^t and the cohorts to theta^{t+1} and the sums it was made from."""
         sums = sum_updates(self.requests(theta, round_index, cohorts))
         return self.step(theta, sums), sums
 
@@ -299,7 +299,7 @@ class Method(ABC):
 
     @property
     def weighs_by_batch(self) -> bool:
-        """Say whether clients weigh in proportion to their batch rates, where records are protected."""
+        """Say whether clients weigh in proportion to their batch rates, if records are protected."""
         return False
 
     @property
@@ -312,7 +312,7 @@ class Method(ABC):
         return total
 
     def released(self, theta: Theta) -> Theta:
-        """The model that the run releases, by default theta; it is evaluated, saved and in the card.
+        """The model that the run releases, by default theta; it is evaluated, saved and put into the card.
 
         It is made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing,
         which costs no privacy. It changes neither, and may be asked for twice.
@@ -320,14 +320,14 @@ class Method(ABC):
         return theta
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the method's state between rounds, made of released sums only; by default none.
+        """Return the method's state between rounds, computed from released sums only; empty by default.
 
         It is part of every checkpoint, so that a resumed run goes on as if it had never stopped.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Restore what :meth:`state_dict` returned. Raises ValueError: a state of another method."""
+        """Restore what :meth:`state_dict` returned. Raises ValueError: the state is of another method."""
         if state:
             raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
 

@@ -1,4 +1,4 @@
-"""Settings proposed before anything is trained, from public quantities alone.
+"""Proposed settings before any training, computed from public quantities alone.
 
 It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and learning
 rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not optimal.
@@ -27,7 +27,7 @@ INDICATOR_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Candidate:
-    """So many rounds, estimated in closed form.
+    """One candidate number of rounds, with estimates in closed form.
 
     `noise_per_step`: of a round, in a parameter and in units of C. `way`: the signal-to-noise ratio of all
     rounds, as a fraction of that of infinitely many rounds. `step`: the server's step at this noise, by
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An override, and why."""
+    """A proposed override, and the reason."""
 
     key: str
     value: str
@@ -56,7 +56,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was compared, and what is proposed.
+    """The candidates that were compared, and the proposal.
 
     Attributes:
         candidates: numbers of rounds, ascending; the proposed one is among them. None are compared for
@@ -71,12 +71,12 @@ class Choice:
 
     @property
     def overrides(self) -> list[str]:
-        """What is proposed, for a command line."""
+        """The proposed overrides, for a command line."""
         return [each.override for each in self.proposals]
 
 
 def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:
-    """Propose rounds, norm, local steps and the server's step; what the overrides name stays as it is.
+    """Propose rounds, norm, local steps and the server's step; settings in the overrides do not change.
 
     sigma = ln(1 + mu^2 / (q^2 T))^(-1/2) (Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4) at the mean mu
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
@@ -135,7 +135,7 @@ def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Can
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
-    """Return what to set for so many rounds, and why."""
+    """Return what to set for the best number of rounds, and why."""
     enough = best.way >= ENOUGH
     training = config.training
     norm = training.learning_rate * math.sqrt(training.local_steps)
@@ -165,7 +165,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
 
 
 def _server_step(config: Config, best: Candidate) -> list[Proposal]:
-    """The rule's step, where the method's weights do not take a shorter one by themselves."""
+    """Propose the server's step, unless the method's weights already give a shorter one."""
     if getattr(config.method, "reweighting", "uniform") != "uniform":
         return []
     reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"
@@ -173,7 +173,7 @@ def _server_step(config: Config, best: Candidate) -> list[Proposal]:
 
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
-    """Adaptive clipping where the method can, with as much noise in the fraction as it takes to be cheap."""
+    """Propose adaptive clipping if the method supports it, with enough noise in the fraction to be cheap."""
     if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
         return []
     noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))

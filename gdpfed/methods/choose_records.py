@@ -1,4 +1,4 @@
-"""Settings of methods for records that nobody sets, chosen from public numbers alone.
+"""Settings of methods for records that nobody set, chosen from public numbers alone.
 
 It reads the numbers of records and parties, their budgets and delta, and the number of parameters; no
 record, label, gradient or accuracy. A heuristic that costs no budget, and not optimal.
@@ -32,7 +32,7 @@ LEAST_BATCH = 50
 
 @dataclass(frozen=True, kw_only=True)
 class PublicNumbers:
-    """What the choice is made of.
+    """The public numbers that the choice is based on.
 
     Attributes:
         clients: how many are in a round, expected.
@@ -51,7 +51,7 @@ class PublicNumbers:
     parties: int = 1
 
     def reached(self, batch_rate: float, num_steps: int) -> float:
-        """Return the signal-to-noise ratio of a run, as a fraction of that of whole batches.
+        """Return the signal-to-noise ratio of a run, relative to a run with whole batches.
 
         sqrt(ln(1 + x) / x) with x = mu^2 / (q^2 T), by `noise_multiplier`.
         """
@@ -66,7 +66,7 @@ class PublicNumbers:
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the least rate that reaches `ENOUGH` with `LEAST_BATCH` records in a step; else 1."""
+        """Return the smallest rate that reaches `ENOUGH` with `LEAST_BATCH` records in a step; else 1."""
         return next(
             (
                 rate
@@ -77,11 +77,11 @@ class PublicNumbers:
         )
 
     def parameter_noise(self) -> float:
-        """Return what the noise of all steps may bring into a parameter: min(0.4, 10 / sqrt(d))."""
+        """Return how much noise all steps together may add to a parameter: min(0.4, 10 / sqrt(d))."""
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return eta at which T steps bring that noise: eta sqrt(T) C sigma / (q N), times sqrt(n) if own.
+        """Return eta at which T steps add that noise: eta sqrt(T) C sigma / (q N), times sqrt(n) if own.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """
@@ -100,7 +100,7 @@ def propose(
     known: PublicNumbers,
     steps_of: Callable[[Config], int],
 ) -> tuple[Config, list[Proposal]]:
-    """Return the configuration with what is chosen, and why each.
+    """Return the configuration with the chosen settings, and the reason for each.
 
     `config`: whose set values stay. `unset`: keys of `CHOOSABLE` that may be chosen. `known`: the public
     numbers. `steps_of`: how many steps a configuration makes in all.
@@ -148,7 +148,7 @@ def propose(
 
 
 def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tuple[int, int]:
-    """Rounds and local steps: those that are set, and of the others what makes `STEPS` steps."""
+    """Rounds and local steps: those that are set, and the others so that there are `STEPS` steps."""
     if shares_noise:
         return STEPS, 1
     local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps
@@ -166,7 +166,7 @@ def with_value(config: Config, key: str, value: float) -> Config:
 
 
 def chosen_lines(config: Config) -> Iterator[str]:
-    """Say in one line what was chosen, of a resolved configuration; nothing if nothing was."""
+    """Say in one line what was chosen in a resolved configuration; nothing if nothing was."""
     chosen = dict(each.split("=") for each in getattr(config.method, "chosen", None) or () if "=" in each)
     form = {
         "run.num_rounds": "{} rounds",

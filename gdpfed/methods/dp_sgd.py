@@ -60,7 +60,7 @@ class DPSGD(RecordMethod):
         return np.asarray(weights / weights.mean())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of weighed updates, which carry their noise."""
+        """One sum of weighted updates that already have their noise."""
         asked = super().requests(theta, round_index, cohorts)
         return [replace(each, client_weights=self.client_weights[each.clients]) for each in asked]
 

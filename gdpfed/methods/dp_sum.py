@@ -82,7 +82,7 @@ class DPSum(RecordMethod):
         return np.asarray(self.server_learning_rate * rate * gradient)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The momentum, shape (d,) in float64; nothing without one."""
+        """The momentum, shape (d,) in float64; empty without momentum."""
         return {} if self._velocity is None else {VELOCITY_KEY: self._velocity}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

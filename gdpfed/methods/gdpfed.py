@@ -111,7 +111,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give every group its kept fraction, where the settings fix how many groups there are."""
+        """Give every group its kept fraction, if the settings fix the number of groups."""
         num_groups = config.privacy.planned_groups
         if config.method.keep_fraction is not None or num_groups is None:
             return config
@@ -120,7 +120,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights and the kept fractions; those of the configuration, one a group.
+        """Return the weights and the kept fractions, which the configuration gives for each group.
 
         Raises ConfigError: another number of fractions than of groups.
         """

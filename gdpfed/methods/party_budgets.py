@@ -1,4 +1,4 @@
-"""The groups of a plan, from configured budgets or from the clients' own, and the parties of a person."""
+"""The groups of a plan, from configured budgets or clients' own, and the parties that may know one person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ TABLES = ("csv", "python")
 
 
 def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
-    """Give budgets by name the order of the clients, and a plan its number of groups.
+    """Put budgets by name into the order of the clients, and give a plan its number of groups.
 
     Args:
         one_sum: whether the clients of all groups are one sum; else each group is a sum that hides its
@@ -104,7 +104,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """S, the largest number of clients that a person may be at, as a table declares; 0 if a record is a row.
+    """S, the largest number of clients that may hold one person, as a table declares; 0 if a record is a row.
 
     A plan that is made without its data takes a record for a row.
     """

@@ -1,4 +1,4 @@
-"""PFA: project the noisiest sum on the principal subspace of the least noisy ones.
+"""PFA: project the noisiest sum onto the principal subspace of the least noisy ones.
 
 Source: Liu, Lou, Xiong, Liu, Meng, "Projected Federated Averaging with Heterogeneous Differential
 Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure aggregation hides.
@@ -106,14 +106,14 @@ class PFA(Method):
         return super().step(theta, sums)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """V V^T y of the smallest budget's sum; the others as they are."""
+        """V V^T y for the smallest budget's sum; the other sums do not change."""
         history = self._public_sums
         if group_index > 0 or history is None or len(history) < self.subspace_dimension:
             return total
         return project_on_principal_subspace(total, history, self.subspace_dimension)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The history, shape (at most ``history``, d) in float32; nothing before the first public sum."""
+        """The history, shape (at most ``history``, d) in float32; empty before the first public sum."""
         return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

@@ -22,7 +22,7 @@ from gdpfed.privacy.sums_once import Vote
 
 
 def refuse_given_rates(config: Config) -> None:
-    """Refuse rates by group where the method has its own.
+    """Refuse sampling rates by group if the method has its own rates.
 
     Raises ConfigError: names the method and the setting.
     """
@@ -35,7 +35,7 @@ def refuse_given_rates(config: Config) -> None:
 
 
 def given_rates(config: Config) -> tuple[float, ...] | None:
-    """Rates q_m that the configuration gives: its own, or the paper's for this data set; None for neither.
+    """Rates q_m that the configuration gives: its own, or the paper's for this data set; None if neither.
 
     Raises ConfigError: rates that the configuration does not have.
     """
@@ -86,7 +86,7 @@ def configured_delta(config: Config) -> float:
 
 
 def renyi_orders(config: Config) -> RenyiOrders:
-    """The orders of the rdp accountant: all of them, or whole ones.
+    """The orders of the rdp accountant: all orders, or only whole ones.
 
     The paper's printed noise at its own rates (FMNIST 1.42/0.89/0.73) follows from whole orders; all
     orders need 1.42/0.87/0.70. Asking for the paper's rates asks for its rows, so ``auto`` is whole there.
@@ -97,14 +97,14 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """The accountant of the configuration, for the law of its noise, and after a vote that groups pay for."""
+    """The configured accountant, for the kind of noise in use, and after a vote if groups pay for one."""
     privacy, vote = config.privacy, configured_vote(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
     return own if vote is None else AfterRelease(own, vote.charge)
 
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
-    """The plan of one sum a group, every group at the overall rate q (GDPFed's)."""
+    """The plan with one sum a group, in which every group has the overall rate q (GDPFed's plan)."""
     return private_plan(
         config,
         groups=groups,
@@ -115,7 +115,7 @@ def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
 def one_noise_plan(
     config: Config, groups: Sequence[Group], apart: PrivacyPlan, weights: Sequence[float]
 ) -> PrivacyPlan:
-    """The plan of one sum at the rates of a plan of one sum a group, whose noise meets every budget.
+    """The plan with one sum for all groups, whose noise meets every budget, at the rates of separate sums.
 
     C_m is proportional to 1 / sigma_m, with mean C under these weights of the groups.
     """
@@ -134,7 +134,7 @@ def one_noise_plan(
 def scheduled_plan(
     config: Config, groups: Sequence[Group], *, own_turns: bool = True, own_norms: bool = True
 ) -> PrivacyPlan:
-    """Make the plan of privacy.against=everyone: one sum a round of clients that have turns.
+    """Make the plan of privacy.against=everyone: one sum a round over clients that have turns.
 
     `config`: of the run. `groups`: with their budgets. `own_turns`: whether larger budgets may have more
     turns; all have as many without. `own_norms`: whether larger budgets may have larger norms.
@@ -148,7 +148,7 @@ def scheduled_plan(
 def scheduled_group_plan(
     config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
 ) -> PrivacyPlan:
-    """Make the plan of privacy.against=everyone with one sum a group, each with a stream of noise of its own.
+    """Make the plan of privacy.against=everyone with one sum a group, each with its own correlated noise.
 
     `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
     which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.
@@ -160,7 +160,7 @@ def scheduled_group_plan(
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
-    """What the configuration plans turns within."""
+    """The limits within which the configuration plans turns."""
     privacy = config.privacy
     return TurnBudget(
         groups=tuple(groups),
@@ -176,7 +176,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
 
 
 def configured_vote(config: Config, groups: Sequence[Group]) -> Vote | None:
-    """What clients pay for the configured vote over settings, where they are protected; None for none."""
+    """What protected clients pay for the configured vote over settings; None without a vote."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)
     return planned_vote(config, epsilons, configured_delta(config), "client", adjacency)
@@ -190,7 +190,7 @@ def private_plan(
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """Make a plan; what all private methods share is taken from the configuration."""
+    """Make a plan; arguments that all private methods share come from the configuration."""
     return make_plan(
         groups=tuple(groups),
         num_rounds=config.run.num_rounds,

@@ -1,4 +1,4 @@
-"""The base class of methods that protect records: plans of DP-SGD steps, and one sum of all clients."""
+"""The base class of methods that protect records: plans of DP-SGD steps, and one sum over all clients."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ HETEROGENEOUS = get_args(Heterogeneous)
 
 @dataclass
 class RecordMethodConfig(MethodConfig):
-    """What every method has that protects records."""
+    """The options of every method that protects records."""
 
     heterogeneous: str = "rate"
     noise_multiplier: float | None = None
@@ -59,7 +59,7 @@ class RecordMethodConfig(MethodConfig):
 
 
 class RecordMethod(ConfiguredMethod):
-    """All clients are one sum of what steps of DP-SGD on their records give.
+    """All clients form one sum of the results of DP-SGD steps on their records.
 
     Args:
         config: where the numbers of records come from, which are public; they are read when they are needed.
@@ -77,7 +77,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give the configuration with what nobody set, chosen from public numbers."""
+        """Fill in the settings that nobody set, chosen from public numbers."""
         if not config.privacy.about_records or not any(
             "=" not in each for each in config.method.chosen or ()
         ):
@@ -88,7 +88,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def proposals(cls, config: Config) -> tuple[Config, list[Proposal]]:
-        """Choose the settings in method.chosen: the configuration that comes of it, and why each."""
+        """Choose the settings in method.chosen: return the configuration with them, and the reasons."""
         rate, counts = config.privacy.sampling_rate, configured_records(config)
 
         def steps_of(planned: Config) -> int:
@@ -108,7 +108,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest D_i, where what clients send must be bounded by it."""
+        """Return the largest D_i, if what clients send must be bounded by it."""
         return None
 
     @classmethod
@@ -154,7 +154,7 @@ class RecordMethod(ConfiguredMethod):
         return batches
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """What a client of a group does in a round, with noise of its own."""
+        """What a client of a group does in a round, with its own noise."""
         records = records_of(self.plan)[group_index]
         return RecordSteps(
             num_steps=self.plan.groups[group_index].at(round_index).record_steps,
@@ -164,7 +164,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """All steps of a run on the client's own records; noise in a step is that of the common model.
+        """All steps of a run on the client's own records; each step has the noise of the common model.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.
@@ -187,7 +187,7 @@ class RecordMethod(ConfiguredMethod):
 
     @property
     def step_noise(self) -> float:
-        """The standard deviation that noise has in a step of the common model, over its step size."""
+        """The standard deviation of the noise in a step of the common model, divided by its step size."""
         raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property
@@ -195,7 +195,7 @@ class RecordMethod(ConfiguredMethod):
         return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum over all clients that have steps left, without a bound or noise of its own."""
+        """One sum over all clients that have steps left, without its own bound or noise."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
@@ -251,14 +251,14 @@ def configured_records(config: Config) -> npt.NDArray[np.float64]:
 
 
 def configured_dimension(config: Config) -> int:
-    """d of the configured model; it takes seconds to load torch."""
+    """d of the configured model; slow, since it loads torch."""
     from gdpfed.clients.configured import task_of
 
     return task_of(config).dimension
 
 
 def _mean_privacy(config: Config) -> float:
-    """mu of the budgets, the mean over clients or, where they are those of records, over records."""
+    """mu of the budgets: the mean over clients or, if records have the budgets, over records."""
     shares = record_budgets(config)
     if shares is None:
         shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]
@@ -267,14 +267,14 @@ def _mean_privacy(config: Config) -> float:
 
 
 def record_groups(config: Config) -> tuple[Group, ...]:
-    """The groups of clients: by budget, or a single one where the budgets are those of records."""
+    """The groups of clients by budget, or one group if records have the budgets."""
     if config.privacy.budgets_of == "clients":
         return configured_groups(config)
     return (Group(min(config.privacy.budgets), range(config.dataset.num_clients)),)
 
 
 def record_budgets(config: Config) -> list[tuple[float, float]] | None:
-    """Epsilon and share of every group of a client's records; None where the clients have the budgets."""
+    """Epsilon and share of every group of a client's records; None if clients have the budgets."""
     privacy = config.privacy
     if privacy.budgets_of == "clients":
         return None

@@ -1,4 +1,4 @@
-"""Methods of one sum of all clients under one noise: IDP-FedAvg, and GDPFed*.
+"""Methods with one sum over all clients and one noise: IDP-FedAvg, and GDPFed*.
 
 IDP-FedAvg samples larger budgets more often, or clips them to larger norms. Source: Boenisch et al., "Have it
 your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Sample and Scale,
@@ -32,7 +32,7 @@ from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates, s
 
 
 class SharedNoise(Method):
-    """All cohorts are one sum whose noise has one standard deviation s; group m is clipped to C_m.
+    """All cohorts form one sum whose noise has standard deviation s; group m is clipped to C_m.
 
     Groups are drawn independently, and a client moves the sum by at most its own C_m. So for a client of
     group m a round is the sampled Gaussian mechanism of q_m, C_m and s, of multiplier sigma_m = s / C_m,
@@ -47,7 +47,7 @@ class SharedNoise(Method):
     goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum over the cohorts of all groups, bounded and noised as the largest C_m needs."""
+        """One sum over the cohorts of all groups, bounded and noised for the largest C_m."""
         groups = [group.at(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [
@@ -138,7 +138,7 @@ class IDPFedAvgSample(SharedNoise):
 
 
 class IDPFedAvgScale(SharedNoise):
-    """Rate q for all; C_m proportional to 1 / sigma_m with mean C, sigma_m being gdpfed's."""
+    """Rate q for all; C_m proportional to 1 / sigma_m with mean C, with sigma_m as in gdpfed."""
 
     name: ClassVar[str] = "idp_fedavg_scale"
     label: ClassVar[str] = "IDP-FedAvg, scale"

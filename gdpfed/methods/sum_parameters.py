@@ -27,7 +27,7 @@ NO_EDGE = (
 def parameters_of(
     secagg: SecAggConfig, label: str, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
 ) -> SumParameters:
-    """Return what the clients of a sum agree to; `corrections`, what else its members send.
+    """Return what the clients of a sum agree to; `corrections` counts members that only take noise back.
 
     An edge that is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is
     to add any. Raises ValueError: a sum that cannot be.
@@ -59,7 +59,7 @@ def sum_parameters(
     corrections: Corrections = NO_CORRECTIONS,
     most_members: int = 0,
 ) -> SumParameters:
-    """The parameters of a sum over ``num_clients`` clients, and of others that only take noise back.
+    """The parameters of a sum over ``num_clients`` clients, and over others that only take noise back.
 
     Fractions become counts. Of all members, or of ``most_members`` that a schedule has where these are more,
     ceil(corrupt_tolerance n) are corrupt: they may all be among those with an update. Of the clients with an
@@ -96,7 +96,7 @@ def sum_parameters(
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
-    """k, t, and how many corrupt members a sparse graph withstands; k = 0 is the complete graph.
+    """k, t, and the number of corrupt members that a sparse graph withstands; k = 0 is the complete graph.
 
     Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
     sparse graph serves gets the complete one: it protects more and costs more.
@@ -120,7 +120,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
 
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """The configured bits, or the fewest that hold the finest noise; 32 where there is no noise or mask."""
+    """The configured bits, or the fewest that hold the finest noise; 32 without noise or mask."""
     if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:

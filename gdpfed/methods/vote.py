@@ -27,7 +27,7 @@ Setting = tuple[float, ...]
 
 
 class RecordRun(Protocol):
-    """A run about records that a client can try alone.
+    """A run about records that a client can try by itself.
 
     Attributes:
         config: by which it goes on; the setting that was chosen goes there.
@@ -40,7 +40,7 @@ class RecordRun(Protocol):
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:
-    """Return the settings of a vote, every combination of the listed values; none where there is no vote."""
+    """Return the settings of a vote, every combination of the listed values; empty without a vote."""
     grid = config.training.vote
     if grid is None:
         return ()
@@ -56,7 +56,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Refuse a vote that is not proved, or that tries something else than what is run.
+    """Refuse a vote without a privacy proof, or whose trial differs from the run.
 
     Raises ConfigError: names what does not go with it.
     """
@@ -112,7 +112,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
 ) -> Vote | None:
-    """Return what everybody pays for the vote: privacy.vote_share of mu^2 of the least budget.
+    """Return the cost of the vote for everyone: privacy.vote_share of mu^2 of the smallest budget.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """
@@ -165,7 +165,7 @@ def vote_request(method: Method, model: Theta, clients: Sequence[int], config: C
 
 
 def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
-    """Return how likely a setting wins that all clients vote for, over noise alone on the others.
+    """Return the chance that a setting with all votes wins against options that have only noise.
 
     P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
     """

@@ -66,7 +66,7 @@ class Weighting:
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
-        """Return sum_m omega_m r_m: what the server's step makes of an update that all clients agree on.
+        """Return sum_m omega_m r_m, by which the server's step scales an update that all clients share.
 
         1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
         """
@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return the noise of a round over its step, of a parameter: the lower, the better a method hears.
+        """Return a parameter's noise in a round divided by the step: with less of it a method learns more.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
@@ -96,7 +96,7 @@ class Weighting:
         return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
-        """Return the JSON form, with the figures that follow from it."""
+        """Return the JSON form, with the values that follow from it."""
         return {
             "reweighting": self.reweighting,
             "group_weights": list(self.group_weights),
@@ -108,13 +108,13 @@ class Weighting:
 
 
 def reweighting_rule(name: str) -> Reweighting:
-    """Return the rule of that name; PrivacyError for one that there is not."""
+    """Return the rule of that name; PrivacyError for an unknown name."""
     require_choice("reweighting", name, get_args(Reweighting))
     return "uniform" if name == "uniform" else "squared_participation"
 
 
 def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
-    """Return omega_m of the groups' cohort sizes, shape (..., M), up to a factor."""
+    """Return omega_m from the groups' cohort sizes, shape (..., M), up to a common factor."""
     return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
@@ -163,7 +163,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return min(1, 0.12 / (sqrt(T) v)): T rounds then bring a parameter noise of at most 0.12 C.
+    """Return min(1, 0.12 / (sqrt(T) v)): after T rounds the noise in a parameter is then at most 0.12 C.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.

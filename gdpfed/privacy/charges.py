@@ -11,7 +11,7 @@ from gdpfed.privacy.validation import require_choice, require_count
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """`count` releases of one event, each with a draw and noise of its own, in one unit."""
+    """`count` releases of one event, each with its own sample and noise, paid by one kind of unit."""
 
     event: Event
     count: int

@@ -101,7 +101,7 @@ class Mechanism(ABC):
 
     @property
     def distance(self) -> float:
-        """How far neighbouring contributions are apart, in bounds of one."""
+        """How far neighbouring contributions can be apart, as a multiple of the clipping norm."""
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
@@ -109,12 +109,12 @@ class Mechanism(ABC):
         return self.law.draw(group.clients, group.at(round_index).sampling_rate, generator)
 
     def most_rounds(self, m: int) -> int | None:
-        """Return in how many rounds a client is asked at most; None where chance alone limits it."""
+        """Return the largest number of rounds in which a client is asked; None if only chance limits it."""
         return None
 
     @abstractmethod
     def hides_by_sampling(self, group: GroupPlan) -> bool:
-        """Whether epsilon of a group holds only for those who are told nothing of the cohorts."""
+        """Whether epsilon of a group holds only against those who do not know the cohorts."""
 
     @abstractmethod
     def charges(
@@ -127,7 +127,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        """Return the most that so many turns cost against those who know the cohorts."""
+        """Return the largest cost of this many turns, against those who know the cohorts."""
 
     def epsilon(
         self,
@@ -149,7 +149,7 @@ class Mechanism(ABC):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        """Return epsilon at delta of the most that so many turns cost those who know the cohorts."""
+        """Return the largest epsilon of this many turns at delta, against those who know the cohorts."""
 
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release

@@ -71,7 +71,7 @@ class HasTurns(KeepsTurns):
 
 
 class OwnTotals(KeepsTurns):
-    """Every client has totals of its own; samples may follow from what clients have released.
+    """Every client has its own totals; samples may depend on what clients have released.
 
     Attributes:
         rule: by which samples follow from releases; None where a secret key draws them.
@@ -150,12 +150,12 @@ def counts_rho(mechanism: object) -> float:
 
 
 def sampling_rule(mechanism: object) -> str | None:
-    """Return by which rule samples follow from what clients have released; None where a key draws them."""
+    """Return the rule by which samples follow from what clients released; None if a key draws them."""
     return mechanism.rule if isinstance(mechanism, OwnTotals) else None
 
 
 def record_groups(mechanism: object, m: int) -> tuple[RecordGroup, ...]:
-    """Return the groups of records of a group's clients; none where whole clients are protected."""
+    """Return the groups of records of a group's clients; empty if whole clients are protected."""
     return mechanism.record_groups(m) if isinstance(mechanism, ProtectsRecords) else ()
 
 

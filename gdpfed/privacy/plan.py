@@ -93,7 +93,7 @@ class PrivacyPlan:
 
     @property
     def messages_a_round(self) -> float:
-        """How many messages for sums clients send in a round, on average: updates, and noise taken back."""
+        """The mean number of messages for sums in a round: updates, and noise taken back."""
         mechanism, masked = self.mechanism, self.sums_hidden
         if isinstance(mechanism, HasTurns):
             return math.fsum(mechanism.messages(m, each, masked=masked) for m, each in enumerate(self.groups))
@@ -174,12 +174,12 @@ class PrivacyPlan:
 
     @property
     def sample_is_secret(self) -> bool:
-        """Whether epsilon holds only for those who are told nothing of the cohorts, their sizes included."""
+        """Whether epsilon holds only against those who know nothing of the cohorts, not even their sizes."""
         return self.private and any(map(self.mechanism.hides_by_sampling, self.groups))
 
     @property
     def against(self) -> str:
-        """Whom epsilon holds against, in a word; empty without privacy or without such a word."""
+        """The name of the adversary that epsilon holds against; empty without privacy or a name."""
         if self.mechanism.against_everyone:
             return "everyone" if self.sums_hidden else "all but the server"
         return "outsiders" if self.sample_is_secret else ""
@@ -196,7 +196,7 @@ class PrivacyPlan:
         return self.mechanism.charges(group_index, self.groups[group_index], history, record_group)
 
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
-        """Return the accounted epsilon of a group after so many rounds: 0 at first, or that of class counts.
+        """Return the accounted epsilon of a group after some rounds: at first 0, or that of class counts.
 
         The schedule of a plan is fixed before training, so its own accountant composes it. A vote is before.
         """
@@ -316,7 +316,7 @@ class PrivacyPlan:
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:
-        """The JSON form of a group: `clients` is their number, `clipping_norm` is there if another than C."""
+        """The JSON form of a group: `clients` is their number; `clipping_norm` is there if it is not C."""
         group = self.groups[index]
         values = {
             "epsilon": group.epsilon,

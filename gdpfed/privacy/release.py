@@ -1,4 +1,4 @@
-"""What a method asks to be released: the privacy side of a sum over a cohort, and of class counts."""
+"""The privacy side of what a method wants released: a sum over a cohort, or class counts."""
 
 import math
 from collections.abc import Sequence
@@ -150,7 +150,7 @@ def planned_norm_exceeded(norm: float, planned: float) -> bool:
 
 
 def broken_number(request: Release) -> str:
-    """Say which number of a request is valid under no plan; "" where all are."""
+    """Say which number of a request is invalid under every plan; "" if all are valid."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

@@ -1,4 +1,4 @@
-"""Sums that a run releases once, beside its rounds: counts on held-out records, and a vote over settings.
+"""Sums that a run releases once, outside its rounds: counts on held-out records, and a vote over settings.
 
 **Counts** follow the last round. Some records of every client are never trained on. A neighbouring run has
 one record without influence, in its place (zero-out adjacency).
@@ -50,7 +50,7 @@ def once_of(work: str) -> Once | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SumOnce(ABC):
-    """What a run releases once, beside its rounds.
+    """A sum that a run releases once, outside its rounds.
 
     Attributes:
         epsilon: what it costs by itself, at the delta of the plan.
@@ -219,5 +219,5 @@ def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
 
 
 def noise_of(charges: Sequence[Charge]) -> float:
-    """Return the standard deviation of the noise that such a sum owes by some terms."""
+    """Return the standard deviation of the noise that such a sum must have under these charges."""
     return max(each.event.noise_stddev for each in charges if isinstance(each.event, Gaussian))

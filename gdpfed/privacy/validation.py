@@ -60,6 +60,6 @@ def require_choice(name: str, value: str, choices: Collection[str]) -> None:
 
 
 def require_length(name: str, values: Collection[object], num_groups: int) -> None:
-    """Refuse a per-group setting with another number of entries than there are groups."""
+    """Refuse a per-group setting if it does not have one entry for each group."""
     if len(values) != num_groups:
         raise PrivacyError(f"{name} has {len(values)} entries for {num_groups} groups; give one each")

@@ -1,1 +1,1 @@
-"""Objects of a Python program in place of settings: `objects.py` says which, `named.py` gives them names."""
+"""Python objects in place of settings: `objects.py` lists them, `named.py` gives them names."""

@@ -1,4 +1,4 @@
-"""Register objects under names that begin with ``python.``, and say by which settings they are chosen."""
+"""Register objects under names that begin with ``python.``, and find the settings that choose them."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ USED: list["Extension"] = []
 def _registered(
     registry: Registry[Any], item: object, chosen: Any, saved: object, made_of: object = None
 ) -> str:
-    """Register an object under a name of its own, or under that which the run that goes on has for it.
+    """Register an object under a new name, or under the name that a resumed run has for it.
 
     `chosen`: what the name stands for, such as a builder of copies of a module. `made_of`: what else decides
     about it.
@@ -62,7 +62,7 @@ def _registered(
 
 @dataclass
 class Named:
-    """Objects that are registered.
+    """The registered objects of a program.
 
     `words`: the settings that choose them. `of_clients`: those of them that clients train by, each by its
     setting. `extensions`: of the run.
@@ -158,7 +158,7 @@ def _metrics(items: Any, label_kind: str, saved: object) -> str:
 
 
 def _metric(item: Callable[..., Any], kind: str) -> "Metric":
-    """A function of one's own as a metric, whose faults are said in one line."""
+    """Wrap a user's function as a metric; an error in it gives one line."""
     from gdpfed.learning.labels import Metric
 
     label = getattr(item, "__name__", type(item).__name__)
@@ -200,7 +200,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
 
 
 def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
-    """One object or several, each with the name that the run that goes on has for it; None without one."""
+    """Yield each object with the name that a resumed run has for it; None if it has none."""
     objects = items if isinstance(items, list | tuple) else [items]
     names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
     return zip(objects, names, strict=True)

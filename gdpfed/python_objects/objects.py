@@ -1,4 +1,4 @@
-"""Objects of a Python program as settings of a run: data, models, losses, metrics, partitions, extensions.
+"""Python objects as settings of a run: data, models, losses, metrics, partitions, extensions.
 
 Each object is registered in this process under a name that begins with ``python.``, and chosen by that name
 as anything else is. So plan, ledger, files and audit take the run as any other, and its files say which parts
@@ -35,7 +35,7 @@ STARTS = (
 
 
 class Objects(TypedDict, total=False):
-    """What `plan`, `simulate` and `command` take beside settings; each stands for a setting.
+    """The objects that `plan`, `simulate` and `command` take; each stands for a setting.
 
     Attributes:
         data: (x_train, y_train, x_test, y_test) as arrays; a data frame, with `columns`; or a `Dataset`.
@@ -80,7 +80,7 @@ KEYS = {
 
 @dataclass
 class Given:
-    """A run that is asked for by settings and objects.
+    """A run that settings and objects describe.
 
     `words`: all of it as settings. `data`: what was given; None without. `chosen`: objects that are chosen by
     name.
@@ -92,7 +92,7 @@ class Given:
 
     @contextmanager
     def placed(self, config: Config) -> Iterator[None]:
-        """Have this process load the data that were given, within.
+        """Have this process use the given data inside the block.
 
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
@@ -116,7 +116,7 @@ class Given:
 
 
 def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
-    """Check settings and objects, and register what is chosen by name.
+    """Check settings and objects, and register the objects that settings choose by name.
 
     Raises ConfigError, LearningError: an object that cannot be used, or that says what a setting says.
     """
@@ -151,7 +151,7 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
 
 
 def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None:
-    """Raise ConfigError: no object of a name, an owner of nothing, or a setting that is said twice."""
+    """Raise ConfigError for an unknown object, budgets of unknown owners, or a setting given twice."""
     known = list(Objects.__annotations__)
     for each in settings:
         if not isinstance(each, str):
@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """What follows from the data where nobody says it: clients, who take part in a round, and the loss.
+    """Settings that follow from the data if nobody set them: clients, clients of a round, and the loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """What runs on a table start from and those on arrays do not, as settings; what is said is left out."""
+    """The settings that runs on tables start from and runs on arrays do not; given settings are left out."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Budgets as settings. Raises ConfigError: what is neither a number, numbers, nor numbers by owner."""
+    """Budgets as settings. Raises ConfigError for anything but a number, numbers, or numbers by owner."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

@@ -28,7 +28,7 @@ LOOKED_AT = 2000
 
 
 class ChanceFile(Observer):
-    """Writes and announces that a result is at chance, where it is."""
+    """Writes and announces that a result is at chance level, if it is."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce

@@ -142,7 +142,7 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
 
 
 def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
-    """What a method has chosen by itself: it follows from what somebody varied, and names no line."""
+    """Settings that a method chose by itself: they follow from others, so they name no line."""
     for entry in settings.get("method.chosen") or ():
         key = entry.partition("=")[0]
         yield from ("method.chosen", key, key.replace("training.", "dataset."))
@@ -155,7 +155,7 @@ def _order(key: str) -> int:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Leave out a data set's value where the setting that takes it as default differs as well."""
+    """Leave out a data set's value if the setting that copies it as its default differs as well."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -1,4 +1,4 @@
-"""Runs side by side on one page: comparison and figures by party first, seconds last."""
+"""Runs side by side on one page: first comparison and results by party, last the seconds."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from gdpfed.runs.file_formats import ACCURACY_PICTURE, PAGE_FILE
 
 
 def write_comparison_page(lines: Sequence[Line], directory: Path) -> Path:
-    """Write the files of a report, and all of them on one page that needs no network; returns the page.
+    """Write the files of a report, and one page with all of them that needs no network; returns the page.
 
     Raises ReportError: lines that show different metrics, a damaged run, or a directory that cannot be
     written.

@@ -213,6 +213,6 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
 
 
 def _epsilon(values: Sequence[float | None]) -> str:
-    """The largest epsilon; none if one of them is unbounded."""
+    """The largest epsilon; "none" if one of them is unbounded."""
     bounded = [value for value in values if value is not None]
     return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

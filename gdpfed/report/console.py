@@ -23,7 +23,7 @@ NOTEBOOK = "JPY_PARENT_PID"
 
 
 def in_notebook() -> bool:
-    """Whether what is printed ends in a cell of a notebook, which takes no codes back."""
+    """Whether output appears in a notebook cell, where printed text cannot be changed later."""
     return NOTEBOOK in os.environ
 
 
@@ -57,7 +57,7 @@ def rich_table(
     left: Sequence[str] = (),
     **how: Any,
 ) -> rich.table.Table:
-    """A table whose cells stand to the right, but for the columns of ``left``; `how`: its other options."""
+    """A table with right-aligned cells, except in the columns of ``left``; `how` holds its other options."""
     table = rich.table.Table(title=title, **{"title_justify": "left", **how})
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right")
@@ -67,7 +67,7 @@ def rich_table(
 
 
 class Fitted:
-    """A table that shows every figure whole, however narrow the output is.
+    """A table that never cuts a figure, however narrow the output is.
 
     Where the table is too wide, headings and text go on several lines, then cells lose their margins. Where
     that is not enough, the last columns follow in a further table, which begins with the first column again.
@@ -207,7 +207,7 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """Headings and rows; RFC 4180 but for the line ends."""
+        """Headings and rows as in RFC 4180, except for line ends."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
         return text.getvalue()

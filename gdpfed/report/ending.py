@@ -1,4 +1,4 @@
-"""What a run has come to, for the end of its command: result, spent budgets as bars, files to open."""
+"""The end of a run's command: its result, spent budgets as bars, and files to open."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ PRIVATE_SECTIONS = ("method.", "privacy.", "secagg.")
 
 
 def show_ending(console: Console, directory: Path) -> None:
-    """Print what a run has come to, which its files say; nothing is computed on data.
+    """Print the results of a run from its files; nothing is computed from data.
 
     Raises RunError: a file of another format.
     """
@@ -71,7 +71,7 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
 
 
 def _without_a_model(directory: Path) -> str | None:
-    """What the model card says is reached without a model; None where there is no such figure."""
+    """The accuracy without a model, as the model card states it; None if it states none."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:
@@ -81,7 +81,7 @@ def _without_a_model(directory: Path) -> str | None:
 
 
 def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
-    """Return a finished run beside this one that trained the same without privacy; None where there is none.
+    """Return a finished run in the same folder that trained the same without privacy; None if there is none.
 
     It has the same data, model, training, rounds and seed; only what privacy is about may differ.
     """
@@ -94,7 +94,7 @@ def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
 
 
 def _is_without_privacy(config: Path) -> bool:
-    """Whether a configuration names that method: most are told apart without being parsed."""
+    """Whether a configuration names the method without privacy; most are decided without parsing."""
     try:
         return f"name: {WITHOUT_PRIVACY}\n" in config.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -102,14 +102,14 @@ def _is_without_privacy(config: Path) -> bool:
 
 
 def _trained(settings: Settings) -> Mapping[str, Any]:
-    """The settings that a training without privacy follows from, the seed among them."""
+    """The settings that decide a training without privacy, with the seed."""
     followed = computed_settings(settings).items()
     kept = {key: value for key, value in followed if not key.startswith(PRIVATE_SECTIONS)}
     return {**kept, "seed": settings["run"]["seed"]}
 
 
 def _spent(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
-    """A bar for each group: how much of its budget is spent."""
+    """A bar for each group that shows how much of its budget is spent."""
     groups = list(zip(plan["groups"], record.spent_epsilon, strict=True))
     bounded = [(index, group, spent) for index, (group, spent) in enumerate(groups) if group["epsilon"]]
     for index, group, spent in bounded[:MOST_BARS]:

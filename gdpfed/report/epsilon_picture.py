@@ -1,4 +1,4 @@
-"""What a result costs: the metric of runs against their epsilon, beside what is reached without privacy."""
+"""What a result costs: the metric of runs against their epsilon, beside the metric without privacy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def cost_points(
 
 
 def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
-    """The lines of a comparison that promise nothing, by their label."""
+    """The lines of a comparison without privacy, by label."""
     bare = [line for line in lines if not line.runs[0].plan["private"] and line.evaluated]
     return {f"{line.label}, without privacy": line.final_result for line in bare}
 

@@ -1,4 +1,4 @@
-"""What a run has come to in words: its figure, or why there is none."""
+"""The result of a run in words: its metric, or why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has come to. `figure`: in words. `note`: where it was measured, or why it was not."""
+    """The result of a run. `figure`: in words. `note`: where it was measured, or why it was not."""
 
     figure: str
     note: str = ""
 
     @classmethod
     def of(cls, directory: Path, record: RoundLogEntry) -> Self:
-        """The metric after a round of a run, as the server measured it or as clients have counted it.
+        """The metric after a round of a run, measured by the server or counted by the clients.
 
         Raises:
             ReportError: the file with these counts is damaged.

@@ -104,7 +104,7 @@ class Source:
     read: Read
 
     def figures(self) -> list[Figure]:
-        """Return the figures, and whether there are any: files may come later, or be written right now."""
+        """Return the figures; none while the files are missing or being written."""
         readable = {"of": self.name}
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]

@@ -36,7 +36,7 @@ NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass
 class _Section:
-    """What the page says of one run, ledger or file."""
+    """What the page shows of one run, ledger or file."""
 
     title: str
     whose: str = "group"
@@ -52,11 +52,11 @@ class Figures:
         self._sources = tuple(sources)
 
     def read(self) -> list[Figure]:
-        """Return all figures; a source that cannot be read has one that says so."""
+        """Return all figures; a source that cannot be read gives a figure that reports this."""
         return [figure for source in self._sources for figure in source.figures()]
 
     def collect(self) -> Iterator["Metric"]:
-        """Yield one metric a name, as the library of Prometheus takes them."""
+        """Yield one metric for each name, in the form of the Prometheus library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         named = defaultdict(list)
@@ -70,7 +70,7 @@ class Figures:
             yield metric
 
     def page(self) -> str:
-        """Return the page for people: what goes wrong first, then each run, ledger and certificate."""
+        """Return the page for people: problems first, then each run, ledger and certificate."""
         figures, now = self.read(), datetime.now(UTC)
         return page_of(
             "figures_page.html",
@@ -192,7 +192,7 @@ def serve(
     *,
     names: Collection[str] = (),
 ) -> None:
-    """Answer until the process is interrupted, or told to stop.
+    """Answer requests until the process is interrupted or told to stop.
 
     `names`: of this server, beside its host's own and addresses; a request by another name is refused.
 

@@ -68,7 +68,7 @@ class FinishedRun:
         return self.results[-1]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the records as a data frame: a round a row, a figure a column, as trackers are sent them.
+        """Return the records as a data frame: one row a round, one column a figure, as trackers receive them.
 
         Columns are `round`, `test/<metric>`, `epsilon/group_<m>`, `epsilon_against_server/group_<m>`,
         `cohort/group_<m>`, `survivors/sum_<i>` and `seconds/<phase>`; what a round lacks is NaN.
@@ -107,13 +107,13 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """Mean wall time of a round; None where none was recorded."""
+        """Mean wall time of a round; None if none was recorded."""
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
         return sum(times) / len(times) if times else None
 
     @property
     def upload_bytes(self) -> float | None:
-        """Bytes that a client sends in a round that it takes part in; None where nothing was sent."""
+        """Bytes that a client sends in a round that it takes part in; None if nothing was sent."""
         sent = [each for record in self.records for each in record.upload_bytes if each > 0]
         return self.dimension * sum(sent) / len(sent) if sent else None
 
@@ -124,7 +124,7 @@ class FinishedRun:
 
 
 class UnfinishedError(ReportError):
-    """A run that goes on, or was interrupted."""
+    """A run that still goes on, or was interrupted."""
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -172,7 +172,7 @@ def read_settings(path: Path) -> Settings | None:
 
 
 def read_whole_settings(path: Path) -> Settings:
-    """The configuration of a run; ReportError where a directory holds none."""
+    """The configuration of a run; ReportError if the directory has none."""
     if not path.is_dir():
         raise ReportError(f"{path} is no run: there is no such directory")
     settings = read_settings(path)
@@ -182,7 +182,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether cohorts may be shown: epsilon does not need them secret, or the run has shown them."""
+    """Whether cohorts may be shown: if epsilon does not need them secret, or the run has shown them."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody
@@ -190,7 +190,7 @@ def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def read_plan(path: Path) -> Mapping[str, Any]:
-    """The plan of a run in its JSON form; ReportError where a directory holds none."""
+    """The plan of a run in its JSON form; ReportError if the directory has none."""
     try:
         plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]

@@ -81,7 +81,7 @@ class MechanismReport(ABC):
         """The table that `gdpfed plan` and logs show, unless the method has its own."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
-        """What stands below the table: one fact a line, details among them."""
+        """The facts below the table, one a line; some are details."""
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
@@ -94,7 +94,7 @@ class MechanismReport(ABC):
         return f"{method.plan.messages_a_round:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
-        """Draw a plan as PNG; returns whether there is a picture. `names`: of clients, if they have any."""
+        """Draw a plan as PNG; returns whether there is a picture. `names` are the clients' names, if any."""
         return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:

@@ -54,7 +54,7 @@ class Spread:
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
-        """``mean ± stddev``, or the value alone; that nothing is known where a value is no number."""
+        """``mean ± stddev``, or a single value; a note that it is unknown if it is not a number."""
         if isnan(self.mean):
             return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
@@ -129,7 +129,7 @@ class MetricDisplay:
 
 
 def shown_in(record: RoundLogEntry) -> str:
-    """The metric of a round in words, as in ``accuracy 86.9 %``; `NOT_EVALUATED` where there is none."""
+    """The metric of a round in words, as in ``accuracy 86.9 %``; `NOT_EVALUATED` if there is none."""
     if not record.evaluated:
         return NOT_EVALUATED
     name, value = record.shown

@@ -293,7 +293,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Whom a figure is about, if groups differ."""
+    """Say for whom a figure holds, if it differs between groups."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]

@@ -1,4 +1,4 @@
-"""What a notebook shows of plans and runs: tables and pictures of the commands, as HTML without a script."""
+"""Plans and runs in a notebook: the tables and pictures of the commands, as HTML without scripts."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from gdpfed.report.plan_table import heading, plan_lines, plan_table
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ShownPlan(PrivacyPlan):
-    """A plan with the method that made it, which is shown as ``gdpfed plan`` shows it.
+    """A plan and the method that made it, displayed as by ``gdpfed plan``.
 
     `method`: it has the plan, and weighs what is released. `notes`: what is weak in the plan, one line each.
     """
@@ -33,7 +33,7 @@ class ShownPlan(PrivacyPlan):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """The plan of a configuration that is resolved.
+        """The displayed plan of a resolved configuration.
 
         Raises ConfigError, PrivacyError: as `make_method`.
         """
@@ -51,7 +51,7 @@ class ShownPlan(PrivacyPlan):
 
 
 def html_of(*shown: Any) -> str:
-    """Tables of rich's or of a report, groups of them, and lines of text, as HTML; all of it is escaped."""
+    """Convert tables, groups of tables and lines of text to HTML; everything is escaped."""
     return "\n".join(map(_piece, shown))
 
 
@@ -86,7 +86,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], n
 
 
 def picture(path: Path, words: str) -> str:
-    """A PNG in the page itself; nothing where there is no picture."""
+    """A PNG embedded in the page; empty if there is no picture."""
     drawn = path.read_bytes() if path.is_file() else b""
     encoded = b64encode(drawn).decode()
     return f'<img alt="{escape(words)}" width="480" src="data:image/png;base64,{encoded}">' if drawn else ""

@@ -1,4 +1,4 @@
-"""Pages of HTML: one style, no script, no request to anybody."""
+"""HTML pages: one style, no script, no network request."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -16,20 +16,20 @@ SECTIONS_TEMPLATE = "sections_page.html"
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a page, as PNG, and what it shows."""
+    """A picture of a page, as PNG, and a description of it."""
 
     title: str
     png: bytes
 
     @property
     def source(self) -> str:
-        """The picture as an address that asks nobody."""
+        """The picture as a data URL, which needs no network."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page of sections: a heading, and below it a picture, a table and a note, as there are."""
+    """A section of a page: a heading, and below it any of a picture, a table and a note."""
 
     title: str
     picture: Picture | None = None
@@ -38,14 +38,14 @@ class Section:
 
 
 def drawn_picture(draw: Callable[[Path], None]) -> bytes:
-    """The PNG that a function draws into a file."""
+    """The PNG that a drawing function writes to a file."""
     with TemporaryDirectory() as directory:
         draw(picture := Path(directory) / "picture.png")
         return picture.read_bytes()
 
 
 def page_of(template: str, *, folder: Path | None = None, **values: Any) -> str:
-    """Fill a template of this folder, or of another one; what it is given is escaped."""
+    """Fill a template of this folder, or of another one; all values are escaped."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

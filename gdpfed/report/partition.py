@@ -80,7 +80,7 @@ def holdings(task: Task) -> Holdings:
 
 
 def partition_table(held: Holdings) -> Table:
-    """A table of the least, median and largest number of examples of a client."""
+    """A table of the smallest, median and largest number of examples of a client."""
     several = {"class": "classes", "label": "labels"}[held.weighed]
     counted = [("examples", held.examples), (several, held.classes)]
     if held.characters is not None:
@@ -109,7 +109,7 @@ def parties_table(held: Holdings) -> Table | None:
 
 
 def draw_partition(held: Holdings, path: Path) -> None:
-    """Write a PNG: above, how much each client holds; below, the share of each class in it.
+    """Write a PNG: above, how many examples each client holds; below, the share of each class.
 
     Of more than :data:`CLIENTS_DRAWN` clients the first are drawn. Raises RunError: the file system refuses;
     no part of the picture is left.

@@ -18,7 +18,7 @@ from gdpfed.runs.file_formats import PARTS_FILE
 
 
 class PartsFile(Observer):
-    """Writes what the model reaches by party and by budget, where test examples have owners."""
+    """Writes the metrics of the released model by party and by budget, if test examples have owners."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run

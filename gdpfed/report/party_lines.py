@@ -1,4 +1,4 @@
-"""The parties of a plan by name: which budget each has, and who is planned below what it offers."""
+"""The parties of a plan by name: the budget of each, and who is planned below the budget it offers."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What is said of a plan in lines: warnings, the bounds of membership inference, a vote."""
+"""Lines about a plan: warnings, bounds on membership inference, and a vote."""
 
 from collections.abc import Iterator, Sequence
 from math import isinf
@@ -34,7 +34,7 @@ REPLACEMENT_PROOFS = {
 
 
 def replacement_fact(plan: PrivacyPlan) -> Fact:
-    """Epsilon between two data sets that one client might have, or two values of a record, group by group."""
+    """Epsilon between two possible data sets of a client, or two values of a record, group by group."""
     found = _replacements(plan)
     shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
     figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
@@ -45,7 +45,7 @@ def replacement_fact(plan: PrivacyPlan) -> Fact:
 
 
 def common_facts(plan: PrivacyPlan) -> list[Fact]:
-    """Delta, epsilon between two data sets, and the bounds of membership inference, of any mechanism."""
+    """Delta, epsilon between two data sets, and bounds on membership inference, for any mechanism."""
     if not plan.private:
         return []
     bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
@@ -77,7 +77,7 @@ def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
-    """A table of the bounds after so many rounds, as Markdown.
+    """A Markdown table of the bounds after a number of rounds.
 
     Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
     clients take part in at most. Of records everybody knows as much.
@@ -148,7 +148,7 @@ def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
-    """The section of a model card about the vote; nothing where there was none."""
+    """The section of a model card about the vote; empty if there was none."""
     if plan.vote is None:
         return []
     cost = (
@@ -174,14 +174,14 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """What a plan costs because members of a sum know their own noise; a detail, which is in its figures."""
+    """What a plan costs because members know their own noise; a detail, as the figures already include it."""
     if not (plan.private and plan.sums_hidden):
         return []
     return [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
-    """Lines for a large delta, clients chosen by their data, who is trusted, budgets, rounds without sums.
+    """Warnings: large delta, clients chosen by their data, trust, unspent budgets, rounds without sums.
 
     `least_members`: of whatever is read; None for `secagg.minimum_cohort`.
     """
@@ -226,7 +226,7 @@ def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:
-    """Warn if the clients' data decide who takes part: no noise hides that."""
+    """Warn if the clients' data decide who takes part, since no noise hides that."""
     least = config.dataset.min_characters
     if least is not None:
         yield (
@@ -241,7 +241,7 @@ GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
 
 
 def given_lines(config: Config) -> Iterator[str]:
-    """One line where a program gave what no file of the run holds, by the kinds and names of it."""
+    """One line on Python objects that a program gave to the run and no file holds, by kind and name."""
     data = config.dataset
     named = [
         ("data set", data.name, data.name in GIVEN_DATA),
@@ -294,7 +294,7 @@ def number_or_none(value: float, form: str) -> str:
 
 
 def against_whom(plan: PrivacyPlan) -> str:
-    """Say in one sentence whom the one epsilon holds against."""
+    """Say in one sentence against whom the single epsilon holds."""
     if plan.sums_hidden:
         return (
             "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "

@@ -28,7 +28,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
-    """A question; its module is loaded for ``gdpfed plan --help``, so it imports what answers in `answer`.
+    """A question; `gdpfed plan --help` loads its module, so `answer` imports what it needs itself.
 
     `help`: for the help page. `answer`: answers it for a configuration.
     """

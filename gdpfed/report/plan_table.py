@@ -1,4 +1,4 @@
-"""A privacy plan as a table, several side by side for each meaning of epsilon, and proposals."""
+"""A privacy plan as a table, plans side by side for each meaning of epsilon, and proposals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
 
 
 def heading(method: Method) -> FactLines:
-    """Three lines: whose budgets they are, what is promised against whom, and what it costs."""
+    """Three lines: whose budgets, what is promised against whom, and what it costs."""
     report, plan = report_of(method.plan), method.plan
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
@@ -43,7 +43,7 @@ def heading(method: Method) -> FactLines:
 
 
 def _who(plan: PrivacyPlan) -> str:
-    """The clients, and how many have which budget."""
+    """The number of clients, and how many have each budget."""
     clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
     for group in plan.groups:
         sizes[group.epsilon] = sizes.get(group.epsilon, 0) + len(group.clients)
@@ -84,7 +84,7 @@ OF_RECORDS = (
 
 
 def choice_report(choice: Choice) -> Group:
-    """Return a table of the numbers of rounds, a reason for each setting, and all of them to paste."""
+    """Return a table of candidate numbers of rounds, reasons for the settings, and all settings to paste."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
@@ -135,7 +135,7 @@ EVERYONE_IN_WORDS = (
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """One row: whom epsilon holds against, the method, its accountant, and its plan or why it is refused."""
+    """One row: the adversary, the method, its accountant, and its plan or the reason of its refusal."""
 
     against: str
     name: str
@@ -144,7 +144,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return one table, a method a line, with the noise for each meaning of epsilon; notes below it."""
+    """Return one table with a row for each method, showing the noise for each meaning of epsilon."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
@@ -168,7 +168,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Noise, what holds against the server or the turns of every group, and messages, of one plan."""
+    """The noise, epsilon against the server or the turns, and the messages of one plan."""
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""
     plan = row.planned.plan
@@ -183,7 +183,7 @@ def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
-    """What the columns mean, and of everybody in every round whether it has the least noise."""
+    """Explain the columns, and say whether full participation has the least noise."""
     planned = [(row, row.planned) for row in rows if not isinstance(row.planned, str)]
     private = [(row, method) for row, method in planned if method.plan.private]
     yield NOISE_IN_WORDS

@@ -40,7 +40,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Draw a whole picture in this style, and leave matplotlib's settings as they were."""
+    """Draw a picture in this style, and restore matplotlib's settings afterwards."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **named: P.kwargs) -> None:
@@ -51,7 +51,7 @@ def styled(draw: Callable[P, None]) -> Callable[P, None]:
 
 
 def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure whose layout makes room for labels and legends."""
+    """An empty figure whose layout leaves room for labels and legends."""
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
@@ -100,12 +100,12 @@ def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markers_every(points: int) -> int:
-    """The distance of markers on a curve, in points."""
+    """The distance of markers on a curve, in data points."""
     return max(1, points // MARKERS_A_CURVE)
 
 
 def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend for all panels, every label once, in room that is added below them."""
+    """One legend for all panels, each label once, below them."""
     entries = [each for panel in panels for each in zip(*panel.get_legend_handles_labels(), strict=True)]
     by_label = {label: handle for handle, label in reversed(entries)}
     labels = list(dict.fromkeys(label for _, label in entries))
@@ -120,7 +120,7 @@ def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, for its owner alone to read.
+    """Write a figure as PNG that only its owner can read.
 
     Raises RunError: the file system refuses; the old picture is untouched.
     """
@@ -150,7 +150,7 @@ class Dots:
 
 
 def height_inches(rows: int, *, kinds: int = 1) -> float:
-    """Return the height of a picture with so many rows, and so many figures in each."""
+    """Return the height of a picture for this number of rows and kinds of figures."""
     return FRAME_HEIGHT_INCHES + (ROW_GAP_INCHES + DOT_HEIGHT_INCHES * kinds) * rows
 
 
@@ -205,7 +205,7 @@ def draw_curves(
     metric: str = DEFAULT,
     beside: Sequence[float] = (),
 ) -> None:
-    """Mean of a metric after every round, as it is shown, and one standard deviation around it.
+    """Draw the mean of a displayed metric after every round, with a band of one standard deviation.
 
     The axis goes from the lowest to the highest of all curves, and its label says so. `axes`: where to draw.
     `curves`: style, label and one figure a round, of every curve. `metric`: by name.
@@ -249,7 +249,7 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 def accuracy_curve(
     records: Sequence[RoundLogEntry], method: str, title: str, path: Path, base_rate: float | None = None
 ) -> None:
-    """Write the metric that is shown after every round as PNG, in the method's colour.
+    """Write a PNG of the displayed metric after every round, in the method's colour.
 
     Below an accuracy lies a line: the share of the most frequent class, ``base_rate``.
     """
@@ -272,7 +272,7 @@ def accuracy_curve(
 def budget_curve(
     records: Sequence[RoundLogEntry], budgets: Sequence[float | None], title: str, path: Path
 ) -> None:
-    """Write the accounted epsilon of every group over the rounds, below its budget, as PNG."""
+    """Write a PNG of the accounted epsilon of every group by round, below its budget."""
     figure, axes = _new_axes(title)
     rounds = [record.round for record in records]
     for index, budget in enumerate(budgets):

@@ -28,7 +28,7 @@ MOST_BUDGETS = 4
 
 
 class _OneLine(TextColumn):
-    """Text that is cut where the terminal ends, and never goes on below."""
+    """Text that is cut at the width of the terminal, and never wraps."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(ratio=1))
@@ -113,7 +113,7 @@ class RunProgress:
         self.console.print(f"round {under_way}/{self.num_rounds} is under way for {spent}")
 
     def describe(self, record: RoundLogEntry, *, against: str | None = None) -> str:
-        """The metric that is shown and spent budgets in a few words; whom they hold against, unless told."""
+        """The displayed metric and spent budgets in a few words, with the adversary unless it is given."""
         spent = [
             f"{epsilon:.2f}/{budget:g}"
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
@@ -132,13 +132,13 @@ SLOW_SECONDS = 3.0
 
 
 def is_interactive() -> bool:
-    """Whether a person types into this process: a notebook, IPython, or Python's own prompt."""
+    """Whether a person uses this process interactively: in a notebook, IPython, or Python's prompt."""
     return hasattr(sys, "ps1")
 
 
 @contextmanager
 def said_if_slow(words: str) -> Iterator[None]:
-    """Say in an interactive session what a ``with`` block does, if it takes longer than a few seconds."""
+    """Say in an interactive session what a ``with`` block does, if it takes more than a few seconds."""
     if not is_interactive():
         yield
         return
@@ -153,7 +153,7 @@ def said_if_slow(words: str) -> Iterator[None]:
 
 
 class RoundLines:
-    """Tells an interactive session how far a run is: less and less often, and at the end.
+    """Prints lines on the progress of a run in an interactive session: less and less often, and at the end.
 
     It is given the record of every round. `path`: the run directory.
     """
@@ -165,7 +165,7 @@ class RoundLines:
         print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
-        """Say a line, unless the last one is too recent."""
+        """Print a line, unless the last one is too recent."""
         now, left = monotonic(), self._num_rounds - record.round
         # Before the first round data are read and programs compiled, which no later round does.
         number, since = self._first = self._first or (record.round, now)

@@ -1,4 +1,4 @@
-"""A report as files: Markdown with CSV and pictures of lines side by side."""
+"""A report as files: Markdown, CSV, and pictures that compare lines."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
 
 @styled
 def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
-    """The metric that is shown after every round, mean and band over the seeds."""
+    """Draw the displayed metric after every round, as mean and band over the seeds."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
     styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
@@ -68,7 +68,7 @@ def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def final_picture(lines: Sequence[Line], path: Path) -> None:
-    """The metric that is shown after the last round."""
+    """Draw the displayed metric after the last round."""
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
@@ -106,7 +106,7 @@ def _over_seeds(line: Line, group: int) -> Spread | None:
 
 @styled
 def cost_picture(lines: Sequence[Line], path: Path) -> None:
-    """Noise, traffic and time, a panel each."""
+    """Draw noise, traffic and time, one panel each."""
     panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
         ("noise magnitude Λ", {"Λ": noise_magnitude}),
         ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),
@@ -132,7 +132,7 @@ REPORT_FILE, SEEDS_FILE = "report.md", "seeds.csv"
 
 
 def write_report(lines: Sequence[Line], directory: Path) -> Path:
-    """Write everything into a directory, made if need be; returns the Markdown file.
+    """Write everything into a directory, which is made if needed; returns the Markdown file.
 
     Raises ReportError: the file system refuses.
     """

@@ -1,4 +1,4 @@
-"""The tables of a comparison of runs, which need neither pictures nor what trains."""
+"""The tables of a comparison of runs; this module imports neither plotting nor training code."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""``gdpfed compare``: a run's model beside what parties could have without it, in all and by party."""
+"""``gdpfed compare``: a run's model, and what parties could have without it, in total and by party."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -88,7 +88,7 @@ class Parties:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the parties are called."""
+        """The names of the parties."""
         return self.data.owner_names or tuple(f"party {number}" for number in range(self.count))
 
     @property

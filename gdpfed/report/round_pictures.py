@@ -1,4 +1,4 @@
-"""Rounds as pictures: who has a turn when and takes noise back, who was asked, how long stages took."""
+"""Pictures of rounds: who had turns and took noise back, who was asked, and how long stages took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class TurnRow:
     backs: Sequence[int] | None = None
 
     def rounds_of_backs(self, taps: Sequence[float], num_rounds: int) -> list[int]:
-        """The rounds in which it takes noise back."""
+        """The rounds in which the client takes noise back."""
         lags = [lag for lag, tap in enumerate(taps, start=1) if tap > 0]
         planned = {turn + lag for turn in self.turns for lag in lags}
         rounds = planned if self.backs is None else set(self.backs)
@@ -55,7 +55,7 @@ class TurnGroup:
 
 
 def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
-    """Group and id of the clients that a picture shows: all of a few, of many the first of each group."""
+    """Group and id of the clients to draw: all if there are few, else the first ones of each group."""
     most = max(2, MOST_CLIENTS // max(1, len(groups)))
     whole = sum(len(group.clients) for group in groups) <= MOST_CLIENTS
     return [
@@ -67,7 +67,7 @@ def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
 
 @styled
 def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds: int, path: Path) -> None:
-    """Draw a row for each client as PNG: a block for a turn, a hatched bar where noise is taken back.
+    """Draw a PNG with a row for each client: a block for a turn, a hatched bar for noise taken back.
 
     `num_rounds`: of the run; of many the first are drawn.
     """
@@ -105,7 +105,7 @@ def _said_of(number: int, group: TurnGroup) -> str:
 
 
 def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
-    """The rounds that a timeline has rows for: all of a few; of many some at even distances, and failures."""
+    """The rounds to draw on a timeline: all if there are few, else evenly spaced ones and failures."""
     step = -(-len(records) // MOST_ROWS)
     failed = [record for record in records if record.failures][: MOST_ROWS // 2]
     return [each for place, each in enumerate(records) if place % step == 0 or each in failed]
@@ -113,7 +113,7 @@ def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
 
 @styled
 def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
-    """Draw a row for each round as PNG: the clients that were asked, and the seconds that stages took."""
+    """Draw a PNG with a row for each round: the clients asked, and the seconds of each stage."""
     rows = shown_rounds(records)
     figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
     clients, seconds = new_panels(figure, 2, columns=2, sharey=True)
@@ -133,13 +133,13 @@ def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
 
 
 def asked_for(record: RoundLogEntry) -> int:
-    """How many contributions the sums of a round asked for: one of each client of each sum."""
+    """How many contributions the sums of a round asked for, one for each client of each sum."""
     sizes = record.cohort_sizes
     return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
 
 
 def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
-    """The seconds of each stage by round, and what is left of the whole round."""
+    """The seconds of each stage by round, and the rest of the whole round."""
     names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
     found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
     in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)
@@ -148,7 +148,7 @@ def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
 
 
 def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], first: int = 0) -> None:
-    """Bars beside each other, told apart by colour and by hatching; the axis of rounds goes down."""
+    """Draw stacked horizontal bars, distinguished by colour and hatching; rounds go downwards."""
     left = [0.0] * len(rows)
     bar: dict[str, Any] = {"height": TURN_HEIGHT, "edgecolor": "white", "linewidth": 0}
     for index, (label, widths) in enumerate(parts.items(), start=first):

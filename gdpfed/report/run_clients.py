@@ -1,4 +1,4 @@
-"""The clients of a finished run: which group each is in, and what it is called."""
+"""The clients of a finished run: the group and the name of each."""
 
 import json
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from gdpfed.runs.file_formats import ASSIGNMENT_FILE, PARTIES
 
 @dataclass(frozen=True)
 class RunClients:
-    """`groups`: the ids of the clients of each group. `names`: of all clients; empty where they have none."""
+    """`groups`: the ids of the clients of each group. `names`: of all clients; empty if they have none."""
 
     groups: list[list[int]]
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, run: FinishedRun) -> "RunClients":
-        """Read them from a run's directory; ReportError: its assignment of clients is damaged."""
+        """Read them from a run's directory. Raises ReportError: its assignment of clients is damaged."""
         path = run.path / ASSIGNMENT_FILE
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
@@ -30,5 +30,5 @@ class RunClients:
         return cls(groups, tuple(map(str, saved.get(PARTIES, ()))))
 
     def called(self, client: int) -> str:
-        """What a client is called."""
+        """The name of a client."""
         return self.names[client] if client < len(self.names) else f"client {client}"

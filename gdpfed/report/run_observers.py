@@ -48,12 +48,12 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
 
 
 def shows_cohorts(run: PreparedRun) -> bool:
-    """Whether trackers and status lines may show what depends on who was drawn."""
+    """Whether trackers and status lines may show values that depend on who was drawn."""
     return run.config.run.show_cohorts or not run.method.plan.sample_is_secret
 
 
 class StatusLines(Observer):
-    """Announces the plan and what is weak in it when the run is opened, and one line for every round."""
+    """Announces the plan with its weak points when the run is opened, and then one line for every round."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
@@ -84,7 +84,7 @@ class StatusLines(Observer):
 
 
 class Pictures(Observer):
-    """Draws the accuracy and the spent budgets over the rounds, once they are over."""
+    """Draws accuracy and spent budgets by round, after the last round."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run

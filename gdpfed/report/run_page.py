@@ -98,7 +98,7 @@ def _method(run: FinishedRun) -> str:
 
 
 def _without_its_run(table: Table) -> Table:
-    """A table of one run, whose name stands above it."""
+    """A table of one run without the run's name, which stands above it."""
     return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
 
 
@@ -126,7 +126,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
 
 
 def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """The result of a run beside this one that trained the same without privacy, where there is one."""
+    """The result of a run beside this one that trained the same without privacy, if there is one."""
     beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
     if beside is None:
         return []
@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Who took part when, how many answered, and how long stages took; nothing where it may not be shown."""
+    """Who took part when, how many answered, and how long stages took; empty if it may not be shown."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []
@@ -153,7 +153,7 @@ def _rounds(run: FinishedRun) -> list[Picture]:
 
 
 def _turns(run: FinishedRun) -> Picture:
-    """The picture of a plan with turns, as the run has carried it out."""
+    """The picture of the turns that were really taken."""
     clients = RunClients.of(run)
     groups = [
         TurnGroup(members, group["epsilon"], list(group.get("turns", {}).get("taps", ())))
@@ -175,7 +175,7 @@ def _turns(run: FinishedRun) -> Picture:
 
 
 def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
-    """The rounds in which a client took noise back, as the sums had it."""
+    """The rounds in which a client took noise back, by the record of the sums."""
     return [
         record.round
         for record in run.records
@@ -184,7 +184,7 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
 
 
 def _failures(run: FinishedRun) -> list[str]:
-    """The last rounds that lack a sum, with the reason, where that may be shown."""
+    """The last rounds without a sum, with the reasons, if these may be shown."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [

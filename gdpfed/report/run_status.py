@@ -36,7 +36,7 @@ FAILURES_SHOWN = 3
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """What a group has spent of its budget; None where nothing is promised.
+    """What a group has spent of its budget; None if nothing is promised.
 
     `group`: its number. `clients`: how many. `budget`, `spent`: epsilon.
     """
@@ -48,13 +48,13 @@ class GroupStatus:
 
     @property
     def left(self) -> float | None:
-        """How far epsilon is below the budget; None where nothing is promised."""
+        """How far epsilon is below the budget; None if nothing is promised."""
         return None if self.budget is None or self.spent is None else max(0.0, self.budget - self.spent)
 
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """Status values that depend on who was drawn: of the last round, or of all rounds.
+    """Status values that depend on who was drawn, of the last round or of all rounds.
 
     `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
     that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
@@ -141,7 +141,7 @@ class RunStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; None stands for what is not promised, or may not be shown."""
+        """Return the JSON form; None stands for a value that is not promised or may not be shown."""
         name, value = self.figure or (None, None)
         return {
             "run": str(self.path),

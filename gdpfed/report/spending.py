@@ -1,4 +1,4 @@
-"""What parties have spent of their budgets, run after run."""
+"""What parties have spent of their budgets, run by run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ADDED_UP = (
 
 @dataclass(frozen=True)
 class Step:
-    """One run of a party: epsilon of all runs before it, of these and this one, and where its budget ends."""
+    """One run of a party: epsilon before it, epsilon including it, and the party's budget."""
 
     before: float
     after: float
@@ -26,14 +26,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one party has spent. `party`: what it is called. `steps`: its runs in order."""
+    """What one party has spent. `party`: its name. `steps`: its runs in order."""
 
     party: str
     steps: Sequence[Step]
 
 
 def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
-    """What every party has spent in these runs, the figures of runs on the same data added up.
+    """What every party has spent in these runs; runs on the same data are added up.
 
     Each client of a few is a party; of many clients all whose budget is the same are one.
 
@@ -49,7 +49,7 @@ def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
 
 
 def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
-    """Name, spent epsilon and budget of each party of a run; none where nothing is promised."""
+    """Name, spent epsilon and budget of each party of a run; empty if nothing is promised."""
     data = run.settings["dataset"]
     label = dataset_label(data["name"], data.get("path"))
     clients, spent = RunClients.of(run), run.records[-1].spent_epsilon

@@ -1,4 +1,4 @@
-"""What parties have spent of their budgets, run after run, as a picture."""
+"""A picture of what parties have spent of their budgets, run by run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ EARLIER_OPACITY = 0.3
 
 @styled
 def draw_spent(spendings: Sequence[Spending], path: Path) -> None:
-    """Draw a panel for each party as PNG: a bar a run, what was spent before it lighter, budgets as lines.
+    """Draw a PNG with a panel for each party: one bar a run, earlier spending lighter, budgets as lines.
 
     Of many parties the first are drawn.
     """

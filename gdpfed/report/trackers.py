@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventFiles(Observer):
-    """Writes one event file a process; TensorBoard shows those of a resumed run as one.
+    """Writes one event file for each process; TensorBoard shows those of a resumed run as one.
 
     They lie in the run directory, where ``tensorboard --logdir`` of it or of a folder of runs finds them.
     The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
@@ -57,7 +57,7 @@ class EventFiles(Observer):
         self._writer.write_event(begins)
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Add the round's numbers, on the disk when this returns."""
+        """Add the round's numbers, which are on disk when this returns."""
         record = ended.record
         found = metrics_of(record, cohorts=self._cohorts)
         values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]

@@ -1,4 +1,4 @@
-"""A comparison on a terminal, which parties side by side do not fit: all test rows, then a table a party."""
+"""A comparison on a terminal, where parties do not fit side by side: first all rows, then each party."""
 
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.report.console import Table
@@ -6,7 +6,7 @@ from gdpfed.report.worth import BY_PARTY, EVERYWHERE, MOST_COLUMNS, NOTE, Worth
 
 
 def shown_tables(worth: Worth) -> list[Table]:
-    """Return accuracy and AUC on all test rows, then of each party that has enough of them."""
+    """Return accuracy and AUC on all test rows, then for each party that has enough of them."""
     overall = _of(worth, EVERYWHERE)
     rows = [[model, worth.privacy[model], *figures] for model, *figures in overall.rows]
     title = f"{worth.title}: {overall.title}"
@@ -27,7 +27,7 @@ def small_line(worth: Worth) -> str:
 
 
 def _of(worth: Worth, party: str) -> Table:
-    """All figures of one party, or of all of them."""
+    """All figures of one party, or of all parties together."""
     figures = worth.figures.items()
     rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
     share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"

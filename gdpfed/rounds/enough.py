@@ -1,4 +1,4 @@
-"""Whether enough clients are there for a sum, which is known before anything is charged.
+"""Whether there are enough clients for a sum; this is checked before anything is charged.
 
 Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
 leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
@@ -20,14 +20,14 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 
 def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> list[int]:
-    """How many clients of every group can be reached; None for all of them."""
+    """How many clients of every group can be reached; None stands for all clients."""
     there = None if present is None else frozenset(present)
     groups = [group.clients for group in plan.groups]
     return [len(group) if there is None else len(there.intersection(group)) for group in groups]
 
 
 def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
-    """Whether so many clients can be a sum, by what is configured of sums."""
+    """Whether a sum over this many clients is possible under the configured limits."""
     if num_clients < secagg.minimum_cohort:
         return False
     try:
@@ -40,7 +40,7 @@ def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:
-    """Whether any sum of a round can be made of the clients that can be reached, whoever of them is drawn."""
+    """Whether some sum of a round is possible with the reachable clients, whoever is drawn."""
     sizes = reachable_by_group(plan, present)
     return any(can_sum(secagg, size) for size in ([sum(sizes)] if plan.one_sum else sizes))
 
@@ -48,7 +48,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Return who can be reached in a round, once some sum of it can be made; None where all can at any time.
+    """Return who can be reached in a round, once some sum is possible; None if all clients always can.
 
     `path`: of the run's files.
 
@@ -70,7 +70,7 @@ def present_for_a_round(
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Return the cohorts of a round without those of which no sum can be made, where draws hide nothing.
+    """Return the cohorts of a round without those that are too small for a sum, if draws hide nothing.
 
     Who could only be asked in vain is as one who is absent: it is neither asked nor charged, and has its
     turn later if the plan lets it.
@@ -85,7 +85,7 @@ def without_small_sums(
 
 
 def without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
-    """What became of a run that has learnt nothing, in one line."""
+    """Say in one line what became of a run that has learnt nothing."""
     reasons = Counter(reason for record in records for reason in record.failures.values())
     most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
     return (

@@ -35,12 +35,12 @@ CLIENT_STATES = "keep something between their rounds"
 
 
 def any_number(clients: Collection[int]) -> bool:
-    """However many there are, a round begins."""
+    """Accept any number of clients, so that a round always begins."""
     return True
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
-    """No request is expected of the next round."""
+    """Return no requests, since none is expected of the next round."""
     return []
 
 
@@ -67,7 +67,7 @@ class Fleet(ABC):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether keys of the next round's sums are agreed beside this round's."""
+        """Whether keys for the next round's sums are agreed during this round."""
         return False
 
     @property
@@ -81,26 +81,26 @@ class Fleet(ABC):
         return False
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """The clients that can be reached in the round that begins; None where all can at any time.
+        """The clients that can be reached in the round that begins; None if all always can.
 
         A fleet whose clients come and go waits until those who are there suffice, for a while.
         """
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """Whose key is whose, of these clients at least; empty where nobody signs."""
+        """The public keys of at least these clients; empty if nobody signs."""
         return Roster({})
 
     @abstractmethod
     def exchange(self, asked: Sequence[StageRequests]) -> Sequence[Mapping[int, bytes]]:
-        """Carry one stage of every sum to its clients; the answers that came, in the same order."""
+        """Send one stage of every sum to its clients; return the answers that came, in the same order."""
 
     @abstractmethod
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Every sum by name, without masks; no client is in two of them."""
+        """Return every sum by name, without masks; no client is in two of them."""
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Every sum by name; no client is in two of them.
+        """Return every sum by name; no client is in two of them.
 
         ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
@@ -116,7 +116,7 @@ class Fleet(ABC):
         upcoming: Upcoming = nothing_upcoming,
         extensions: Extensions = NO_EXTENSIONS,
     ) -> list[ClientSum]:
-        """One sum for each charged request, in their order; each is taken and so cannot be summed again.
+        """Return one sum for each charged request, in order; a request cannot be summed again.
 
         ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
         a fleet that prepares ahead. ``extensions`` put something beside the updates of a sum.
@@ -158,7 +158,7 @@ class Fleet(ABC):
         requests: Sequence[SumRequest],
         extensions: Extensions = NO_EXTENSIONS,
     ) -> None:
-        """Refuse sums whose cohorts would be too small, or would not fit the integers that are summed.
+        """Refuse sums whose cohorts would be too small, or that would not fit the summed integers.
 
         ``requests`` are for the largest cohorts that are to be expected.
 
@@ -199,7 +199,7 @@ class Fleet(ABC):
         *,
         ahead: bool = False,
     ) -> list[PreparedSum]:
-        """The requests whose cohorts are large enough, with what extensions put beside them."""
+        """The requests whose cohorts are large enough, with what extensions add to them."""
         prepared = []
         for request in wave:
             if len(request.clients) < self._least(request):
@@ -219,7 +219,7 @@ class Fleet(ABC):
         return clients
 
     def _least(self, request: SumRequest) -> int:
-        """How many clients a sum is of, at least."""
+        """The smallest number of clients that a sum may have."""
         return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
 
     def _too_few(self, round_index: int, request: SumRequest) -> ClientSum:
@@ -231,7 +231,7 @@ class Fleet(ABC):
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
     def _parameters_or_why(self, round_index: int, request: SumRequest) -> SumParameters | str:
-        """The parameters of a sum; why there are none, as where its updates less D and c add no noise."""
+        """The parameters of a sum, or why there are none, as if too few updates would carry noise."""
         try:
             return self.parameters(round_index, request)
         except ValueError as error:
@@ -240,7 +240,7 @@ class Fleet(ABC):
     def parameters(
         self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
     ) -> SumParameters:
-        """What the clients of a sum agree to; `corrections`, what else its members send.
+        """The parameters that the clients of a sum agree to; `corrections` counts members without an update.
 
         Raises RunError: noise of which nobody is to add any. Raises ValueError: a sum that cannot be.
         """

@@ -32,7 +32,7 @@ EvaluateModel = Callable[[Theta], Evaluation]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The part of a round's record that is about its clients."""
+    """The part of a round's log entry that is about its clients."""
 
     cohort_sizes: list[int]
     failures: dict[str, str]
@@ -69,7 +69,7 @@ class RoundLoop:
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
-        """Run what is left of ``num_rounds``, at most up to ``last_round``: model and record of each.
+        """Run the remaining rounds of ``num_rounds``, at most to ``last_round``: yields model and log entry.
 
         Raises:
             RunError: a model whose loss is not finite, or too few clients for any sum of a round, which is
@@ -87,7 +87,7 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
-        """Run one round and return its record; a round that an earlier process charged is not run again."""
+        """Run one round, return its log entry; a round that an earlier process charged is not run again."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:
@@ -118,7 +118,7 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Charge a round, then run it: whatever the method asks for goes through the ledger.
+        """Charge a round, then run it: everything that the method asks for goes through the ledger.
 
         Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
         charged in its own round.
@@ -169,11 +169,11 @@ class RoundLoop:
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 
     def released(self, theta: Theta) -> Theta:
-        """The model that is released as of the last round, shape (d,)."""
+        """The model to release after the last round, shape (d,)."""
         return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
-        """Return the cohort sizes of an interrupted round: the ledger's counts less those on record."""
+        """Return the cohort sizes of an interrupted round: the ledger's counts minus those in the log."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""The noise of streams of sums, of which later rounds take parts back: who may, and from which keys.
+"""Correlated noise of sums, parts of which later rounds take back: by which clients, and from which keys.
 
 What is new in a round is drawn from 32 bytes of the operating system: by the server where it adds the noise,
 by every client where sums are masked. While parts of it are still to be taken back the server keeps its
@@ -27,7 +27,7 @@ _HEAD = struct.Struct(f">{KEY_BYTES}sdd")
 
 @dataclass(frozen=True)
 class NewNoise:
-    """The noise that is new in a sum.
+    """The new noise in a sum.
 
     Attributes:
         round_index: of the sum.
@@ -48,7 +48,7 @@ class NewNoise:
 
 @dataclass(frozen=True)
 class SumNoise:
-    """The noise of one sum: its own, and what it takes back.
+    """The noise of one sum: what is new in it, and what it takes back.
 
     Attributes:
         key: of the noise that is new.
@@ -62,12 +62,12 @@ class SumNoise:
 
     @property
     def largest_correction(self) -> float:
-        """The standard deviation of what one client takes back, at most."""
+        """The largest standard deviation of the noise that one client takes back."""
         return hypot(*(tap * each.largest_share for each, tap in self.taken_back))
 
 
 class NoiseStreams:
-    """The noise that is still to be taken back, of every stream: sums of one name.
+    """The noise that is still to be taken back in every stream, the sums of one name.
 
     Args:
         most_taps: p, for so many rounds a key is needed after its own; 0 where noise is not correlated.
@@ -85,16 +85,16 @@ class NoiseStreams:
         return _noise(drawn.key, taps, round_index, self._kept.get(name, {}))
 
     def asked(self, name: str, clients: tuple[int, ...], largest_share: float) -> None:
-        """Note who is asked for a share of the noise that was drawn, and how large one is at most."""
+        """Note which clients were asked for a share of the drawn noise, and the largest size of a share."""
         self._drawn[name] = replace(self._drawn[name], asked=clients, largest_share=largest_share)
 
     def expected(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return what the next round takes back if the sums of this one are released; it has no key."""
+        """Return what the next round takes back if this round's sums are released; it has no key."""
         drawn = {each.round_index: each for each in [self._drawn.get(name)] if each is not None}
         return _noise(b"", taps, round_index, self._kept.get(name, {}) | drawn)
 
     def round_ended(self, round_index: int, sums: Mapping[str, ClientSum]) -> None:
-        """Keep the noise of the sums that were released, and erase what no later round takes back.
+        """Keep the noise of released sums, and erase noise that no later round takes back.
 
         What a sum that was thrown away carried is seen by nobody, so nothing of it is to be taken back; nor
         is it where shares are larger than they may be.
@@ -112,7 +112,7 @@ class NoiseStreams:
             self._kept[name] = {index: each for index, each in kept_of.items() if index >= oldest}
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs, bytes for every sum whose noise is kept; nothing for none."""
+        """Return what a resumed run needs, bytes for every sum with stored noise; empty if there is none."""
         return {
             f"{PREFIX}{index}.{name}": np.frombuffer(_packed(each), np.uint8)
             for name, kept in self._kept.items()
@@ -120,7 +120,7 @@ class NoiseStreams:
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
-        """Take what `state_dict` returned out of a checkpoint's state, and return the rest.
+        """Remove what `state_dict` returned from a checkpoint's state, and return the rest.
 
         Raises ValueError for keys that a run with so many taps does not keep.
         """
@@ -152,7 +152,7 @@ def _packed(each: NewNoise) -> bytes:
 
 
 def _unpacked(index: int, data: npt.NDArray[Any]) -> NewNoise:
-    """The sum of a round; who else was asked for a share is no matter once the process has ended."""
+    """The noise of one round's sum; the other clients asked do not matter after the process has ended."""
     if data.dtype != np.uint8 or data.ndim != 1 or len(data) < _HEAD.size or (len(data) - _HEAD.size) % 8:
         raise ValueError(ODD_KEYS)
     raw = data.tobytes()

@@ -17,7 +17,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 @dataclass(frozen=True)
 class RunOpened:
-    """The clients and the files of a run are there, and its next round can begin.
+    """The clients and files of a run are ready, and its next round can begin.
 
     Attributes:
         path: the run directory.
@@ -67,7 +67,7 @@ class RunConcluded:
 
 
 class Observer:
-    """Follows a run and changes nothing of it; in every moment it does nothing unless it says otherwise."""
+    """Follows a run without changing it; each method does nothing unless a subclass overrides it."""
 
     def opened(self, run: RunOpened) -> None:
         """The run begins or goes on."""
@@ -79,4 +79,4 @@ class Observer:
         """The last round of this process is over; the final model is not written yet."""
 
     def closed(self) -> None:
-        """No more moments come from this process."""
+        """This process will send no more events."""

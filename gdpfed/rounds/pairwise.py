@@ -1,4 +1,4 @@
-"""Sums under secure aggregation: the stages of several at once, merged into few exchanges.
+"""Sums under secure aggregation: the stages of several sums, merged into few exchanges.
 
 A sum's keys (stages advertise and share) depend on its cohort and not on the model. So they can be agreed
 while the sums of the round before are masked and unmasked: two exchanges a round instead of four.
@@ -31,7 +31,7 @@ AGREEMENT = (Stage.ADVERTISE, Stage.SHARE)
 
 @dataclass(frozen=True)
 class StageRequests:
-    """What one sum asks of its clients in an exchange, by client id.
+    """The requests of one sum to its clients in an exchange, by client id.
 
     In one exchange no client is asked twice for one stage.
     """
@@ -49,7 +49,7 @@ Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
 
 
 class RunningSum:
-    """One sum under way.
+    """One sum that is under way.
 
     Args:
         prepared: what is summed, and over whom.
@@ -65,41 +65,41 @@ class RunningSum:
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
-        """What its keys are agreed for: parameters, members, and those of them without an update."""
+        """What the keys of the sum were agreed for: parameters, members, and members without an update."""
         return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
     def running(self) -> bool:
-        """Whether it has neither a result nor failed."""
+        """Whether the sum has neither a result nor failed."""
         return self.failure is None and not self._session.done
 
     @property
     def blamed(self) -> frozenset[int]:
-        """Clients at fault, beyond doubt."""
+        """The clients that are certainly at fault."""
         return self._session.blamed
 
     @property
     def disputed(self) -> Mapping[int, Set[int]]:
-        """Clients that complaints left out, and who complained; either may be at fault."""
+        """Clients left out because of complaints, and who complained; either may be at fault."""
         return self._session.disputed
 
     @property
     def agreeing(self) -> bool:
-        """Whether its keys are still being agreed."""
+        """Whether the keys of the sum are still being agreed."""
         return self.running and self._session.stage in AGREEMENT
 
     def bind(self, prepared: PreparedSum) -> None:
-        """Name what the clients train (`TrainingOrder.context`), as its own round prepared it."""
+        """State what the clients train (`TrainingOrder.context`), as the sum's own round prepared it."""
         self.prepared = prepared
         if self.running:
             self._session.bind(prepared.context)
 
     def asks(self) -> StageRequests:
-        """What it asks in its present stage."""
+        """The requests of the sum in its present stage."""
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """Close the stage with these answers; one that cannot be used loses its sender only."""
+        """Close the stage with these answers; an answer that cannot be used loses only its sender."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)
@@ -111,13 +111,13 @@ class RunningSum:
             self.failure = str(error)
 
     def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
-        """The standard deviation of what is in the sum of a member's noise, without the parts taken out."""
+        """The standard deviation of a member's noise in the sum, without the parts that were removed."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
 
     def outcome(self) -> ClientSum:
-        """What came of it."""
+        """The result of the sum."""
         name = self.prepared.name
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
@@ -145,7 +145,7 @@ class RunningSum:
 
 
 class PairwiseSums:
-    """Sums round after round; what has been agreed ahead for the next is kept here, in memory only.
+    """Sums round after round; keys agreed ahead for the next round are kept here, in memory only.
 
     Args:
         roster_of: whose key is whose of some clients; empty where nobody signs.
@@ -168,7 +168,7 @@ class PairwiseSums:
     def sum(
         self, exchange: Exchange, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]
     ) -> dict[str, ClientSum]:
-        """Every sum by name, all of them in the same exchanges.
+        """Return every sum by name; all of them share the same exchanges.
 
         Args:
             exchange: reaches the clients.
@@ -204,11 +204,11 @@ class PairwiseSums:
                 logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
-        """Give up what was agreed ahead with clients whose secrets are gone: its round agrees anew."""
+        """Discard keys agreed ahead with clients that have lost their secrets; their round agrees anew."""
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """The sum that was begun ahead if it is this one, and a new one otherwise."""
+        """The sum that was begun ahead, if it is this one; else a new one."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 
@@ -217,6 +217,6 @@ class PairwiseSums:
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:
-    """One stage of every sum."""
+    """Carry out one stage of every sum."""
     for each, answers in zip(sums, exchange([each.asks() for each in sums]), strict=True):
         each.take(answers)

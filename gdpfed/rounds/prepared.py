@@ -1,4 +1,4 @@
-"""A sum as a fleet carries it out: a charged request, its parameters, and what each client does."""
+"""A sum as a fleet carries it out: a charged request, its parameters, and each client's part."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class PreparedSum:
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
-        """A request with its parameters and what the round has all clients do."""
+        """Combine a request with its parameters and the order of the round."""
         return cls(
             name=request.name,
             parameters=parameters,
@@ -64,7 +64,7 @@ class PreparedSum:
 
     @cached_property
     def members(self) -> frozenset[int]:
-        """Everybody who is asked in it."""
+        """All clients that are asked in this sum."""
         return self.without_update.union(self.clients)
 
     @property
@@ -82,18 +82,18 @@ class PreparedSum:
         return self.parameters.clipping_norm * sigma if sigma else 0.0
 
     def norms_of(self, clients: Iterable[int]) -> float:
-        """The norms that these clients' contributions are clipped to, added up."""
+        """The sum of the norms that these clients' contributions are clipped to."""
         largest = self.parameters.clipping_norm
         return fsum(min(self.part(client_id).clipping_norm, largest) for client_id in clients)
 
     @cached_property
     def context(self) -> bytes:
-        """Names the training, the same for all clients of the sum."""
+        """A hash of the training, the same for all clients of the sum."""
         return self.order.context(self.start)
 
 
 def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
-    """Return the round's order with what the request says of its own."""
+    """Return the round's order, changed where the request says something else."""
     alike = _are_alike(request)
     least, largest = (1.0, 1.0) if alike else request.weights_between
     return replace(
@@ -107,7 +107,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """The part of every client whose bound, weight or steps are its own; empty where all are alike."""
+    """The part of every client whose bound, weight or steps differ; empty if all are equal."""
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm

@@ -38,7 +38,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """A run that is planned and checked, before its clients are there and anything is written.
+    """A run that is planned and checked, before its clients are known and anything is written.
 
     Attributes:
         path: where its files go.
@@ -65,7 +65,7 @@ class PreparedRun:
         identities: Mapping[int, str] | None = None,
         evaluate_model: EvaluateModel | None = None,
     ) -> Self:
-        """Plan, load the data, and read the run to continue if there is one.
+        """Plan, load the data, and read the run that is resumed, if any.
 
         A run that is continued keeps the clients' keys: another one is refused. ``evaluate_model`` stands in
         for the evaluation on the data's test split.
@@ -175,7 +175,7 @@ class PreparedRun:
             return run
 
     def _largest_requests(self) -> list[SumRequest]:
-        """Return the method's requests over the largest cohorts, of every round that differs from others."""
+        """Return the method's requests over the largest cohorts, for every kind of round."""
         plan, theta = self.method.plan, flatten(self.task.build_model())
         starts = {0}
         for group in plan.groups:
@@ -187,7 +187,7 @@ class PreparedRun:
         ]
 
     def largest_cohorts(self, round_index: int) -> list[ClientIds]:
-        """Return the largest cohort of every group that is to be expected in a round, from 0."""
+        """Return the largest cohort of every group to be expected in a round, from 0."""
         law = self.method.plan.law
         rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [
@@ -209,7 +209,7 @@ RUN_OBSERVERS: Registry[MakeObservers] = Registry(
 
 @dataclass
 class OpenRun:
-    """A run with its clients and its files; under ``with``, so that its observers are closed at the end.
+    """A run with its clients and files; used with ``with``, so that its observers are closed at the end.
 
     Attributes:
         theta: the model as of the last round, shape (d,).
@@ -229,11 +229,11 @@ class OpenRun:
 
     @property
     def released(self) -> Theta:
-        """The model that is released as of the last round, shape (d,)."""
+        """The model to release after the last round, shape (d,)."""
         return self.loop.released(self.theta)
 
     def rounds(self) -> Iterator[RoundLogEntry]:
-        """Run the rounds that are left, and yield the record of each."""
+        """Run the remaining rounds, and yield the log entry of each."""
         num_rounds = self.prepared.config.run.num_rounds
         self.loop.state.extensions.tell(Extension.before_rounds, self)
         for theta, record in self.loop.rounds(self.theta, num_rounds, self.prepared.last_round):
@@ -241,7 +241,7 @@ class OpenRun:
             yield record
 
     def conclude(self) -> None:
-        """Tell the observers; then write the released model unless the run is to go on later.
+        """Tell the observers; then write the released model, unless the run is to be resumed later.
 
         The checkpoint goes last, so that a run whose observers fail here can be resumed and concluded.
 
@@ -272,7 +272,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def there(self, round_index: int) -> list[int]:
-        """Who can be reached for a sum beside the rounds; who comes now agrees to rounds from this one on.
+        """The reachable clients for a sum outside the rounds; new ones agree to rounds from this one on.
 
         Raises RunError: too few for any sum, which is not charged then.
         """
@@ -282,7 +282,7 @@ class OpenRun:
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:
-        """Charge a sum beside the rounds, on the disk before anybody is asked, and have it summed.
+        """Charge a sum outside the rounds, on disk before anybody is asked, and have it summed.
 
         ``index`` is the round that its clients are told. Raises PrivacyError: the plan pays for no such sum,
         or it has been charged.

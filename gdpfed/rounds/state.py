@@ -23,7 +23,7 @@ REQUESTS = (SumRequest, LocalTraining, RecordSteps)
 
 @dataclass
 class RunState:
-    """The state from which a run goes on.
+    """The state from which a run continues.
 
     Attributes:
         completed_rounds: rounds behind it.
@@ -39,7 +39,7 @@ class RunState:
 
 
 def begin(files: RunDirectory, method: Method, task: Task, extensions: Extensions) -> tuple[RunState, Theta]:
-    """A new run's state, written down before its first round.
+    """Return a new run's state, which is saved before its first round.
 
     The cohorts of a private run are drawn with a key from the operating system, since amplification
     holds only while nobody can know who was sampled. Without privacy the seed draws them, so that the
@@ -60,17 +60,17 @@ def new_ledger(method: Method) -> Ledger:
 
 
 def subject_of(method: Method) -> str:
-    """Return the words by which a ledger's errors name the method."""
+    """Return the name of the method for a ledger's errors."""
     return f"method {method.name}"
 
 
 def secret_sampling_key() -> bytes:
-    """A fresh key for cohorts that nobody can know."""
+    """Return a fresh random key for cohorts that nobody can predict."""
     return os.urandom(KEY_BYTES)
 
 
 def restore(files: RunDirectory, method: Method, extensions: Extensions) -> tuple[RunState, Theta]:
-    """The state of a run that was stopped, those of method and extensions included; writes no file."""
+    """Restore the state of a stopped run, with those of method and extensions; writes no file."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan, subject_of(method), REQUESTS)
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
@@ -89,7 +89,7 @@ def restore(files: RunDirectory, method: Method, extensions: Extensions) -> tupl
 
 
 class RoundFiles(Observer):
-    """Writes every round to the run directory: its record first, then the checkpoint that counts it.
+    """Writes every round to the run directory: its log entry first, then the checkpoint.
 
     A process that ends between the two leaves a record that no checkpoint counts; resuming drops it.
     """
@@ -98,7 +98,7 @@ class RoundFiles(Observer):
         self._files, self._method, self._state = files, method, state
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Keep theta itself, from which the run goes on, and not what is released of it."""
+        """Save theta itself, from which the run continues, and not the model released from it."""
         self._files.append_round(ended.record)
         state = self._state
         kept = self._method.state_dict() | state.extensions.state_dict()

@@ -1,4 +1,4 @@
-"""How far each run has been charged, kept beside the run directories, so that an old copy of one is seen.
+"""How far each run was charged, stored outside of run directories, to notice that one is an old copy.
 
 A copy forgets what was charged and released after it was made. Resumed, it would release those rounds a
 second time, with new noise, and its ledger would say half of what they cost. So a count lies outside of the
@@ -16,7 +16,7 @@ FOLDER = ".charged"
 
 
 class ChargedMark:
-    """The count of one run.
+    """The mark of one run.
 
     `run`: its directory, beside which the counts of all runs lie. `name`: of the run, the same when it is
     resumed and in every copy of it.
@@ -27,7 +27,7 @@ class ChargedMark:
         self.path = run.parent / FOLDER / name
 
     def save(self, ledger: Ledger) -> None:
-        """Write down how much a ledger holds that is on the disk, before anything leaves for it.
+        """Record how much the saved ledger has charged, before anything is sent for it.
 
         Raises RunError: the file system refuses.
         """
@@ -41,7 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Refuse a ledger that holds less than the run was charged.
+        """Refuse a ledger that holds fewer charges than the run had.
 
         Raises RunError: it holds less, or nothing says how much it should hold.
         """
@@ -67,5 +67,5 @@ class ChargedMark:
 
 
 def _charges_in(ledger: Ledger) -> int:
-    """How many rounds and sums beside them are charged: it grows with each charge, and never falls."""
+    """The number of charged rounds and other sums; it grows with each charge, and never falls."""
     return ledger.charged_rounds + len(ledger.charged_once) + ledger.counts_charged

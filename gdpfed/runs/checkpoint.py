@@ -23,7 +23,7 @@ _HEADER_LENGTH_BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """State after a completed round.
+    """The state after a completed round.
 
     Attributes:
         theta: the model that training goes on from, shape (d,); not what the method releases of it.
@@ -38,7 +38,7 @@ class Checkpoint:
     method_state: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Write to the run directory, readable by its owner only."""
+        """Write the checkpoint to the run directory, readable by its owner only."""
         metadata = {
             VERSION_KEY: str(FORMAT_VERSION),
             "completed_rounds": str(self.completed_rounds),
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, directory: Path) -> "Checkpoint":
-        """Read from the run directory.
+        """Read the checkpoint from the run directory.
 
         Raises RunError: the file is missing, damaged, or of another format.
         """
@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[str, str]) -> str:
-    """SHA-256 of everything in the file, so that a bit that a disk has turned is noticed."""
+    """SHA-256 of the file's content, so that a flipped bit on disk is noticed."""
     digest = sha256(json.dumps(dict(sorted(metadata.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
@@ -95,7 +95,7 @@ def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[st
 
 
 def _metadata(data: bytes) -> dict[str, Any]:
-    """The string map in a safetensors header, which the library reads from files only."""
+    """The string map in a safetensors header, which the library only reads from files."""
     length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
     header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
     metadata: dict[str, Any] = header["__metadata__"]

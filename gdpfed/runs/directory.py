@@ -57,7 +57,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Who takes part in a run, and how tables are read; the same when it is resumed.
+    """Who takes part in a run, and how tables are read; it does not change when the run is resumed.
 
     Attributes:
         identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
@@ -70,7 +70,7 @@ class Enrolment:
     columns: Columns | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, without what there is not."""
+        """The JSON form, without entries that are missing."""
         values: dict[str, Any] = {}
         if self.identities is not None:
             values[IDENTITIES] = {str(client): key for client, key in self.identities.items()}
@@ -82,7 +82,7 @@ class Enrolment:
 
 
 class RunDirectory:
-    """Writes the files of one run; every one of them is whole at any time."""
+    """Writes the files of one run; each of them is whole at any time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class RunDirectory:
     def create(
         cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
     ) -> "RunDirectory":
-        """Make a directory for a new run of that name, which its owner alone can read: it says who was drawn.
+        """Make a directory for a new run of that name that only its owner can read, as it says who was drawn.
 
         `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
         made.
@@ -127,7 +127,7 @@ class RunDirectory:
         return cls(path)
 
     def load_name(self, plan: PrivacyPlan, enrolment: Enrolment) -> str:
-        """The run's name, from the assignment of clients to groups.
+        """The run's name, from the file that assigns clients to groups.
 
         Raises RunError: it is missing, damaged, of another format, or another assignment than the plan's; or
         a client had another key, or tables were read by another declaration.
@@ -157,7 +157,7 @@ class RunDirectory:
         return str(name)
 
     def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
-        """The ledger as of the last charge.
+        """The ledger after the last charge.
 
         Raises:
             RunError: it is missing or damaged, or holds less than the run was charged.
@@ -201,7 +201,7 @@ class RunDirectory:
             os.close(folder)
 
     def seal(self) -> None:
-        """Write the hashes of the run's files, since it has ended or pauses here."""
+        """Write the hashes of the run's files, when it ends or pauses."""
         events = (f"{EVENTS_FOLDER}/{each.name}" for each in (self.path / EVENTS_FOLDER).glob("*"))
         names = (*SEALED, *SEALED_AT_END, *SEALED_IF_THERE, CHECKPOINT_FILE, *sorted(events))
         present = [name for name in names if (self.path / name).is_file()]
@@ -209,18 +209,18 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Write what has been charged, before anything is released for it; a seal no longer holds."""
+        """Write what has been charged, before anything is released for it; an earlier seal is removed."""
         (self.path / SEAL_FILE).unlink(missing_ok=True)
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
         if self._mark is not None and ledger.plan.private:
             self._mark.save(ledger)
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Write the class counts that clients have released, shape (n, B), as they were released."""
+        """Write the class counts that clients released, shape (n, B)."""
         save_whole(self.path / COUNTS_FILE, _json(versioned({"counts": counts.tolist()})))
 
     def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
-        """The class counts that clients have released, shape (n, B).
+        """The class counts that clients released, shape (n, B).
 
         Raises RunError: they are missing, damaged, of another format, or not those of so many clients.
         """
@@ -240,7 +240,7 @@ class RunDirectory:
         return counts
 
     def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
-        """The record up to the last checkpoint.
+        """The log entries up to the last checkpoint.
 
         Raises RunError: rounds are missing in it, or it is damaged or of another format.
         """
@@ -256,12 +256,12 @@ class RunDirectory:
         return records
 
     def keep_rounds(self, completed_rounds: int) -> None:
-        """Drop the records of rounds after the last checkpoint."""
+        """Drop the log entries of rounds after the last checkpoint."""
         lines = [f"{record.to_json()}\n" for record in self.completed_records(completed_rounds)]
         save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
     def append_round(self, record: RoundLogEntry) -> None:
-        """Add one line to the record.
+        """Add one line to the log.
 
         Raises RunError: the file system refused, as when it is full.
         """
@@ -273,20 +273,20 @@ class RunDirectory:
             raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
     def finish(self, task: Task, theta: npt.NDArray[np.float32]) -> None:
-        """Write the final model and forget the checkpoint, and with it the sampling key."""
+        """Write the final model, and delete the checkpoint and the sampling key in it."""
         save_model(self.path, task, theta)
         forget_data(self.path)
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
 def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:
-    """The run's name, the ids of every group, as runs [start, stop), and who the clients are."""
+    """The run's name, the ids of every group as ranges [start, stop), and the identities of the clients."""
     groups = [_runs_of_ids(group.clients) for group in plan.groups]
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """The settings that a plan was made with, as JSON has them; a number that it has no word for as text."""
+    """The settings that a plan was made with, as JSON; infinite numbers become text."""
     settings = asdict(config)
     chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
     plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
@@ -294,7 +294,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
-    """Refuse other keys than the run began with.
+    """Refuse keys that differ from those the run began with.
 
     Raises RunError: names the first client whose key is another, or the setting that is missing.
     """

@@ -1,4 +1,4 @@
-"""The names of a run's files that others read, and the version of their format."""
+"""The names of a run's files that other programs read, and their format version."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -64,12 +64,12 @@ WEAK_DATA = "weak data: {}"
 
 
 def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of a file of a run, its version first."""
+    """The JSON form of a run's file, with its version first."""
     return {VERSION_KEY: FORMAT_VERSION, **values}
 
 
 def check_version(path: Path, found: object) -> None:
-    """Refuse a file of another format.
+    """Refuse a file of another format version.
 
     `path`: the file. `found`: the version that it names; None where it names none. Raises RunError: the
     version is another than :data:`FORMAT_VERSION`.
@@ -83,7 +83,7 @@ def check_version(path: Path, found: object) -> None:
 
 
 def read_versioned(path: Path) -> dict[str, Any]:
-    """What `versioned` made of values: the values of a JSON file of this version, without the version.
+    """Read a file that `versioned` made, and return its values without the version.
 
     Raises:
         RunError: as :func:`check_version`.
@@ -99,7 +99,7 @@ def read_versioned(path: Path) -> dict[str, Any]:
 def read_result(
     path: Path, words: str, of_values: Callable[[dict[str, Any]], R], error: type[GDPFedError] = RunError
 ) -> R | None:
-    """Read a result that `save_result` wrote beside a run; None where there is none.
+    """Read a result that `save_result` wrote beside a run; None if there is none.
 
     `words`: what it is. `of_values`: makes it of the file's values. `error`: what a damaged file raises.
     Raises RunError: it is of another format.
@@ -118,7 +118,7 @@ def save_result(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def check_json_file(path: Path) -> None:
-    """Refuse a JSON file of another format; one that cannot be read passes, for its reader to judge.
+    """Refuse a JSON file of another version; an unreadable one passes, and its reader reports it.
 
     Raises RunError: as :func:`check_version`.
     """

@@ -1,4 +1,4 @@
-"""What a run trains on, by name, so that one that is resumed goes on with the data that it began with.
+"""Hashes of the data of a run, so that a resumed run continues with the data that it began with.
 
 The names are hashes of private data. They lie in the run directory for its owner alone, go with the
 checkpoint when the run is finished, and are in nothing that is shown of it.
@@ -22,7 +22,7 @@ SHOWN = 12
 
 
 def save_data(run: Path, task: Task) -> None:
-    """Write what names the data of a run that begins.
+    """Write the hashes of the data of a new run.
 
     Raises RunError: the file system refuses.
     """
@@ -30,7 +30,7 @@ def save_data(run: Path, task: Task) -> None:
 
 
 def forget_data(run: Path) -> None:
-    """Remove what names the data, since nothing of the run is resumed any more."""
+    """Remove the hashes of the data, since the run will not be resumed any more."""
     (run / DATA_FILE).unlink(missing_ok=True)
 
 
@@ -60,7 +60,7 @@ def refuse_other_data(run: Path, task: Task) -> None:
 
 
 def _hashes(task: Task) -> dict[str, str]:
-    """SHA-256 of what clients train on and are tested on, by the setting that it came by.
+    """SHA-256 of training and test data, by the setting that named them.
 
     A partition that is computed from examples and seed has none; one of another kind may follow from a file.
     """
@@ -72,7 +72,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """What a person calls the data that came by a setting: its file, where one is named."""
+    """Describe the data that a setting named: by its file, if there is one."""
     source = task.source
     if setting == PARTITION:
         return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))

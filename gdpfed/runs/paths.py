@@ -1,4 +1,4 @@
-"""Where a run's files are: its directory before it is made or resumed, and what submitters may name."""
+"""Where a run's files are: its directory before it is made or resumed, and the paths that settings name."""
 
 import atexit
 import os
@@ -21,12 +21,12 @@ OWNERS_ALONE = 0o700
 
 
 def user_path(text: str) -> Path:
-    """The absolute path that a setting names; a leading ``~`` is a home directory."""
+    """The absolute path that a setting names; a leading ``~`` is the home directory."""
     return Path(text).expanduser().absolute()
 
 
 def as_of_run(config: Config, directory: Path) -> Config:
-    """Return settings whose relative paths of data begin where the run began, wherever this process is.
+    """Return settings whose relative data paths start in the folder where the run began.
 
     That folder is not written down: it is the nearest one above the run's directory that holds the path.
     """
@@ -40,7 +40,7 @@ def as_of_run(config: Config, directory: Path) -> Config:
 
 
 def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path()) -> Path:
-    """The absolute directory of a run: the chosen one, or a new one under ``runs/``, named by time.
+    """The absolute directory of a run: the chosen one, or a new one below ``runs/``, named by time.
 
     ``folder`` is what holds ``runs/``, the working directory if it is not given.
     """
@@ -52,7 +52,7 @@ def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path(
 
 
 def reserved(path: Path) -> Path:
-    """Make a directory that nobody has named, for a run of this process alone: NAME, or NAME-2, NAME-3, ...
+    """Make an unused directory for a run of this process alone: NAME, or NAME-2, NAME-3, ...
 
     Runs that begin in one second have each its own. One that stays empty is removed when the process ends,
     and so is the folder around it, if it was made for it.
@@ -72,7 +72,7 @@ def reserved(path: Path) -> Path:
 
 
 def _is_made(path: Path) -> bool:
-    """Make a directory; whether nobody had it."""
+    """Make a directory; return whether it did not exist before."""
     try:
         path.mkdir(mode=OWNERS_ALONE)
     except FileExistsError:
@@ -91,7 +91,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
-    """Refuse a directory that no new run can have; nothing is left in it.
+    """Refuse a directory that no new run can use; leaves nothing in it.
 
     `path`: of the directory. `setting`: that names it. Raises RunError: it holds something, it is no
     directory, or it cannot be made or written.
@@ -120,7 +120,7 @@ ADDRESSES = ("http://", "https://")
 
 
 def named_paths(overrides: Sequence[str]) -> dict[str, str]:
-    """Return what overrides name as a file, folder or address, by its setting."""
+    """Return the files, folders and addresses that overrides name, by setting."""
     left, per_client = taken(overrides)
     named = {key: given_value(left, key) for key in PATHS}
     named |= {key: file_of(key, value) for key, value in per_client.items()}
@@ -128,7 +128,7 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def below(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Return overrides whose relative paths begin at a folder; addresses and keys are as they were."""
+    """Return overrides whose relative paths start in a folder; addresses and keys do not change."""
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()
@@ -138,7 +138,7 @@ def below(folder: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def check_paths(overrides: Sequence[str]) -> None:
-    """Refuse overrides that name a file elsewhere, links followed; an address of a server is no file.
+    """Refuse overrides that name files elsewhere, also through links; server addresses are not files.
 
     Raises ConfigError: names the setting, its value and the folders.
     """

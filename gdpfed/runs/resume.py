@@ -27,7 +27,7 @@ OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})
 
 
 def load_run(overrides: Sequence[str]) -> Config:
-    """The configuration that overrides ask for; with ``run.resume`` it is that of the run which is there.
+    """The configuration from overrides; with ``run.resume`` it is that of the existing run.
 
     Of a run that is resumed every setting is read, so none has to be given again. One of
     :data:`CARRYING_OUT` may be given anew, any other only as it was.
@@ -47,7 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Refuse a configuration under which the run in a directory would compute anything else.
+    """Refuse a configuration under which the run in a directory would compute something else.
 
     Raises RunError: as :func:`load_run`.
     """

@@ -66,13 +66,13 @@ class RoundLogEntry:
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Name and value of the metric that is shown: the first that was chosen, or accuracy."""
+        """Name and value of the displayed metric: the first chosen one, or accuracy."""
         name, value = next(iter(self.metrics.items()), ("accuracy", self.accuracy))
         return name, nan if value is None else value
 
     @property
     def evaluated(self) -> bool:
-        """Whether there is a figure of the metric that is shown."""
+        """Whether the displayed metric has a value."""
         return not isnan(self.shown[1])
 
     @property
@@ -82,7 +82,7 @@ class RoundLogEntry:
 
     @property
     def num_corrections(self) -> int:
-        """How many clients took noise back and brought no update."""
+        """How many clients took noise back without sending an update."""
         updating = {client for turns in self.turns for client in turns}
         return len({client for each in self.taken_back for client, _ in each} - updating)
 
@@ -92,7 +92,7 @@ class RoundLogEntry:
         return self.seconds["total"] - self.seconds["evaluate"]
 
     def to_json(self) -> str:
-        """One line without a line break, the version of its format first."""
+        """One line of JSON, with the format version first."""
         values = asdict(self)
         if not self.metrics:
             del values["metrics"]
@@ -105,7 +105,7 @@ class RoundLogEntry:
 
 
 def read_rounds(directory: Path) -> list[RoundLogEntry]:
-    """The complete lines of a run's record so far; a last line still being written is left out.
+    """The complete lines of a run's log so far; a last line that is still being written is left out.
 
     Raises:
         ValueError: a complete line is no record; the message names file and line.
@@ -127,5 +127,5 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
 
 
 def finite(values: Sequence[float | None]) -> list[float | None]:
-    """Infinite values as None, since JSON has no infinity."""
+    """The values with None in place of infinity, which JSON does not have."""
     return [None if value is None or value == float("inf") else value for value in values]

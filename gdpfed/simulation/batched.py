@@ -50,7 +50,7 @@ class BatchedRecords:
         return self.gradients.form
 
     def clients_at_once(self, dimension: int) -> int:
-        """How many clients go together: as many as the memory is meant to hold of their models."""
+        """How many clients are trained together: as many models as fit the memory limit."""
         if not self.gradients.stacks:
             return 1
         need = BYTES_A_PARAMETER * dimension
@@ -79,7 +79,7 @@ class BatchedRecords:
 
 
 class BatchedEngine(Engine):
-    """Trains a chunk of clients at once, or of those for whose model there is a program, one by one.
+    """Trains many clients at once or, if there is a program for the model, one after the other.
 
     On a CPU the result does not depend on the size of a chunk, bit for bit; on a GPU the library may
     choose another product for another number of matrices, which moves the last bits of an update.
@@ -132,19 +132,19 @@ class BatchedEngine(Engine):
         return self.sums_of([SumJob(order, theta, cohort)])[0]
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """The sum of each of several cohorts; those of one order and one grid are trained together."""
+        """The sum of each of several cohorts; jobs with the same order and grid are trained together."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
             totals[number].add(steps.sum(dim=0).cpu().numpy(), len(clients))
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """The updates of several cohorts, those of one order and one grid trained together."""
+        """The updates of several cohorts; jobs with the same order and grid are trained together."""
         for number, clients, steps in self._pieces(jobs):
             yield number, clients, steps.cpu().numpy()
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
-        """The number of its job, client ids, and their updates on the device."""
+        """The job number, client ids, and their updates on the device."""
         for numbers in _alike(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]
@@ -167,7 +167,7 @@ class BatchedEngine(Engine):
     def _chunks(
         self, order: TrainingOrder, starts: "_Starts", cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-        """Client ids and their updates on the device; a chunk that memory cannot hold is halved."""
+        """Client ids and their updates on the device; a chunk that does not fit in memory is halved."""
         at_once = self._at_once
         if order.work not in at_once:
             at_once[order.work] = self._chunk_clients or self._clients_at_once(order, starts.models[0])
@@ -198,7 +198,7 @@ class BatchedEngine(Engine):
     def _one_by_one(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """What each client sends of works that gain nothing together, as a node computes it."""
+        """What each client sends, computed one by one as on a node, for works that batching does not help."""
         starts = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
         steps = [
             update_steps(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits)
@@ -209,7 +209,7 @@ class BatchedEngine(Engine):
     def _updates(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """What the clients compute, before it is weighed: shape (clients, d), float64, on the device."""
+        """What the clients compute before weighting: shape (clients, d), float64, on the device."""
         if order.kind.on_records:
             return self._records.updates(order, theta, clients, cohort, self._examples.take)
         batches, added = Batches.draw(order, clients, with_keys=self._training.draws), None
@@ -230,7 +230,7 @@ class BatchedEngine(Engine):
 
 @dataclass(frozen=True, eq=False)
 class _Starts:
-    """The models that clients start from: one for all, or for each the one of its sum.
+    """The models that clients start from: one for all, or one for each client's sum.
 
     `models`: shape (sums, d). `owners`: the number of its sum for every client, in their order.
     """
@@ -244,7 +244,7 @@ class _Starts:
         return cls(theta[None], np.zeros(0, np.int64))
 
     def of(self, begin: int, count: int) -> Theta:
-        """The start of some consecutive clients: shape (d,) for one model, or (count, d)."""
+        """The start of consecutive clients: shape (d,) for one model, or (count, d)."""
         if len(self.models) == 1:
             one: Theta = self.models[0]
             return one
@@ -252,7 +252,7 @@ class _Starts:
 
 
 def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
-    """The numbers of jobs of one order and one grid, together."""
+    """The numbers of jobs with the same order and grid, grouped."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:
@@ -268,7 +268,7 @@ def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
 def contributions_steps(
     updates: torch.Tensor, order: TrainingOrder, cohort: Cohort, clients: Sequence[int]
 ) -> torch.Tensor:
-    """Weigh, clip and round the updates of some of a cohort's clients, shape (clients, d); overwritten."""
+    """Weigh, clip and round the updates of some clients, shape (clients, d); the input is overwritten."""
     if cohort.parts:
         updates *= updates.new_tensor(cohort.weights(clients))[:, None]
     if order.norm_factor != 1.0:

@@ -1,4 +1,4 @@
-"""Local SGD of many clients at once: their batches, parameters side by side, one step for all."""
+"""Local SGD of many clients at once: their batches, stacked parameters, and one step for all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class DeviceExamples:
-    """The training split, once: in memory of a GPU as model inputs, on a CPU where it lies already."""
+    """The training split, stored once: as model inputs in GPU memory, or where it already is on a CPU."""
 
     def __init__(self, task: Task, device: torch.device) -> None:
         self._train = task.load().train
@@ -72,7 +72,7 @@ class Batches:
 
     @classmethod
     def draw(cls, order: TrainingOrder, clients: Sequence[int], *, with_keys: bool = False) -> "Batches":
-        """The batches that these clients draw on their own nodes, and keys if the model draws by them."""
+        """The batches that these clients would draw on their nodes, with dropout keys if needed."""
         width = min(order.training.batch_size, order.task.largest_part())
         shape = (order.training.local_steps, len(clients), width)
         positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
@@ -92,7 +92,7 @@ class Batches:
 
 
 class BatchedOperations(TorchFunctionMode):
-    """While active, plain 2-d convolutions are matrix products and pooling to one value is a mean.
+    """While active, 2-d convolutions become matrix products, and pooling to one value becomes a mean.
 
     The values are the same; vmap turns these forms into one operation for all clients, and the others into
     slow ones or a loop. Every other call passes through.
@@ -121,7 +121,7 @@ def _is_global(*args: Any, **kwargs: Any) -> bool:
 
 
 class BatchedTraining:
-    """tau steps for many clients, each with parameters of its own (Algorithm 1 of the paper).
+    """tau steps for many clients, each with its own parameters (Algorithm 1 of the paper).
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
@@ -202,14 +202,14 @@ class BatchedTraining:
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
-        """Operations in the form for many clients; in bf16 if that was asked for."""
+        """Use the operations for many clients at once; in bf16 if asked for."""
         mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
         with BatchedOperations(), mixed:
             yield
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Products and convolutions of float32, forwards and backwards, in TF32 if that was asked for.
+        """Compute float32 products and convolutions, forward and backward, in TF32 if asked for.
 
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.
@@ -276,7 +276,7 @@ class ProgrammedTraining:
         return ends.double() - start.double()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
-        """The gradient of the weighted sum of the losses at the parameters that are loaded, shape (d,).
+        """The gradient of the weighted sum of the losses at the loaded parameters, shape (d,).
 
         Layers that draw do so by the key.
         """
@@ -291,15 +291,15 @@ class ProgrammedTraining:
         return self._total
 
     def load(self, theta: torch.Tensor) -> None:
-        """Take parameters, shape (d,), in the model's order."""
+        """Load parameters of shape (d,) that are in the model's order."""
         torch.index_select(theta, 0, self._order, out=self._parameters)
 
     def in_order(self, ours: torch.Tensor) -> torch.Tensor:
-        """A vector in the program's order, shape (d,), in the model's."""
+        """Put a vector of shape (d,) from the program's order into the model's order."""
         return ours[self._inverse]
 
     def program(self, num_records: int) -> "Program":
-        """The pass of so many records."""
+        """The program for this number of records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = programs.Program(
                 self._lowered, self._loss, num_records, self._parameters, self._gradient
@@ -309,7 +309,7 @@ class ProgrammedTraining:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes share the work; threads would split a product, or not, by its size."""
+    """Use one thread, as processes share the work, and a split of a product by its size changes rounding."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

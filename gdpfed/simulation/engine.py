@@ -1,4 +1,4 @@
-"""Engines train cohorts: they return clipped updates in integer steps. One trains them as nodes do."""
+"""Engines train cohorts and return clipped updates in integer steps; one of them trains as nodes do."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class Cohort:
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
     def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
-        """The order of the sum with a client's own part of it."""
+        """The order of the sum, with one client's own part of it."""
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:
@@ -49,7 +49,7 @@ class Cohort:
 
 @dataclass
 class StepSum:
-    """A sum of updates in integer steps, exact whatever the order of its terms.
+    """A sum of updates in integer steps, exact in any order of its terms.
 
     Attributes:
         total: int64[d].
@@ -72,7 +72,7 @@ class StepSum:
 
 @dataclass(frozen=True, eq=False)
 class SumJob:
-    """One sum as an engine computes it: what its cohort does, and from which model.
+    """One sum as an engine computes it: what its cohort does, and the model it starts from.
 
     `start`: shape (d,).
     """
@@ -89,11 +89,11 @@ class Engine(ABC):
     """
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """The sum of each of several cohorts, no client being in two of them; one after the other here."""
+        """The sum of each of several cohorts that share no client; here one after the other."""
         return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """The number of a job, client ids and their updates, of several cohorts; one after the other here."""
+        """Job number, client ids and updates of several cohorts; here one after the other."""
         for number, job in enumerate(jobs):
             for clients, steps in self.updates(job.order, job.start, job.cohort):
                 yield number, clients, steps
@@ -102,7 +102,7 @@ class Engine(ABC):
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
-        """Client ids and their updates of shape (ids, d), some at a time; noise is not in them."""
+        """Client ids and their updates of shape (ids, d), in chunks; without noise."""
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
         """The sum of the cohort's updates."""
@@ -112,11 +112,11 @@ class Engine(ABC):
         return total
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
-        """Release what the engine holds; it trains nothing afterwards."""
+        """Release what the engine holds; it cannot train afterwards."""
 
 
 def split_jobs(jobs: Sequence[SumJob], shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """Parts of jobs, each with its number: the clients in their order, by shares; at most a part a share.
+    """Split jobs into parts by shares; clients keep their order, and each part has the number of its job.
 
     A part has what is said of its own clients alone.
     """
@@ -138,7 +138,7 @@ def split_jobs(jobs: Sequence[SumJob], shares: Sequence[int]) -> list[list[tuple
 
 
 class SequentialEngine(Engine):
-    """Trains each client by the same code as a node.
+    """Trains each client with the code that a node runs.
 
     `bits`: the source of every client's secret bits, for works on records.
     """

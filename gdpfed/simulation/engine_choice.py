@@ -78,7 +78,7 @@ def choose_engine(
 
 
 def usual_workers() -> int:
-    """The number of worker processes where no setting says it: one for each core, or one without forks."""
+    """The default number of worker processes: one for each core, or one if processes cannot be forked."""
     return len(os.sched_getaffinity(0)) if can_fork() else 1
 
 
@@ -87,7 +87,7 @@ def _on_cpu(kind: str, workers: int) -> str:
 
 
 def _device(settings: SimulationConfig, name: str) -> torch.device:
-    """Where to train. Raises ConfigError: a GPU, of machines of a cluster."""
+    """The device to train on. Raises ConfigError for a GPU on machines of a cluster."""
     if settings.backend != RAY:
         return choose_device(name)
     if name == "cuda":
@@ -99,7 +99,7 @@ def _device(settings: SimulationConfig, name: str) -> torch.device:
 
 
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
-    """The engine of a cluster, whose machines choose theirs as this one would."""
+    """The engine for a cluster; each of its machines chooses its own engine as this one would."""
     try:
         make_machines = MACHINES.get("ray")
     except ConfigError as error:
@@ -146,7 +146,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
 def _is_batched(
     settings: SimulationConfig, task: Task, device: torch.device, form: RecordGradients | None
 ) -> bool:
-    """Whether to batch: as told, or by the rule; precisions other than float32 exist batched only.
+    """Whether to batch: as configured, or by the rule; precisions other than float32 are only batched.
 
     Raises ConfigError: the model has operations that have no form for many clients, and must be batched.
     """
@@ -168,7 +168,7 @@ def _is_batched(
 
 
 def _obstacle_to_batching(task: Task) -> str:
-    """Why the model cannot be batched, in one line; empty if it can."""
+    """Say in one line why the model cannot be batched; "" if it can."""
     model = task.build_model()
     training = BatchedTraining(model, torch.device("cpu"))
     example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
@@ -188,7 +188,7 @@ def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, ba
 
 
 def _on_gpus(settings: SimulationConfig, task: Task, batched: bool) -> Engine:
-    """One engine a GPU; a single one without threads."""
+    """One engine for each GPU; on one GPU a single engine without threads."""
     count = torch.cuda.device_count() if batched else 1
     engines = [_one_engine(settings, task, torch.device("cuda", index), batched) for index in range(count)]
     return engines[0] if count == 1 else SeveralDevices(engines)

@@ -1,4 +1,4 @@
-"""InProcessFleet: the clients of a wave are trained and summed in this process; and whole runs in it."""
+"""InProcessFleet: trains and sums the clients of a wave in this process; and runs whole simulations."""
 
 import logging
 import secrets
@@ -31,7 +31,7 @@ from secagg import Encoding, Identity, Roster, Stage
 
 
 class InProcessFleet(Fleet):
-    """Clients that an engine trains, without messages.
+    """Clients that an engine trains in this process, without messages.
 
     With secure aggregation their real sessions are joined to the server's in memory: keys, shares, masks
     and recovery are those of a run over Flower. Without it the updates are summed and the noise of the
@@ -58,16 +58,16 @@ class InProcessFleet(Fleet):
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edges that sum in clear: they are simulated."""
+        """Whether there are edges that sum in clear; here they are simulated."""
         return True
 
     @property
     def shows_single_updates(self) -> bool:
-        """Whether one client's update may be read in clear: of simulated clients, without masks."""
+        """Whether one client's update may be read in clear, as for simulated clients without masks."""
         return not self.secagg.hides_updates
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """The releases of all clients, with noise from their own secret bits."""
+        """The class counts of all clients, with noise from each client's own secret bits."""
         noise = charged.take().noise_stddev
         own = enumerate(task.class_counts())
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
@@ -81,7 +81,7 @@ class InProcessFleet(Fleet):
         return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """The answers of the clients' sessions. Nothing is agreed ahead, so a wave's sums begin together."""
+        """The answers of the clients' sessions. No keys are agreed ahead, so a wave's sums begin together."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {
                 each.prepared.name: JoinedSessions(
@@ -123,7 +123,7 @@ class InProcessFleet(Fleet):
         return self._identities.of(clients) if self.secagg.signs else {}
 
     def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """The answers of stage MASK, in which the clients of all sums are trained at once."""
+        """The answers of stage MASK; the clients of all sums are trained at once."""
         if not asked:
             return []
         started = perf_counter()
@@ -152,7 +152,7 @@ def simulate(
     observe: Callable[[RoundLogEntry], None] | None = None,
     make_observers: MakeObservers = default_observers,
 ) -> Path:
-    """Train in this process what ``flwr run`` trains over messages, with the same files.
+    """Train in this process what ``flwr run`` trains over messages, and write the same files.
 
     `config`: a checked configuration; ``run.resume`` continues a run of either kind. `observe`: is given the
     record of every round. `make_observers`: the observers of the run, made before anything is written.
@@ -170,7 +170,7 @@ def simulate_prepared(
     announce: Announce = logger.info,
     make_observers: MakeObservers = default_observers,
 ) -> Path:
-    """Do as :func:`simulate` does, for a prepared run; ``announce`` is told what happens."""
+    """Like :func:`simulate`, for a prepared run; ``announce`` receives lines on what happens."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
     if config.run.mailbox is not None:
         raise ConfigError(
@@ -193,7 +193,7 @@ def simulate_prepared(
 
 
 def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
-    """Refuse numbers of records that are not those of the clients that are simulated.
+    """Refuse record counts that differ from those of the simulated clients.
 
     Raises ConfigError: names the first client of whom they are not.
     """

@@ -1,4 +1,4 @@
-"""Secure aggregation in memory: the clients' real sessions, joined to the server's without messages."""
+"""Secure aggregation in memory: the clients' real sessions, connected to the server's without messages."""
 
 import logging
 import os
@@ -48,7 +48,7 @@ def roster_of(identities: Mapping[int, Identity]) -> Roster:
 
 
 class JoinedSessions:
-    """The clients of one sum, from their first key to the last share.
+    """The sessions of one sum's clients, from the first key to the last share.
 
     `prepared`: of which they are the clients. `identities`: what they sign with; empty where nobody signs.
     """
@@ -63,11 +63,11 @@ class JoinedSessions:
         self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The answers to one stage's requests, but MASK's; a session that fails has none."""
+        """The answers to one stage's requests, except stage MASK; a failed session gives no answer."""
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Take the shares of the others, and say what to train: a job for every number of contributors."""
+        """Receive the others' shares, and return what to train: one job for each number of contributors."""
         contributors = self._each(Stage.MASK, ClientSession.accept_shares, requests)
         self._contributors = contributors
         prepared = self._prepared
@@ -90,7 +90,7 @@ class JoinedSessions:
         ]
 
     def corrections(self) -> dict[int, bytes]:
-        """The vectors of those members without an update that have taken the shares of the others."""
+        """The vectors of members without an update that have received the others' shares."""
         correctors = self._contributors.keys() & self._prepared.without_update
         return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
 
@@ -116,7 +116,7 @@ class JoinedSessions:
         return session.mask(steps, self._prepared.context)
 
     def _taken_back(self, client_id: int) -> list[KeyedNoise]:
-        """The parts of a client's earlier shares that are due; each follows from the key of its sum."""
+        """The parts of a client's earlier shares that are due, computed from the keys of their sums."""
         turns = self._prepared.beside.corrections.get(client_id, ())
         noise = self._prepared.beside.noise
         return [
@@ -140,7 +140,7 @@ class JoinedSessions:
 def masked_updates(
     engine: Engine, asked: Sequence[tuple[JoinedSessions, Mapping[int, bytes]]]
 ) -> list[dict[int, bytes]]:
-    """Stage MASK of several sums: all their clients are trained at once, then each masks its own update."""
+    """Stage MASK of several sums: all clients are trained at once, then each masks its own update."""
     jobs: list[SumJob] = []
     owners: list[int] = []
     for index, (joined, requests) in enumerate(asked):

@@ -1,4 +1,4 @@
-"""A cohort divided among worker processes, each of which trains on one core, or among devices."""
+"""A cohort divided among worker processes, one core each, or among devices."""
 
 import os
 from abc import abstractmethod
@@ -25,13 +25,13 @@ _engine: Engine
 
 
 class Divided(Engine):
-    """Shares out the clients of jobs among other engines, in parts by ``shares``."""
+    """Divides the clients of jobs among other engines, in proportion to ``shares``."""
 
     shares: Sequence[int]
 
     @abstractmethod
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
-        """What an engine makes of every part, in any order."""
+        """The results of every part from its engine, in any order."""
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
@@ -109,7 +109,7 @@ def _in_worker(act: Callable[[Engine, Part], T], part: Part) -> T:
 
 
 class SeveralDevices(Divided):
-    """Trains an equal part of a cohort on each of several engines, one a device, with one thread each."""
+    """Trains an equal part of a cohort on each of several engines, one for each device and thread."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines, self.shares = engines, [1] * len(engines)

@@ -1,4 +1,4 @@
-"""The choice of a training, by programs or by vmap over many clients, and of how many clients go together."""
+"""Choose how to train, by programs or by vmap over many clients, and how many clients at a time."""
 
 import psutil
 import torch
@@ -20,7 +20,7 @@ MOST_OFF = 1e-3
 def choose_training(
     task: Task, device: torch.device, precision: str
 ) -> tuple[BatchedTraining | ProgrammedTraining, str]:
-    """The way a task's model is trained, and its description.
+    """Choose how to train a task's model; return the training and its description.
 
     A program is taken on a CPU in float32, if it computes what autograd computes on drawn records.
     """
@@ -36,7 +36,7 @@ def choose_training(
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Raises NotLoweredError where there is no program, or one that is wrong."""
+    """Return training by a program. Raises NotLoweredError: there is no program, or it computes wrongly."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)
@@ -71,7 +71,7 @@ def clients_at_once(
     order: TrainingOrder,
     examples: DeviceExamples,
 ) -> int:
-    """A number of clients for which one step needs at most half of the memory that is free.
+    """The number of clients for which one step needs at most half of the free memory.
 
     What one client needs is measured: the tensors that a forward pass of its batch keeps for the way back,
     counted twice, since their gradients exist beside them. A program has one client in its buffers, and only

@@ -50,7 +50,7 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """D(sigma) for drawing: `direct` first, and where that says -2**15 the alias table.
+    """Tables to draw from D(sigma): first `direct`; if that gives -2**15, the alias table.
 
     Cell i of the alias table is the value i - cells / 2 with probability
     (high[i] 2**64 + low[i]) / 2**128, else alias[i].

@@ -193,7 +193,7 @@ class Encoding:
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
-        """Whether residues of 32 bits, uint32[d], are what `encode` can give: an update in clear, unnoised.
+        """Whether residues uint32[d] can be a result of `encode`: an unmasked update without noise.
 
         Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
         """
@@ -240,13 +240,13 @@ class Encoding:
 
 
 def _squared_norm(steps: Integers) -> int:
-    """|z|**2, exact while each chunk's is below 2**63: the float norm, checked before, sees to that."""
+    """|z|**2 in exact integers; each chunk stays below 2**63, as the float norm was checked before."""
     chunks = (steps[start : start + _CHUNK] for start in range(0, len(steps), _CHUNK))
     return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
 def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
-    """Raise EncodingError for a number that no sum has."""
+    """Raise EncodingError for a number that is not valid for any sum."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm > 0:

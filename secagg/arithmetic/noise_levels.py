@@ -1,4 +1,4 @@
-"""Noise in removable parts, and how fine it is and how many bits a residue has, so that no sum can wrap.
+"""Noise in removable parts: how fine it is, and how many bits a residue needs so that no sum wraps.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds a part that always stays, and L parts
 that the server takes out again when fewer clients dropped than the part stands ready for.
@@ -48,7 +48,7 @@ class NoiseLevels:
     multipliers: tuple[int, ...] = ()
 
     def level_of(self, num_dropped: int) -> int:
-        """The least level that serves so many dropped; ValueError above D."""
+        """The smallest level that is enough for this number of dropped clients; ValueError above D."""
         for level, bound in enumerate(self.bounds):
             if num_dropped <= bound:
                 return level
@@ -65,7 +65,7 @@ class NoiseLevels:
         return sqrt(self.variance(len(self.multipliers)))
 
     def largest_excess(self, num_noisy: int) -> Fraction:
-        """How much more variance than the plan's a sum carries at most, as a part of the plan's; exact.
+        """The largest excess of a sum's variance over the plan's, as a fraction of the latter; exact.
 
         It is that of the honest noise, over all numbers of dropouts up to D.
 
@@ -88,7 +88,7 @@ class NoiseLevels:
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:
-        """Return the numbers of the parts that are taken out of the sum when `level` is enough."""
+        """Return the numbers of the parts that are removed from the sum if `level` is enough."""
         return iter(range(level + 1, len(self.multipliers) + 1))
 
 
@@ -156,7 +156,7 @@ at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What members take back, in a sum, of the noise of earlier ones.
+    """What members take back in a sum from the noise of earlier sums.
 
     Attributes:
         members: how many may.
@@ -172,7 +172,7 @@ NO_CORRECTIONS = Corrections(0, 0.0)
 
 @dataclass(frozen=True)
 class Contributors:
-    """Those who bring an update to a sum, each with a share of its noise, and what the sum can lose of it.
+    """The members that send an update to a sum, each with a share of its noise, and how many may drop out.
 
     Attributes:
         number: n2, how many they are.
@@ -199,16 +199,16 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """n2 - D - c, the fewest whose noise is in the sum and counts."""
+        """n2 - D - c, the smallest number of members whose noise is in the sum and unknown to others."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """n', over how many the noise that always stays is divided: n2 - c in levels, n2 - D - c without."""
+        """n', the number that divides the noise that always stays: n2 - c with levels, n2 - D - c without."""
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """sqrt(n') / sigma: the clipping norm in standard deviations of what stays of a client's noise."""
+        """sqrt(n') / sigma: the clipping norm in standard deviations of a client's noise that stays."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:

@@ -53,7 +53,7 @@ def pack(residues: Residues, bits: int) -> memoryview:
 
 
 def check_packed(data: memoryview, dimension: int, bits: int) -> None:
-    """Refuse what `pack` does not write for `dimension` residues.
+    """Refuse bytes that `pack` cannot have written for `dimension` residues.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -66,7 +66,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
-    """The residues that `pack` wrote: uint32[dimension], a view of `data` at 32 bits.
+    """The residues that `pack` wrote: uint32[dimension]; at 32 bits it is a view of `data`.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -84,7 +84,7 @@ def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
 def add_packed(
     total: Residues, vectors: Sequence[bytes | memoryview], bits: int, num_threads: int = NUM_THREADS
 ) -> None:
-    """Add to uint32[d], in place, what `pack` wrote of vectors of d residues.
+    """Unpack several vectors of d residues and add them to `total`, uint32[d], in place.
 
     All vectors are added to one chunk of the sum while it is in cache. Raises DecodeError: a vector of
     another length, or with something in the padding.
@@ -112,7 +112,7 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Pairs and words in which the pattern repeats, and for each pair its first word and the bit there."""
+    """The period of the packing, in pairs and words, with each pair's first word and bit offset."""
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

@@ -95,7 +95,7 @@ class ShareRecovery:
             raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
-        """What the first t shares recover, if it fits."""
+        """The secret that the first t shares give, if it passes the check `fits`; else None."""
         secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
         return secret if secret is not None and fits(secret) else None
 
@@ -161,7 +161,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Which points are roots of sum_i c_i x**(length - i); None unless `most` or fewer are all of them."""
+    """Which points are roots of sum_i c_i x**(length - i); None if there are more than `most` or others."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

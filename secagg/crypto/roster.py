@@ -1,4 +1,4 @@
-"""The roster: which public key is which client's, agreed before a run and signed by the consortium.
+"""The roster: the public key of each client, agreed before a run and signed by the consortium.
 
 A server that could choose it would choose its own keys. So the clients take it only with the signature of
 the consortium, whose public key they were given by hand.

@@ -67,12 +67,12 @@ _LIMB_BITS = 30
 
 
 def num_limbs(num_bytes: int) -> int:
-    """How many field elements carry a secret of so many bytes."""
+    """How many field elements hold a secret of this many bytes."""
     return -(-8 * num_bytes // _LIMB_BITS)
 
 
 def share_bytes(num_bytes: int) -> int:
-    """The length of one holder's share of a secret of so many bytes."""
+    """The length of one holder's share of a secret of this many bytes."""
     return 4 * num_limbs(num_bytes)
 
 

@@ -63,12 +63,12 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """64 bytes. Sign only what begins with a purpose, or what another protocol fixes."""
+        """Sign 64 bytes. Only sign statements that begin with a purpose, or that another protocol fixes."""
         return self._key.sign(statement)
 
 
 def is_signed(public_key: bytes | None, signature: bytes, statement: bytes) -> bool:
-    """Whether the signature is the key's; False for an unknown (None) or impossible key too."""
+    """Whether this key made the signature; False for an unknown (None) or invalid key."""
     if public_key is None:
         return False
     try:

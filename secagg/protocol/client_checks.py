@@ -145,7 +145,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Together they are exactly U2, and the survivors are enough and hold this client.
+    """Check that both sets together are exactly U2, and that there are enough survivors, this client too.
 
     So with the threshold above half of the neighbours no server can collect both secrets of a
     client by telling different stories (Bonawitz et al., section 6).

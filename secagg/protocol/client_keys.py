@@ -71,7 +71,7 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
 
 
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
-    """Dealer -> shares of its seed, its masking key, its noise seeds.
+    """Return, for each dealer, the shares of its seed, its masking key and its noise seeds.
 
     Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
     its way, for another sum, or made wrong.
@@ -108,7 +108,7 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
 
 
 def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
-    """Partner -> the key of the mask with it, for a vector made in this context."""
+    """Return, for each partner, the key of the common mask, for a vector made in this context."""
     private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
     for other in sorted(state.partners()):
         peer_key, ends = PublicKeys.from_bytes(state.members[other]).mask_key, (state.member, other)
@@ -196,7 +196,7 @@ def _check_vector(state: ClientState, name: str, vector: Steps) -> None:
 
 
 def _check_noise(state: ClientState, noise: Steps) -> None:
-    """Raise LocalProtocolError for noise that the sum's law gives with probability below 2**-40.
+    """Raise LocalProtocolError for noise that has probability below 2**-40 under the sum's distribution.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
     """

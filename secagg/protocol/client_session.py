@@ -114,7 +114,7 @@ class ClientSession:
 
     @property
     def corrects(self) -> bool:
-        """Whether no update is asked of this client, and only that it takes back noise of earlier sums."""
+        """Whether this client sends no update, and only takes back noise of earlier sums."""
         return self._state.corrects
 
     @property
@@ -279,13 +279,13 @@ class ClientSession:
             return reply
 
     def erase(self) -> None:
-        """End the session and forget its secrets; it answers nothing afterwards."""
+        """End the session and forget its secrets; afterwards it answers nothing."""
         self._state.erase()
         if self._state.stage is not ClientStage.ERROR:
             self._state.stage = ClientStage.CLOSED
 
     def to_bytes(self) -> bytes:
-        """The session at rest. It holds the secrets: keep it as such, and only the newest."""
+        """The session as bytes. They hold its secrets: protect them, and keep only the newest."""
         return self._state.to_bytes()
 
     @classmethod
@@ -297,7 +297,7 @@ class ClientSession:
         identity: Identity | None = None,
         roster: Roster | None = None,
     ) -> "ClientSession":
-        """Go on with a session that rested as `to_bytes`.
+        """Restore a session that `to_bytes` saved.
 
         Raises LocalProtocolError: the bytes are no saved session.
         """
@@ -316,7 +316,7 @@ class ClientSession:
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """One move along the transition table; any error ends the session and its secrets."""
+        """One step along the transition table; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

@@ -27,7 +27,7 @@ _SHORT_FIELDS = (
 
 @dataclass(repr=False)
 class ClientState:
-    """The session's memory. An empty value is one not yet known, or one erased.
+    """The session's memory. An empty value is not yet known, or erased.
 
     Attributes:
         client_id: this client, as it is known from sum to sum.
@@ -81,7 +81,7 @@ class ClientState:
         return self.sum_parameters.encoding(self.num_updates(self.contributors))
 
     def num_updates(self, members: Collection[int]) -> int:
-        """How many of these members bring an update."""
+        """How many of these members send an update."""
         return len(set(members).difference(self.correctors))
 
     def graph(self) -> Graph:
@@ -93,13 +93,13 @@ class ClientState:
         return self.graph().neighbours(self.member) & frozenset(self.contributors)
 
     def erase_own_secrets(self) -> None:
-        """Forget what only this client's masked vector needs."""
+        """Forget the secrets that only this client's masked vector needs."""
         self.mask_private_key = self.seal_private_key = self.self_seed = b""
         self.base_noise_seed = self.noise_seed = b""
         self.members = {}
 
     def erase(self) -> None:
-        """Forget every secret, its own and those held for others."""
+        """Forget every secret, its own and those that it holds for others."""
         self.erase_own_secrets()
         self.held_shares, self.pair_keys = {}, {}
 

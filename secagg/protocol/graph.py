@@ -23,7 +23,7 @@ COMPLETE_BELOW = 60
 
 @dataclass(frozen=True)
 class Graph:
-    """Neighbourhoods among `members`.
+    """The neighbourhoods of `members`.
 
     Attributes:
         ring: the members in the order of the ring.
@@ -62,7 +62,7 @@ class Graph:
 
 
 def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
-    """The graph of a sum, from public numbers only; num_neighbours = 0 asks for the complete one."""
+    """The graph of a sum, computed from public numbers; num_neighbours = 0 means the complete graph."""
     ordered = np.array(sorted(members), dtype=np.uint64)
     if not num_neighbours or num_neighbours >= len(ordered) - 1:
         return Graph(tuple(ordered.tolist()), max(len(ordered) - 1, 0))
@@ -137,7 +137,7 @@ def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> b
 
 
 def _tail(population: int, marked: int, draws: int, least: int) -> int:
-    """Draws without replacement with `least` or more marked: how many of comb(population, draws)."""
+    """Draws without replacement with at least `least` marked: how many of the comb(population, draws)."""
     return sum(
         comb(marked, hits) * comb(population - marked, draws - hits)
         for hits in range(least, min(marked, draws) + 1)

@@ -34,7 +34,7 @@ MODES = (OFF, CURIOUS, ACTIVE)
 
 @dataclass(frozen=True, kw_only=True)
 class SumParameters:
-    """Everything public that fixes one sum; it is hashed into each key that the sum derives.
+    """All public values that define one sum; their hash goes into each key that the sum derives.
 
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
@@ -170,11 +170,11 @@ class SumParameters:
 
     @property
     def signs(self) -> bool:
-        """Whether keys and survivors are signed, for the server may lie."""
+        """Whether keys and survivors are signed, because the server may lie."""
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a server that lies finds two sets of t members, if so many are corrupt and sign twice."""
+        """Whether a lying server can find two sets of t members if this many are corrupt and sign twice."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -188,12 +188,12 @@ class SumParameters:
 
     @property
     def num_updates(self) -> int:
-        """How many of the members asked bring an update, and noise of their own."""
+        """How many of the members asked send an update, with their own noise."""
         return self.num_clients - self.num_correctors
 
     @property
     def known_shares(self) -> int:
-        """max(1, c): of how many shares of the noise somebody may know, so that they count for nothing.
+        """max(1, c): how many shares of the noise somebody may know; they do not count as noise.
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
@@ -202,12 +202,12 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many of all members may vanish from a sparse graph: as large a part as D is of the updates."""
+        """How many members may drop out of a sparse graph, in the same proportion as D to the updates."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
-        """The least |U2| a sum can be unmasked from: each needs t other holders, and some add noise.
+        """The smallest |U2| with which a sum can be unmasked: each needs t other holders, and some add noise.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
@@ -216,18 +216,18 @@ class SumParameters:
 
     @property
     def fewest_updates(self) -> int:
-        """The least n2: some must add noise, and no sum is of fewer updates than half of those asked for."""
+        """The smallest n2: some must add noise, and at least half of the updates asked for must be there."""
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
         noisy = self.dropout_tolerance + self.known_shares + 1
         return max(noisy, self.num_updates - most_lost)
 
     @property
     def fewest_members(self) -> int:
-        """The least number that must advertise; on a sparse graph, so many that it stays private."""
+        """The smallest number of members that must advertise, so that a sparse graph is private, too."""
         return self.fewest_members_against(self.graph_corrupt)
 
     def fewest_members_against(self, corrupt: int) -> int:
-        """The least number that must advertise if so many members may be corrupt."""
+        """The smallest number of members that must advertise if this many may be corrupt."""
         if not self.is_sparse:
             return self.fewest_contributors
         private = fewest_private(
@@ -236,23 +236,23 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """The least |U3| that is unmasked, of |U2| contributors; see `fewest_summed_updates` too."""
+        """The smallest |U3| that is unmasked, for |U2| contributors; see `fewest_summed_updates` too."""
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
     def fewest_summed_updates(self, num_contributors: int) -> int:
-        """The least updates in a sum that is unmasked, of n2 contributed: fewer carry too little noise."""
+        """The fewest updates in an unmasked sum, for n2 contributed ones: fewer carry too little noise."""
         least = self.fewest_updates if self.is_sparse else self.num_updates // 2 + 1
         return max(num_contributors - self.dropout_tolerance, least)
 
     @property
     def fewest_in_sum(self) -> int:
-        """The least updates in any sum that can be unmasked under these parameters."""
+        """The fewest updates in any sum that can be unmasked under these parameters."""
         survivors = self.fewest_survivors(self.fewest_contributors)
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """Those with an update, if n2 = `number` contribute. Raises EncodingError: too few for noise."""
+        """The members with an update if n2 = `number` contribute. Raises EncodingError: too few for noise."""
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -281,12 +281,12 @@ class SumParameters:
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """The parts of the noise, and up to which of them stay when so many dropped."""
+        """The parts of the noise, and the highest part that stays if this many members dropped out."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Where, among a client's shares, that of the first noise seed to reveal begins; 0 for none."""
+        """The index of the first noise seed to reveal among a client's shares; 0 if there is none."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0
@@ -294,11 +294,11 @@ class SumParameters:
 
     @property
     def upload_bytes_per_coordinate(self) -> float:
-        """What a client's masked vector takes on the wire, headers left out: about b / 8."""
+        """Bytes of a coordinate of a client's masked vector in a message, without headers: about b / 8."""
         return packed_bytes(self.dimension, self.modulus_bits) / self.dimension
 
     def to_bytes(self) -> bytes:
-        """The canonical form: equal parameters, equal bytes."""
+        """The canonical form: equal parameters give equal bytes."""
         writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
         for name in _COUNTS:
             writer.count(getattr(self, name))
@@ -336,7 +336,7 @@ class SumParameters:
 
 @lru_cache(maxsize=64)
 def _encoding(parameters: SumParameters, num_contributors: int) -> Encoding:
-    """Made once for all members of a sum that one process plays."""
+    """The encoding, cached for all members of a sum that one process simulates."""
     return Encoding.for_sum(
         parameters.contributors(num_contributors),
         dimension=parameters.dimension,

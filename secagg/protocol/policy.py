@@ -1,4 +1,4 @@
-"""The limits that a client sets to sums before it takes part, and the least threshold that is within them."""
+"""The limits that a client sets for sums before it takes part, and the smallest threshold within them."""
 
 import math
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class ClientPolicy:
             raise ValueError(f"mode {self.mode!r} is unknown: use one of {', '.join(MODES)}")
 
     def own_corrupt(self, parameters: SumParameters) -> int:
-        """How many of the members this client takes for corrupt, at least as many as the sum does."""
+        """How many members this client assumes to be corrupt; at least as many as the sum assumes."""
         fraction = self.corrupt_fraction
         if parameters.is_sparse:
             fraction = max(fraction, self.sparse_corrupt_fraction)

@@ -135,7 +135,7 @@ class ServerSession:
 
     @property
     def blamed(self) -> frozenset[int]:
-        """The clients at fault, beyond doubt, in this sum so far, also if it has failed.
+        """The clients that are certainly at fault in this sum so far, even if it has failed.
 
         Those whose reply was refused, who gave another share than its dealer committed to, who dealt shares
         that lie on no polynomial, about whom more than half of the neighbours complain, or who complain
@@ -145,7 +145,7 @@ class ServerSession:
 
     @property
     def disputed(self) -> dict[int, frozenset[int]]:
-        """Clients that complaints left out of this sum -> who complained; who is at fault cannot be known.
+        """Clients left out because of complaints -> who complained; it cannot be known who is at fault.
 
         Of so few complaints either they are false, or the client dealt invalid shares to these alone.
         """
@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Name, in 32 bytes, what the members make their vectors from, before the first is received.
+        """Set, in 32 bytes, what the members make their vectors from, before the first vector is received.
 
         It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
 
@@ -251,7 +251,7 @@ class ServerSession:
         return after
 
     def _about_client(self, error: RemoteProtocolError) -> RemoteProtocolError:
-        """The same error about the client that the member is."""
+        """The same error, with the client's id in place of the member's number."""
         sender = None if error.sender is None else self._clients[error.sender]
         return RemoteProtocolError(error.stage, sender, error.reason, error.cause)
 
@@ -271,7 +271,7 @@ class ServerSession:
         ).encode()
 
     def _close(self, stayed: tuple[int, ...]) -> tuple[int, ...]:
-        """Close the stage with the members that stayed; who is asked in the next."""
+        """Close the stage with the members that stayed; return who is asked in the next."""
         state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
             self._require(len(stayed), parameters.fewest_members)

@@ -80,14 +80,14 @@ class ServerState:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """U2 less U3, ascending."""
+        """U2 without U3, ascending."""
         return tuple(sorted(set(self.contributors) - set(self.survivors)))
 
     def keys_of(self, member: int) -> PublicKeys:
         return PublicKeys.from_bytes(self.members[member])
 
     def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
-        """Whether a share is the one that the dealer committed to; see `share_commitment` for the part."""
+        """Whether a share is the one that the dealer committed to; for `part` see `share_commitment`."""
         committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
         return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 
@@ -136,14 +136,14 @@ class ServerState:
         self.masked = {}
 
     def _accused(self) -> Counter[int]:
-        """How many of the present complain about each member."""
+        """For each member, how many present members complain about it."""
         return Counter(member for about in self.complaints.values() for member in about)
 
     def _who_accuses(self, member: int) -> frozenset[int]:
         return frozenset(holder for holder, about in self.complaints.items() if member in about)
 
     def _helpless(self) -> set[int]:
-        """The contributors of whose secrets fewer than t of the present hold shares."""
+        """The contributors whose secrets cannot be recovered, as fewer than t present members hold shares."""
         present, accused = self.complaints.keys(), self._accused()
         return {
             member
@@ -152,7 +152,7 @@ class ServerState:
         }
 
     def forget(self) -> None:
-        """Drop what the sum no longer needs, shares of secrets above all."""
+        """Delete what the sum no longer needs, above all shares of secrets."""
         self.members, self.signatures, self.taken_keys = {}, {}, set()
         self.dealt, self.masked, self.unmask_replies = {}, {}, {}
         self.survivor_signatures = {}

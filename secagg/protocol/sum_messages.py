@@ -269,7 +269,7 @@ class CheckReply:
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 less U3).
+    """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 without U3).
 
     Attributes:
         orphans: those lost members whose shares too few could open, so that no key of theirs comes back;

@@ -13,7 +13,7 @@ from secagg.protocol.parameters import ACTIVE, CURIOUS
 
 
 class Stage(StrEnum):
-    """What the server asks for (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
+    """The server's stages (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
 
     `CHECK` takes place only where the server may lie.
     """
@@ -28,7 +28,7 @@ class Stage(StrEnum):
 
 
 class ClientStage(StrEnum):
-    """The last step that a client's session has made."""
+    """The last step that a client's session has completed."""
 
     NEW = "new"
     ADVERTISED = "advertised"
@@ -94,5 +94,5 @@ TRANSITIONS: Transitions = {
 
 
 def following(calls: Mapping[str, Calls[AnyStage]], mode: str, call: str, stage: AnyStage) -> AnyStage | None:
-    """Return the stage that follows `call` in `stage`; None where the role's table has no entry."""
+    """Return the stage that follows `call` in `stage`; None if the role's table has no entry."""
     return calls.get(mode, {}).get(call, {}).get(stage)

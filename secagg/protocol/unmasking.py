@@ -1,4 +1,4 @@
-"""The last step of a sum: the server takes out the masks that did not cancel, and noise beyond the plan's.
+"""The last step of a sum: the server removes masks that did not cancel, and noise beyond the plan's.
 
 The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
 those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out as the integers that it
@@ -52,7 +52,7 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 
 
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
-    """Subtract from `state.total` the parts of the survivors' noise that so few dropped do not need.
+    """Subtract from `state.total` the noise parts that are not needed, as fewer members dropped out.
 
     A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than the
     plan's; recovery notes whose fault it is. Returns the level up to which the noise stays.
@@ -152,7 +152,7 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
 
 
 def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
-    """Each thread adds up its share of the draws; the caller's vector is touched by one only."""
+    """Subtract all draws: each thread sums its share of them, and only one thread changes `total`."""
     dimension = len(total)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))

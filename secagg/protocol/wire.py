@@ -58,7 +58,7 @@ class Writer:
         return self
 
     def short(self, value: bytes) -> "Writer":
-        """Up to 255 bytes with their length before them."""
+        """Write up to 255 bytes, with their length before them."""
         return self.number("B", len(value)).fixed(value, len(value))
 
     def frame(self) -> bytes:
@@ -86,7 +86,7 @@ class Reader:
         return bytes(self.view(length))
 
     def view(self, length: int) -> memoryview:
-        """The next bytes without a copy."""
+        """Return the next bytes without a copy."""
         if length > len(self._rest):
             raise DecodeError(f"{length} bytes expected, {len(self._rest)} left")
         taken, self._rest = self._rest[:length], self._rest[length:]
@@ -99,7 +99,7 @@ class Reader:
         return float(struct.unpack(">d", self.view(8))[0])
 
     def count(self, item_bytes: int) -> int:
-        """A number of items, bounded before anything is allocated for them."""
+        """Read a number of items, bounded before memory is allocated for them."""
         count = self.integer("I")
         if count > MAX_CLIENTS or count * item_bytes > len(self._rest):
             raise DecodeError(f"{count} items of {item_bytes} bytes, {len(self._rest)} bytes left")

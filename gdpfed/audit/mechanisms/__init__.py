@@ -1,4 +1,4 @@
-"""The audit's classes by mechanism: a rule for runs, one for their cards, and one for a node's ledger."""
+"""The audit's classes by mechanism: a rule for runs, one for their cards, and one for node ledgers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the audit expects of the promise in a card: of sampled sums, of turns, and of steps on records."""
+"""What the audit expects of a card's promise, for sampled sums, for turns and for steps on records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def _figure(value: float | None) -> str:
 
 
 class SampledCard(MechanismCard):
-    """Clients that are sampled in secret."""
+    """The card of a run whose clients are sampled in secret."""
 
     sections = CLIENTS | {"sampled", "tabled"}
 
@@ -49,7 +49,7 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """Members know that a client is part of a sum: nothing is sampled."""
+        """Members know who is part of their sum, so sampling does not help against them."""
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
@@ -80,7 +80,7 @@ class SampledCard(MechanismCard):
 
 
 class TurnsCard(MechanismCard):
-    """Clients that have turns."""
+    """The card of a run whose clients have turns."""
 
     sections = CLIENTS | {"turns"}
 
@@ -89,7 +89,7 @@ class TurnsCard(MechanismCard):
         return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """The densest turns, which are the most that a client may have had."""
+        """The bounds for turns as close together as allowed, the most that a client may have had."""
         charged = self.files.ledger["charged_rounds"]
         found = {}
         for index, group in enumerate(self.plan["groups"]):
@@ -125,7 +125,7 @@ class TurnsCard(MechanismCard):
 
 
 class StepsCard(MechanismCard):
-    """Clients whose records pay for steps."""
+    """The card of a run whose clients pay for steps with the budgets of their records."""
 
     sections = frozenset({"records", "tabled"})
 
@@ -144,7 +144,7 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """Group, number, and entry of the plan of all records of one budget."""
+        """Group, number and plan entry of the records of each budget."""
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

@@ -1,4 +1,4 @@
-"""Checks of groups whose epsilon follows from their charges, of clients and of records alike."""
+"""Checks of groups whose epsilon follows from their charges, for clients and for records."""
 
 import math
 from abc import abstractmethod
@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """The audit of groups by their charges.
+    """The audit of groups, computed from their charges.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
@@ -31,17 +31,17 @@ class ChargedGroups(AuditRule):
 
     @abstractmethod
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Epsilon of a client of a group, against those who know that it took part in so many rounds.
+        """Epsilon of a client of a group, against those who know that it took part in `rounds` rounds.
 
         `noise_left`: the part of the planned noise that they do not know.
         """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
-        """The same against the server."""
+        """Epsilon of the same client against the server."""
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
-        """Epsilon of the vote that the plan pays for, if there is one, and of charges that follow it."""
+        """Epsilon of the vote, if the plan pays for one, together with the charges that follow it."""
         return epsilon_after([*self.voted, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
@@ -49,7 +49,7 @@ class ChargedGroups(AuditRule):
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Return the figures of a group that have one value, and are no bounds."""
+        """Return the figures of a group that have one exact value, rather than a bound."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -98,7 +98,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check each round's figure: not below its cost and, with losses accounted, not far above."""
+        """Check each round's figure: not below its cost and, with loss accounting, not far above it."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

@@ -1,4 +1,4 @@
-"""Runs about records in a client's own ledger: the cost of the steps taken, by group of records."""
+"""Runs that protect records in a client's own ledger: the cost of steps taken, by group of records."""
 
 import json
 import math
@@ -37,7 +37,7 @@ class RecordEntry(NodeEntry):
     @property
     @abstractmethod
     def most_steps(self) -> int:
-        """The steps that the records may pay for in the rounds that are left when the client comes."""
+        """The steps that the records may pay for in the rounds that remain when the client joins."""
 
     @abstractmethod
     def check_charges(self) -> Iterator[str]:
@@ -69,7 +69,7 @@ class RecordEntry(NodeEntry):
             )
 
     def check(self) -> Iterator[str]:
-        """Check the steps: every round with an update has some, and no more than are charged are taken."""
+        """Check the steps: every round with an update has some, and no more are taken than are charged."""
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
@@ -84,7 +84,7 @@ class RecordEntry(NodeEntry):
 
 
 class StepEntry(RecordEntry):
-    """Steps at one noise, each released, or windows of them."""
+    """Steps with the same noise, each of them released, or windows of such steps."""
 
     @property
     def most_steps(self) -> int:
@@ -99,7 +99,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return the cost of so many steps for a group of records of the last run.
+        """Return the cost of this many steps for a group of records of the last run.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -117,7 +117,7 @@ class StepEntry(RecordEntry):
 
 
 def plural(word: str) -> str:
-    """Make records of record, and persons at up to 3 parties of person at up to 3 parties."""
+    """Make a plural: records of record, and persons at up to 3 parties of person at up to 3 parties."""
     first, *rest = word.split()
     return " ".join([f"{first}s", *rest])
 
@@ -131,7 +131,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Epsilon of a record that is trained on or held out, the larger; of both where it may have been both."""
+    """Epsilon of a trained or a held-out record: the larger one; of both uses if one record may have both."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]
@@ -139,7 +139,7 @@ def _of_either(
 
 
 def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
-    """Return epsilon of runs; without sampling it is one Gaussian of all their zCDP, 1 / (2 sigma^2) each."""
+    """Return epsilon of runs; without sampling they add up to one Gaussian, of zCDP 1 / (2 sigma^2) each."""
     releases = [each for run in runs for each in run]
     if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
         return composed_epsilon([run for run in runs if run], delta, at_most=at_most)

@@ -1,4 +1,4 @@
-"""The audit of steps on records: the plan charges all its steps, and each budget admits them.
+"""The audit of steps on records: the plan charges all its steps, and each budget allows them.
 
 Batches are drawn on the clients, whose cohorts are not accounted. So what counts is how many steps a record
 pays for, at which batch rate, under which noise: X of them are within its budget, and X + 1 are not.
@@ -20,7 +20,7 @@ OWN_NOISE = ("dp_sgd", "noised_update")
 
 
 class StepsRule(ChargedGroups):
-    """The audit of groups of clients whose records pay for steps."""
+    """The audit of groups of clients whose records pay for steps with budgets."""
 
     entries = frozenset({"records"})
     loose = True
@@ -35,7 +35,7 @@ class StepsRule(ChargedGroups):
         return found
 
     def parties(self, index: int) -> int:
-        """At how many clients one person may be a record, as the plan says."""
+        """At how many clients one person may have records, as the plan states it."""
         return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
@@ -48,7 +48,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit the records of one budget; their batches are secret from the server, too."""
+        """Audit the records of one budget; not even the server knows their batches."""
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -78,7 +78,7 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """The noise that hides one record in a sum, 0 where steps have their own.
+        """The noise that hides one record in a sum; 0 if every step adds its own noise.
 
         It is sigma C for each of the clients that one person may be at, whose variances add up.
         """
@@ -109,7 +109,7 @@ class StepsRule(ChargedGroups):
                 return
 
     def _check_groups(self, index: int) -> Iterator[str]:
-        """Check that the charges of every group of records follow from its rate, the noise and the rounds."""
+        """Check that the charges of every group of records follow from its rate, its noise and the rounds."""
         group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
         if records["groups"][0]["charges"] != group["charges"]:
             yield f"the charges of group {index} are not those of its first group of records"
@@ -139,7 +139,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that all records have a budget, and that it was configured."""
+        """Check that every record has a budget, and that the budget was configured."""
         groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
         shares = sum(own["share"] for own in groups)
         if abs(shares - 1.0) > ROUNDING:
@@ -152,7 +152,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check X: every budget admits so many steps, and no more are charged.
+        """Check X, the number of steps: every budget allows it, and no more steps are charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -170,7 +170,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def cost_of_steps(self, index: int, number: int, steps: int) -> float:
-        """Epsilon of so many steps for a record of one group, by the rate and noise that it states."""
+        """Epsilon of this many steps for a record of one group, from its stated rate and noise."""
         records = self.records(index)
         event = {
             "kind": "dp_sgd_steps",
@@ -209,7 +209,7 @@ class StepsRule(ChargedGroups):
 
 
 class RecordSumsRule(StepsRule):
-    """The audit of steps with a configured norm, which are as many as their budgets admit."""
+    """The audit of steps with a configured norm, of which there are as many as their budgets allow."""
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)
@@ -224,7 +224,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that X is the largest number of steps within all budgets, and the norm the configured one."""
+        """Check that X is the largest number of steps within all budgets, and that the norm is configured."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:
@@ -253,5 +253,5 @@ class RecordSumsRule(StepsRule):
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Count the rounds, and the steps of DP-SGD in each, that the charges of a file are for."""
+    """Count the rounds that the charges of a file pay for, and the DP-SGD steps in each."""
     return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

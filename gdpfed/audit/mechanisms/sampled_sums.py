@@ -1,4 +1,4 @@
-"""The audit of sums over sampled clients: it compares their cohorts with the rates that hide them.
+"""The audit of sums over sampled clients: it compares cohort sizes with the planned sampling rates.
 
 In a client's own ledger all rounds cost it, taken or not.
 """
@@ -35,7 +35,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return the cost of so many rounds, each taken for one of the least noise, and a part of that."""
+        """Return the cost of these rounds, each with the smallest noise of any round times `noise_left`."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -89,7 +89,7 @@ class SampledSumsRule(ChargedGroups):
     def _check_rate(
         self, index: int, rate: float, at_rate: npt.NDArray[np.bool_], cohorts: Cohorts
     ) -> Iterator[str]:
-        """Check the cohorts of one group in the rounds of one rate."""
+        """Check the cohorts of one group in the rounds that have one sampling rate."""
         population = self.plan["groups"][index]["clients"]
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         if self.plan["sampling"] == "fixed_size":
@@ -144,7 +144,7 @@ def _two_sided(
 
 
 class SumEntry(NodeEntry):
-    """A run that protects the client, which pays for every round after it has joined."""
+    """A run that protects the client, which pays for every round after it joined."""
 
     protects = "client"
 
@@ -165,7 +165,7 @@ class SumEntry(NodeEntry):
         return charges_of(kept)
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
-        """Return the sums that the server knows this client to be part of, one an update."""
+        """Return the sums that the server knows this client took part in, one for each update."""
         events = [{**self.event(index), "num_sums": 1} for index in self.saved["rounds"]]
         return charges_of([{"event": event, "count": 1} for event in events])
 

@@ -25,7 +25,7 @@ SAME_FIGURE = 1e-6
 
 
 class ScheduledSumsRule(AuditRule):
-    """Groups of clients that have turns: one epsilon each, by the turns that they may have or have had."""
+    """Groups of clients that have turns: their epsilon follows from the turns that they may have or had."""
 
     entries = frozenset({"turns"})
 
@@ -77,7 +77,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Turns that fit, and taps under which the densest of them cost most."""
+        """Check that the turns fit into the rounds, and that the densest turns cost the most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -90,7 +90,7 @@ class ScheduledSumsRule(AuditRule):
             yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """It is compared in `check_charges`: what so many rounds cost is no part of a list of charges."""
+        """Nothing to check here: `check_charges` compares the ledger, as turns have no charge by round."""
         yield from ()
 
     def check_charges(self, index: int) -> Iterator[str]:
@@ -105,7 +105,7 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """What so many rounds cost, from the other entries of a group."""
+        """What the first `rounds` rounds cost, computed from the other entries of a group."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {
@@ -139,7 +139,7 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """By group, of every client: its turns in rounds.jsonl, and in the ledger's rounds after these."""
+        """The turns of every client by group: those in rounds.jsonl, then later ones in the ledger."""
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -154,7 +154,7 @@ class ScheduledSumsRule(AuditRule):
         return taken
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Every client has the turns that the ledger counts, and no more and no closer than it may."""
+        """Check that every client had the turns that the ledger counts, and kept the plan's limits."""
         ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
         counted = {int(client): count for client, count in ledger["participations"][index].items()}
         for client in sorted(counted.keys() | self._taken[index].keys()):
@@ -185,7 +185,7 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """What clients have taken back is of turns that they had, due in that round, and each part once."""
+        """Check noise that clients took back: from turns they had, due in that round, and only once."""
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:
@@ -219,7 +219,7 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """In how many rounds a client has its turns: T, or more where not everyone has its one turn."""
+        """The number of rounds in which a client has its turns: T, or more if some clients get no turn."""
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds
@@ -227,7 +227,7 @@ class ScheduledSumsRule(AuditRule):
         return max(num_rounds, round(1 / rate))
 
     def kept_noise(self, index: int) -> float:
-        """Of z_t it is left what later rounds do not take back: the column sums of I - N."""
+        """The part of the noise z_t that later rounds do not take back: from the column sums of I - N."""
         rounds = self.plan["num_rounds"]
         left = np.linalg.inv(_strategy(_taps(self.plan["groups"][index]), rounds)).sum(axis=0)
         return float(np.linalg.norm(left)) / math.sqrt(rounds)
@@ -241,7 +241,7 @@ class ScheduledSumsRule(AuditRule):
         return [turn for turn in turns if turn < rounds]
 
     def _most_spent(self, index: int, rounds: int) -> MostSpent:
-        """The client of a group whose turns so far have cost most, so many rounds being out."""
+        """The client of a group whose turns cost the most after `rounds` rounds."""
         group = self.plan["groups"][index]
         first_with: dict[tuple[int, ...], int] = {}
         for client, taken in self._taken[index].items():
@@ -254,7 +254,7 @@ class ScheduledSumsRule(AuditRule):
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
-        """The same against the server, which sees single updates unless sums are hidden."""
+        """The same epsilon against the server, which sees single updates unless sums are hidden."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
@@ -269,7 +269,7 @@ class ScheduledSumsRule(AuditRule):
 def as_one_sum(
     taps: Sequence[float], noise_multiplier: float, adjacency: str, turns: Sequence[int], rounds: int
 ) -> Charges:
-    """The one sum that costs what turns do, so many rounds being out; nothing for none.
+    """One Gaussian release that costs as much as these turns after `rounds` rounds; empty without turns.
 
     ``noise_multiplier`` is s over the norm of a turn.
     """
@@ -280,7 +280,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """|C e_pi|: how far turns of norm one move a stream of sums, in units of the new noise of a round."""
+    """|C e_pi|: how far turns of norm one move all sums together, in units of one round's new noise."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -300,7 +300,7 @@ def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event whose numbers are compared to nine digits."""
+    """An event with its numbers rounded to nine digits, for comparison."""
     return {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in event.items()}
 
 
@@ -323,7 +323,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return what the turns so far have cost: each is checked against the budget before it is taken."""
+        """Return what the turns so far have cost; each was checked against the budget before it was taken."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -332,7 +332,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Streams of sums add up exactly, whatever later ones depend on; with other runs as all runs do."""
+        """Audit the run: sums of correlated noise add up exactly; other runs are added as usual."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.vote, *each.taken(self, 0))]

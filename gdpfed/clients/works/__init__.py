@@ -1,4 +1,4 @@
-"""The works: what a client may compute for a sum. Each work is one file of this folder.
+"""The works: what a client may compute for a sum, one file of this folder each.
 
 A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
 job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
@@ -95,5 +95,5 @@ WORKS: Registry[Work] = TABLE
 
 
 def function_of(work: str, name: str) -> Any:
-    """Return a function that the file of a work may have; None where it has none of that name."""
+    """Return an optional function of a work's file; None if the file does not define it."""
     return getattr(WORKS.get(work), name, None)

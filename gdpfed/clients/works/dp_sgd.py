@@ -1,4 +1,4 @@
-"""The work dp_sgd: steps of DP-SGD on a client's records, under noise of its own in every step."""
+"""The work dp_sgd: steps of DP-SGD on a client's records; the client adds noise in every step."""
 
 from math import sqrt
 
@@ -16,7 +16,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same of several clients: shape (clients, d)."""
+    """Return the same for several clients: shape (clients, d)."""
     return jobs.noised_updates()
 
 
@@ -35,5 +35,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without steps, and a model that couples records: OrderError, LearningError."""
+    """Raise OrderError for an order without steps, and LearningError for a model that couples records."""
     checked_model(order)

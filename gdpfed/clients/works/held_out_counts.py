@@ -23,7 +23,7 @@ FLOAT_SLACK = 1 - 2.0**-30
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return a client's counts on its held-out records, as `counted` makes them, in float64.
+    """Return a client's counts on its held-out records, computed by `counted`, as float64.
 
     The counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that, clipping them brings no
     two further apart, and rounding moves two sums by grid sqrt(d) at most: together sqrt(2), as in
@@ -52,7 +52,7 @@ def of_records(job: Job, data: Split) -> torch.Tensor:
 
 
 def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.float64]:
-    """Return counts of right and wrong answers on some records or, as ``rates``, their shares."""
+    """Return counts of right and wrong answers on some records or, if ``rates``, their shares."""
     task = job.order.task
     counts = np.zeros(counts_dimension(task.classes_counted, rates=rates))
     if not len(data):
@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order without a number of classes, or a place for this client's counts: OrderError."""
+    """Raise OrderError for an order without a number of classes or without a place for these counts."""
     if order.task.form is None:
         raise OrderError("the order does not say how many classes there are, so nothing can be counted")
     if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
@@ -74,12 +74,12 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Refuse a grid that is too coarse for counts: OrderError."""
+    """Raise OrderError for a grid that is too coarse for counts."""
     shrunk(encoding)
 
 
 def shrunk(encoding: Encoding) -> float:
-    """The factor of the counts: it keeps the influence of one record, rounding included, within sqrt(2).
+    """The factor for the counts: it keeps the influence of one record, with rounding, within sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -1,4 +1,4 @@
-"""The work noised_update: a model's change, under noise of the client's own."""
+"""The work noised_update: the change of a model, to which the client adds noise itself."""
 
 import torch
 
@@ -18,18 +18,18 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return noise alone, so that nobody can see that this client has no examples."""
+    """Return only noise, so that nobody can see that this client has no examples."""
     zeros = torch.zeros(job.encoding.dimension, dtype=torch.float64)
     return with_own_noise(job.order, zeros, job.bits(job.client_id))
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without noise, or with several steps, by OrderError."""
+    """Raise OrderError for an order without noise, or with several steps."""
     _noise_in(order)
 
 
 def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: RandomBytes) -> torch.Tensor:
-    """clip(Delta, C) + N(0, (C z)^2 I), before it is weighed: the Gaussian mechanism on whole clients.
+    """clip(Delta, C) + N(0, (C z)^2 I), before weighting: the Gaussian mechanism for whole clients.
 
     An update that is not finite counts as zero. What follows, weighing and rounding to the grid, is
     post-processing. `order`: the client's own; its ``records`` have C and z. `update`: Delta, shape (d,),
@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return what an order says of the noise of a whole update; OrderError: no noise, or several steps."""
+    """Return the noise of a whole update as an order states it; OrderError: no noise, or several steps."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

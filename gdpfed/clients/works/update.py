@@ -10,7 +10,7 @@ from gdpfed.learning.training.local_update import local_update
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return Delta_i, what local training changes: shape (d,), float64."""
+    """Return Delta_i, the change of the model by local training: shape (d,), float64."""
     order, added = job.order, job.added
     return local_update(
         built_model(order.task),

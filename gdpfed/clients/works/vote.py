@@ -1,4 +1,4 @@
-"""The works vote and vote_by_rounds: a client tries every setting, and sends 1 for the one that does best.
+"""The works vote and vote_by_rounds: a client tries every setting and sends 1 for the best one.
 
 Nothing of a trial leaves the client but the vote. A trial is the run as the client can do it alone: all steps
 on a part of its records, with the noise that the common model would have, and then a test on the others. It
@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the client's vote, 1 - grid for one setting and 0 for the others: shape (settings,), float64.
+    """Return the client's vote: 1 - grid for one setting, 0 for the others; shape (settings,), float64.
 
     So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart. A client with
     fewer than two records votes at random.
@@ -61,7 +61,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without settings to vote on, or without steps of a trial: OrderError, LearningError."""
+    """Raise OrderError or LearningError for an order without settings to vote on or steps to try them."""
     settings_in(order)
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
@@ -70,12 +70,12 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Refuse a grid that is too coarse for votes: OrderError."""
+    """Raise OrderError for a grid that is too coarse for votes."""
     one_vote(encoding)
 
 
 def one_vote(encoding: Encoding) -> float:
-    """1 - grid, so that rounding leaves it within 1; OrderError where the grid is too coarse for votes."""
+    """1 - grid, so that the rounded vote is at most 1; OrderError if the grid is too coarse for votes."""
     if not encoding.grid <= MOST_ROUNDING:
         raise OrderError(
             f"rounding votes to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
@@ -112,7 +112,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """Try a setting by cross-validation: each part is tested by a model that is trained on the other parts.
+    """Try a setting by cross-validation: each part tests a model that was trained on the other parts.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
@@ -166,7 +166,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """How far all steps of a run move the model on each of some records: shape (rests, d).
+        """How far all steps of a run move the model, for each of several training sets: shape (rests, d).
 
         With fewer records batches are smaller, and noise is as much less, so that it is the same in a step.
         """
@@ -191,7 +191,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """How far all rounds of a run move the model on each of some records: shape (rests, d).
+        """How far all rounds of a run move the model, for each of several training sets: shape (rests, d).
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

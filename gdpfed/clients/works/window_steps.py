@@ -1,4 +1,4 @@
-"""The work window_steps: a window of steps, each of them clipped; noise is added to the sum of windows."""
+"""The work window_steps: a window of clipped steps; the noise is added to the sum of windows."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,11 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same of several clients: shape (clients, d)."""
+    """Return the same for several clients: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse a window whose bound does not hold, whatever the records are: OrderError, LearningError."""
+    """Raise OrderError or LearningError for a window whose bound does not hold for all records."""
     checked_model(order)
     check_window(order, theta, encoding)

@@ -1,4 +1,4 @@
-"""The budget of a node: check the cost of a run, and in every round that the server keeps its terms.
+"""The budget of a node: check what a run costs, and in every round that the server keeps its terms.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -76,7 +76,7 @@ def check_ledger(budget: Budget) -> None:
 
 
 def consider(budgets: Budgets, terms: Terms) -> None:
-    """Say whether a run under these terms fits the budget; changes nothing.
+    """Check whether a run under these terms fits the budget; changes nothing.
 
     Raises:
         BudgetRefusedError: it does not.
@@ -88,7 +88,7 @@ def consider(budgets: Budgets, terms: Terms) -> None:
 
 
 def begin(budgets: Budgets, terms: Terms) -> None:
-    """Charge a run in full, on the disk before this returns; one that has begun is not charged again."""
+    """Charge a run in full, on disk before this returns; a run that has begun is not charged again."""
     budget = of_unit(budgets, terms.unit)
     with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
@@ -109,7 +109,7 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Refuse to let an update leave in clear, unless it is private by itself by the terms of its run.
+    """Refuse to send an update in clear, unless the terms of its run make it private by itself.
 
     To an edge that the node trusts it may: the edge owes the noise of the terms, which `charge` checks.
     """
@@ -159,7 +159,7 @@ def charge(
 
 
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
-    """Where the one ledger of all the node's budgets is, and where its copy."""
+    """The path of the one ledger of all the node's budgets, and the path of its copy."""
     return next(iter(budgets.values())).places
 
 
@@ -183,7 +183,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say with its figures that the budget grew since the last run and nobody said so; else an empty string.
+    """Say with figures that the budget grew since the last run without a confirmation; else return "".
 
     A node that is started anew by another command than before would have its usual budget again.
     """
@@ -201,7 +201,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say with its figures why a run does not fit the budget; an empty string if it does."""
+    """Say with figures why a run does not fit the budget; "" if it fits."""
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
@@ -227,7 +227,7 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
-    """The budget of every group of records of a run, or of the client; one number is for all of them.
+    """The budget of every group of records of a run, or of the client; one number holds for all of them.
 
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
@@ -280,7 +280,7 @@ def _check_sum(
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round if draws at the rates of the terms would hardly ever ask this client so often."""
+    """Refuse a round if random draws at the agreed rates would almost never ask this client so often."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
@@ -291,7 +291,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round that is one too many for this client, or too soon after its last one."""
+    """Refuse a round that would be one too many for this client, or too soon after its last one."""
     taken = set(ledger.run(round_of_run.run).rounds) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
@@ -310,7 +310,7 @@ def _own_separation(budget: Budget) -> str:
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round of a path that what all runs have cost leaves no budget for.
+    """Refuse a round if the cost of all runs leaves no budget for it.
 
     A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
     """
@@ -327,13 +327,13 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Refuse a sum with less noise, or more tolerance, than the terms say: BudgetRefusedError."""
+    """Raise BudgetRefusedError for a sum with less noise, or more tolerance, than the terms state."""
     if broken := _broken_term(terms, round_index, parameters):
         raise BudgetRefusedError(f"{broken}{_AGAINST}{terms.run}")
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
-    """Say how a sum breaks the terms; an empty string if it keeps them.
+    """Say how a sum breaks the terms; "" if it keeps them.
 
     A sum of updates that are private by themselves owes no noise.
     """

@@ -65,7 +65,7 @@ def checked_order(
 
 @dataclass(frozen=True)
 class Contributor:
-    """Who answers a sum, and by what.
+    """Who answers a sum, and with what data.
 
     Attributes:
         client_id: its number.
@@ -83,7 +83,7 @@ class Contributor:
     unusable: Callable[[Exception], None] = lambda error: None
 
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
-        """Refuse an order that cannot be carried out, before anything is charged or an example is read.
+        """Refuse an order that cannot be carried out, before anything is charged or any example is read.
 
         Raises:
             InputError: as in `check_order` and `check_source`, and for a work that is not for an edge.
@@ -102,7 +102,7 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """Its contribution in integer steps, shape (d,), of an order that `check` has let through.
+        """The contribution in integer steps, shape (d,), to an order that `check` has accepted.
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
         model ends in an error: zeros are sent then, under the noise of any other.
@@ -141,7 +141,7 @@ def masked_update(
     share: KeyedNoise,
     taken_back: Sequence[KeyedNoise],
 ) -> bytes:
-    """Train, and return the session's masked vector, with new noise and less what is taken back."""
+    """Train, and return the session's masked vector, with new noise and minus the noise to take back."""
     from gdpfed.clients.noise import own_noise
 
     steps = who.steps(order, theta, session.encoding())
@@ -150,7 +150,7 @@ def masked_update(
 
 
 def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
-    """Return the masked vector of a member that brings no update."""
+    """Return the masked vector of a member that sends no update but takes noise back."""
     with loaded_for_good("torch"):
         from gdpfed.clients.noise import keyed_steps
         from gdpfed.learning.task import choose_device

@@ -45,11 +45,11 @@ from gdpfed.privacy.events import Unit
 
 
 class DataRefusedError(NodeConfigError):
-    """A run that the node's own examples do not fit; its text tells of the data no more than that."""
+    """A run that does not fit the node's own examples; the text reveals only that."""
 
 
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
-    """Refuse to join a run whose largest sum is too small for this node, before it charges in vain.
+    """Refuse to join a run whose largest sum is too small for this node, before it charges for nothing.
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
@@ -73,7 +73,7 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
 
 def _check_installed(question: Mapping[str, Any]) -> None:
-    """Refuse a run whose model or loss is in a package that this node lacks."""
+    """Refuse a run whose model or loss is in a package that is not installed on this node."""
     for entry, known in ((MODEL, MODELS), (LOSS, LOSSES)):
         if entry in question:
             try:
@@ -87,7 +87,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Refuse a run that this node would train on its part of, and cannot: its rounds would be in vain.
+    """Refuse a run if this node cannot read its part of the data; its rounds would be in vain.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 
@@ -113,12 +113,12 @@ def check_part(settings: NodeSettings, source: str) -> None:
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:
-    """Whose presence the run protects that a node is asked to join."""
+    """The unit that a run protects, as the question to join it states."""
     return "record" if question.get(UNIT) == "record" else "client"
 
 
 def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | None:
-    """Return how many records the node brings to a run that protects records; None if it brings none itself.
+    """Return how many records the node has for a run that protects records; None if it has no own records.
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
@@ -151,7 +151,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:
-    """Return what `check_own` does; the same for every run, whatever a message says.
+    """Return what `check_own` returns; it does not depend on any message.
 
     Raises:
         DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
@@ -163,7 +163,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Say in this node's log, and nowhere else, what of its data is cut or not read in a run that begins."""
+    """Write to this node's log only which of its data a new run shortens or does not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)
@@ -181,7 +181,7 @@ def _refused(error: Exception) -> DataRefusedError:
 
 
 def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
-    """Refuse examples of another form than the run's, where the server says one.
+    """Refuse examples whose form differs from the run's form, if the server states one.
 
     Raises:
         LearningError: as in `taken_as`.

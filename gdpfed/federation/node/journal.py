@@ -1,4 +1,4 @@
-"""What a node has begun and refused, and when: lines in a file beside its ledger, for its operator alone.
+"""A node's journal: what it began and refused, and when, in a file beside its ledger for its operator alone.
 
 A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
 runs. Where a node has answered with zeros, since its examples could not be used, its server was told nothing,
@@ -43,7 +43,7 @@ CAUSES: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One line.
+    """One line of the journal.
 
     Attributes:
         time: seconds since 1970.
@@ -64,12 +64,12 @@ class JournalEntry:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the cause of a refusal, by the kind of its error."""
+    """Return the cause of a refusal, by the type of its error."""
     return next((cause for kind, cause in CAUSES if isinstance(error, kind)), OTHER)
 
 
 def note(settings: NodeSettings, entry: JournalEntry) -> None:
-    """Add a line; where that fails, the node's log says so and the node goes on."""
+    """Add a line; if that fails, the node's log says so and the node goes on."""
     path = settings.kept_beside(JOURNAL_SUFFIX)
     if path is None:
         return
@@ -89,7 +89,7 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 
 def hear(settings: NodeSettings) -> None:
-    """Keep the time of a query, by that of a file: every node is asked it, whoever is drawn."""
+    """Record the time of a query, as a file's time; every node is asked, so it does not show the sample."""
     path = settings.kept_beside(HEARD_SUFFIX)
     if path is None:
         return
@@ -104,7 +104,7 @@ def hear(settings: NodeSettings) -> None:
 
 
 def read_journal(ledger: Path) -> list[JournalEntry]:
-    """Return the lines beside a ledger, oldest first, without damaged ones; none where there is no journal.
+    """Return the lines beside a ledger, oldest first, without damaged ones; empty without a journal.
 
     Raises NodeConfigError: the file cannot be read.
     """
@@ -121,7 +121,7 @@ def heard_at(ledger: Path) -> float | None:
 
 
 def now() -> float:
-    """Return the time of a line, in seconds since 1970, to the second: no line is timed more finely."""
+    """Return the time for a line, in whole seconds since 1970; no line has a finer time."""
     return float(int(time.time()))
 
 

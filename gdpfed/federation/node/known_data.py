@@ -1,4 +1,4 @@
-"""What a node trains on in each run, by name, so that a run that goes on has the examples it began with.
+"""Hashes of the data a node uses in each run, so that a resumed run trains on the same examples.
 
 The names are hashes of private data. They lie in a file beside the node's ledger, and nothing of them is
 sent. Whether the examples changed is compared when a run is offered, before anything is charged; a round that
@@ -30,7 +30,7 @@ UNUSABLE = "data cannot be used, see the log of this client"
 
 
 def refuse_other_data(settings: NodeSettings, run: str) -> None:
-    """Refuse a run that began with other examples than this node has now; one that is new is not compared.
+    """Refuse a run that began with other examples than this node has now; a new run is not compared.
 
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.
@@ -55,7 +55,7 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
 
 
 def keep_data(settings: NodeSettings, run: str) -> None:
-    """Write down what a run trains on that has begun; of one that is known nothing changes.
+    """Record which data a run that has begun trains on; an earlier record is kept.
 
     Raises:
         DataRefusedError: the examples cannot be read, or the file cannot be written.
@@ -73,7 +73,7 @@ def keep_data(settings: NodeSettings, run: str) -> None:
 
 
 def _name_of(own: OwnData) -> str:
-    """SHA-256 of all that a node trains on and holds out, as it lies in its files."""
+    """SHA-256 of everything that a node trains on and holds out, as its files hold it."""
     try:
         read = [read_own(own.path)]
         if own.held_out_path is not None:

@@ -1,4 +1,4 @@
-"""A client's ledger on its own disk: never half written, and used by one process at a time.
+"""A client's ledger on its own disk: always written whole, and used by one process at a time.
 
 Beside it lies its lock, and in this the hash of the ledger that was written last. So a ledger that is gone,
 or that is a copy from before, is seen: each forgets what was spent. Who puts back ledger and lock together
@@ -47,7 +47,7 @@ class LedgerFile:
     _written: str = ""
 
     def save(self) -> None:
-        """Write it to the disk and wait until it is there.
+        """Write the ledger to disk and wait until it is there.
 
         Raises:
             LedgerError: the file system refused.
@@ -64,7 +64,7 @@ class LedgerFile:
         self._written = digest
 
     def load(self) -> None:
-        """Read it, and take note of it beside it; a new one where there never was one.
+        """Read the ledger and record its hash beside it; make a new one where none ever was.
 
         Raises:
             LedgerError: it is damaged, lost, not the one that was written last, or another than its copy.
@@ -125,7 +125,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """The hashes of the ledgers that may lie here; none where the ledger has never been opened."""
+        """The hashes of the ledgers that may be here; empty if the ledger was never opened."""
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:
@@ -139,7 +139,7 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Write down which ledgers may lie here, in one go at the same place."""
+        """Record which ledgers may be here, in a single write at the same place."""
         line = json.dumps({"ledger": digests}).encode().ljust(MARK_BYTES - 1) + b"\n"
         try:
             os.pwrite(self.lock.fileno(), line, 0)
@@ -150,7 +150,7 @@ class LedgerFile:
 
 @contextmanager
 def locked_ledger(path: Path, copy: Path | None = None) -> Iterator[LedgerFile]:
-    """The ledger of a file, locked against other processes; a new one where there never was one.
+    """The ledger of a file, locked against other processes; a new one where none ever was.
 
     Args:
         path: of the file.
@@ -166,7 +166,7 @@ def locked_ledger(path: Path, copy: Path | None = None) -> Iterator[LedgerFile]:
 
 
 def accept_ledger(path: Path, copy: Path) -> ClientLedger:
-    """Go on from the larger spend of a ledger and its copy: every run, round and step that either holds.
+    """Merge a ledger and its copy: keep every run, round and step that either of them holds.
 
     Raises:
         LedgerError: neither can be read, or one cannot be written.
@@ -190,7 +190,7 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 
 
 def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the body of a ledger with all that any of these holds."""
+    """Return the body of a ledger that holds everything that any of these holds."""
     runs: dict[str, dict[str, Any]] = {}
     for entry in (each for body in bodies for each in body["runs"]):
         known = runs.setdefault(entry["terms"]["run"], dict(entry))

@@ -27,7 +27,7 @@ class NodeConfigError(InputError):
 
 @dataclass(frozen=True)
 class Kind:
-    """The values that a setting takes.
+    """The allowed values of a setting.
 
     Attributes:
         wanted: in words, for an error.
@@ -41,7 +41,7 @@ class Kind:
 
 
 def whole(least: int, most: int) -> Kind:
-    """Whole numbers from ``least`` to ``most``; true and false are none."""
+    """Whole numbers from ``least`` to ``most``, not true or false."""
     return Kind(f"a whole number from {least} to {most}", lambda v: type(v) is int and least <= v <= most)
 
 
@@ -90,7 +90,7 @@ def yes_or_no() -> Kind:
 
 
 def _is_number(value: Any) -> bool:
-    """A real number, or a whole one that fits 64 bits; true and false are none."""
+    """A real number, or a whole number that fits 64 bits; not true or false."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 

@@ -1,4 +1,4 @@
-"""A file on a node's own disk: never half written, its owner's only, used by one process at a time."""
+"""A file on a node's own disk: always written whole, private to its owner, used by one process at a time."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class NodeFile:
-    """Where a file is, and how errors name it.
+    """The path of a file, and how errors name it.
 
     Attributes:
         path: of the file; its lock is another file beside it.
@@ -32,11 +32,11 @@ class NodeFile:
 
     @property
     def name(self) -> str:
-        """The file, as an error says it."""
+        """The file, as an error message names it."""
         return f"{self.setting}={self.path}"
 
     def read(self) -> bytes | None:
-        """The file's bytes; None where there is none.
+        """The file's bytes; None if there is no file.
 
         Raises:
             NodeConfigError: it is no regular file with one name, or the file system refused.
@@ -51,7 +51,7 @@ class NodeFile:
             raise self.error(f"{self.name} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        """Write the file, and wait until it is on the disk.
+        """Write the file, and wait until it is on disk.
 
         Raises:
             NodeConfigError: the file system refused; the old file is untouched.
@@ -63,7 +63,7 @@ class NodeFile:
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:
-        """Keep every other process out; gives the file that is locked.
+        """Keep every other process out; yields the locked file.
 
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.

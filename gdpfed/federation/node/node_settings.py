@@ -1,4 +1,4 @@
-"""What a node was told at its start, by ``--node-config`` or by the simulation, as values of their types."""
+"""The settings of a node, from ``--node-config`` or the simulation, as typed values."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -94,12 +94,12 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether it takes part in sums alone in which keys and survivors are signed."""
+        """Whether it takes part only in sums whose keys and survivors are signed."""
         return self.mode == ACTIVE
 
     @property
     def sends_in_clear(self) -> bool:
-        """Whether it was started to let updates leave in clear."""
+        """Whether the operator allowed updates to leave in clear."""
         return self.mode == OFF
 
     @property
@@ -109,7 +109,7 @@ class NodeSettings:
 
     @property
     def stand_in(self) -> StandIn | None:
-        """What answers in place of this node's own data, such as an edge; None for every other node.
+        """What answers in place of this node's own data, such as an edge; None for all other nodes.
 
         Raises:
             NodeConfigError: it has two.
@@ -147,7 +147,7 @@ class NodeSettings:
 
     @property
     def data(self) -> OwnData | None:
-        """Where the node's own examples lie; None where the partition names them.
+        """Where the node's own examples are; None if it trains on a part of a data set.
 
         Raises:
             NodeConfigError: something is held out of data that the node does not have.
@@ -163,7 +163,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Return terms with what the node's own data says of them, whatever the server says.
+        """Return the terms with what the node's own data says of them; the server cannot change that.
 
         Raises:
             LearningError: a table without a declaration.
@@ -187,7 +187,7 @@ class NodeSettings:
 
     @property
     def budgets(self) -> Budgets:
-        """The node's own budgets by unit; none for a node that leaves them to the server's configuration.
+        """The node's own budgets by unit; empty if the node leaves them to the server's configuration.
 
         The settings are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``,
         which belong together, and with them ``delta``, ``delta-record`` and those of `BudgetLimits`.
@@ -240,7 +240,7 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """What the node answers games and prices with; None for one that was started without an aversion.
+        """The numbers with which the node answers games and prices; None without a configured aversion.
 
         Raises:
             NodeConfigError: a first budget without an aversion.

@@ -1,4 +1,4 @@
-"""What a system adds to a node: answers to its questions, and a look at the terms; a door for packages.
+"""Plug-in point: a system can ask nodes questions and let them check the terms.
 
 A side has two ends, this one and `gdpfed.federation.server.server_sides`, found by one name. What the server
 tells lies in messages as a record of that name.
@@ -16,10 +16,10 @@ Values = Mapping[str, Any]
 
 
 class NodeSide:
-    """The node's end of a side; by default it adds nothing."""
+    """The node's part of a plug-in; by default it adds nothing."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """What the node says to what it is told, as flat values of a message.
+        """What the node answers to the server's values, as flat values of a message.
 
         Raises:
             NodeConfigError: it was not started for that.
@@ -27,11 +27,11 @@ class NodeSide:
         raise NodeConfigError("this node is asked a question that has no answer here")
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """The epsilon that a node says when it joins, at most its own budget."""
+        """The epsilon that a node states when it joins, at most its own budget."""
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse terms that are not what this node has answered; `told` is None where nothing came with them.
+        """Refuse terms that differ from what this node answered; `told` is None if no values came with them.
 
         Raises:
             BudgetRefusedError: names what differs.

@@ -1,4 +1,4 @@
-"""The shares of noise that a node has added to sums and may take back: each part of one is given out once.
+"""The shares of noise that a node has added to sums and may take back; each part is used only once.
 
 They lie in the session file, on the node's disk, and so outlast its process; without such a file, as in
 simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md). Nothing
@@ -73,7 +73,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of the shares of these turns that are due in a round. They are not given out again.
+    """Return the parts of these turns' shares that a round takes back; each part is returned only once.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """
@@ -93,7 +93,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase what no round from this one on takes back."""
+    """Erase the shares of which no part is due in this round or later."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):
@@ -111,7 +111,7 @@ def _left(shares: Sequence[NoiseShare], round_of_run: RoundOfRun) -> list[NoiseS
 
 @contextmanager
 def _shares(node: Node) -> Iterator[list[NoiseShare]]:
-    """The shares that are kept; what is made of the list is on the disk, or in the state, afterwards."""
+    """Yield the stored shares; changes to the list are saved on disk or in the state afterwards."""
     file = session_file_of(node)
     if file is not None:
         with file.changed_shares() as shares:
@@ -128,7 +128,7 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum in which this client has nothing to take back, or that breaks the terms of its run."""
+    """Refuse a sum if this client has nothing to take back in it, or if it breaks the terms of its run."""
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
@@ -141,7 +141,7 @@ def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: Sum
 def take_back(
     budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, turns: Sequence[int]
 ) -> None:
-    """Write down that noise of these turns is about to be taken back, on the disk before this returns.
+    """Record that noise of these turns is about to be taken back, on disk before this returns.
 
     The ledger is where it is noted that each part is sent once: an old copy of the session file, in which
     the share still lies, does not undo it.

@@ -1,4 +1,4 @@
-"""A node's own budgets, and the numbers with which it answers games and prices."""
+"""A node's own budgets, and the values with which it answers games and prices."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ BUDGET_KEYS = (
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of this client, or of each of its records, for all runs together that protect that.
+    """The budget of this client, or of each of its records, for all runs together that protect this unit.
 
     Attributes:
         epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
@@ -48,18 +48,18 @@ class Budget:
 
     @property
     def places(self) -> tuple[Path, Path | None]:
-        """Where the ledger is, and where its copy."""
+        """The path of the ledger, and the path of its copy."""
         return self.ledger, self.ledger_copy
 
     @property
     def epsilon(self) -> float:
-        """The least of the budgets."""
+        """The smallest of the budgets."""
         return min(self.epsilons)
 
 
 @dataclass(frozen=True)
 class Player:
-    """What a client answers a game or a price with; its aversion does not leave the node.
+    """What a client answers games and prices with; its aversion to risk does not leave the node.
 
     Attributes:
         aversion: c_i in (0, 1), the weight of its privacy cost.

@@ -55,7 +55,7 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """What is in the file and not too old: sessions by handle, and shares of noise."""
+    """What the file holds that is not too old: sessions by handle, and shares of noise."""
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)
@@ -76,7 +76,7 @@ class SessionFile:
     def seal(
         self, data: bytes, stage: str, bound: bytes, before: tuple[str, bytes] | None
     ) -> tuple[str, bytes]:
-        """Seal a session under a new key, which is on the disk when this returns.
+        """Encrypt a session under a new key, which is on disk when this returns.
 
         Args:
             data: the session.
@@ -101,7 +101,7 @@ class SessionFile:
         return handle, AESGCM(key).encrypt(NONCE, data, _associated(handle, bound))
 
     def open(self, sealed: tuple[str, bytes], bound: bytes) -> bytes:
-        """Return what was sealed last of a session.
+        """Return the latest sealed content of a session.
 
         Raises:
             LocalProtocolError: it was answered with already, has ended, is too old, or is of something else.
@@ -111,7 +111,7 @@ class SessionFile:
             return _last(self._load().sessions, sealed, bound)[0]
 
     def delete(self, handle: str) -> None:
-        """Delete the key of a session, on the disk before this returns: nothing of it can be opened again.
+        """Delete the key of a session, on disk before this returns: the session can never be opened again.
 
         Raises:
             SessionFileError: the file cannot be used.
@@ -120,13 +120,13 @@ class SessionFile:
             contents.sessions.pop(handle, None)
 
     def shares(self) -> list[NoiseShare]:
-        """The shares of noise that are still kept; SessionFileError where the file cannot be used."""
+        """The stored shares of noise; SessionFileError if the file cannot be used."""
         with self._file.locked():
             return self._load().shares
 
     @contextmanager
     def changed_shares(self) -> Iterator[list[NoiseShare]]:
-        """The same to be changed, which is on the disk afterwards."""
+        """Yield the stored shares to be changed; they are on disk afterwards."""
         with self._changed() as contents:
             yield contents.shares
 
@@ -147,7 +147,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """What is not too old; nothing where the file is gone or damaged: keys may always go."""
+        """Load what is not too old; empty if the file is missing or damaged, since keys may be lost."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

@@ -44,12 +44,12 @@ class StoredSession:
 
     @property
     def sealed(self) -> tuple[str, bytes]:
-        """The session as the session file takes it."""
+        """The session in the form that the session file takes."""
         return self.handle, self.data
 
 
 def open_session(node: Node) -> ClientSession:
-    """A fresh session; one that was never used for a vector is erased."""
+    """Start a new session; an older one that never masked a vector is erased."""
     erase_session(node, AGREEING)
     identity, roster = signing_of(node)
     return ClientSession(node.settings.client_id, node.settings.policy, identity=identity, roster=roster)
@@ -68,7 +68,7 @@ def erase_session(node: Node, slot: str) -> None:
 def stored_session(
     node: Node, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
 ) -> Iterator[ClientSession]:
-    """The session that an earlier message of the round left, taken out of the state while it is in use.
+    """Yield the session of an earlier message of the round, removed from the state while it is in use.
 
     Afterwards it is kept in the slot ``then``, or ends where there is none; with a session file that is on
     the disk when this returns. Whatever goes wrong in between, the session has ended. A message of another
@@ -111,7 +111,7 @@ def keep_session(
     round_of_run: RoundOfRun,
     before: StoredSession | None = None,
 ) -> None:
-    """Keep the session for the next message of its round; ``before`` is what was kept of it until now."""
+    """Store the session for the next message of its round; ``before`` is what was stored until now."""
     file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
@@ -132,7 +132,7 @@ def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
 
 
 def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
-    """The bytes of a session that was kept."""
+    """The decrypted bytes of a stored session."""
     age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
@@ -149,7 +149,7 @@ def _delete(node: Node, kept: StoredSession | None) -> None:
 
 
 def session_file_of(node: Node) -> SessionFile | None:
-    """The file in which the node keeps what it must not lose or answer twice; None where it has none."""
+    """The file for what the node must not lose or answer twice; None if it has none."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 
@@ -161,5 +161,5 @@ def keeps_shares(node: Node) -> bool:
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:
-    """What a sealed session is for."""
+    """The round and run that a sealed session is bound to."""
     return f"{round_of_run.index}/{round_of_run.run}".encode()

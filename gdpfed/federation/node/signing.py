@@ -43,7 +43,7 @@ ROSTER_SUFFIX = ".roster"
 
 @dataclass(frozen=True)
 class RosterTrust:
-    """By what a node knows who signs.
+    """How a node knows which keys may sign.
 
     Attributes:
         identity: its own key; None draws one in each run.
@@ -55,7 +55,7 @@ class RosterTrust:
 
 
 def trust_of(settings: NodeSettings) -> RosterTrust | None:
-    """What the node's settings say; None for a node that was told nothing, and that signs nothing.
+    """What the node's settings say about who signs; None for a node that signs nothing.
 
     Raises:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
@@ -94,7 +94,7 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
 
 
 def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
-    """Refuse a roster with a lower number than this node has seen, or another one with the same.
+    """Refuse a roster with a lower number than this node has seen, or another roster of the same number.
 
     The consortium has signed it once, and perhaps a key in it was stolen since.
     """
@@ -125,7 +125,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
 
 
 def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the part of this node's answer by which the server knows it: its key, and a signature by it.
+    """Return the part of this node's answer that proves its identity: its key, and a signature with it.
 
     Nothing where neither the server nor the node itself wants signatures.
 
@@ -155,7 +155,7 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
-    """This client's key, and the roster that it goes by; None for what it has not, or not yet."""
+    """Return this client's key and its roster; None for each that it does not have, or not yet."""
     trust = trust_of(node.settings)
     if trust is None:
         return None, None
@@ -163,7 +163,7 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 
 
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
-    """Take the roster that a message may hold if it is the first and this node takes any; refuse another one.
+    """Accept the first roster that a message holds, if this node takes any; refuse a different one later.
 
     Raises:
         RemoteProtocolError: another roster than before, or than the consortium's.
@@ -179,7 +179,7 @@ def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
 
 
 def _drawn_identity(node: Node) -> Identity:
-    """The key of a node without a file, made at its first use in a run."""
+    """The key of a node without a key file, made when a run first needs it."""
     if IDENTITY_KEY not in node.state:
         node.state[IDENTITY_KEY] = {"private": os.urandom(32)}
     identity = _kept_identity(node)

@@ -1,4 +1,4 @@
-"""What answers in place of a node's own data: a door for packages, by which an edge is a client of the cloud.
+"""Plug-in point: what answers in place of a node's own data, so that an edge can be a client of the cloud.
 
 A package declares one under the name of the node's setting that chooses it, in the entry point group
 ``gdpfed.stand_ins``.
@@ -26,7 +26,7 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """A stand-in that does not answer; its text tells of the protocol alone: the server reads it."""
+    """A stand-in that does not answer; its text is about the protocol alone, since the server reads it."""
 
 
 class StandIn(Protocol):
@@ -41,7 +41,7 @@ class StandIn(Protocol):
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """How far training by an order moves the model, shape (d,).
+        """How far training under an order moves the model, shape (d,).
 
         Raises:
             StandInError: it was not done.
@@ -49,7 +49,7 @@ class StandIn(Protocol):
         ...
 
     def end(self, run: str) -> None:
-        """Hear that a run of the server's is over."""
+        """Note that a run of the server is over."""
         ...
 
 
@@ -74,7 +74,7 @@ STAND_INS: Registry[StandInKind] = Registry(
 
 
 def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
-    """The stand-in that a node's settings choose; None for a node that answers itself.
+    """The stand-in that a node's settings choose; None for a node that answers with its own data.
 
     Raises:
         NodeConfigError: settings that contradict it, or two stand-ins.
@@ -87,13 +87,13 @@ def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
 
 
 def all_settings() -> dict[str, Kind]:
-    """Every setting of a node, those of stand-ins among them, and the values that it takes."""
+    """Every setting of a node, with those of stand-ins, and the allowed values of each."""
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
 
 
 def settings_in(words: str) -> dict[str, Any]:
-    """The settings in the words of ``--node-config``, or in a file of TOML, as Flower reads them.
+    """The settings in the text of ``--node-config``, or in a TOML file, as Flower reads them.
 
     Raises NodeConfigError: they cannot be read, or are no settings of a node.
     """

@@ -69,7 +69,7 @@ class StageRequest:
 
 
 def advertise(request: StageRequest, node: Node) -> bytes:
-    """Stage 1: agree to the sum's parameters, answer with fresh public keys.
+    """Stage 1: agree to the parameters of the sum, and answer with fresh public keys.
 
     Nothing is charged: keys tell nothing of the data, and those agreed ahead may never be used.
     """
@@ -137,19 +137,19 @@ def _taken_back(
 
 
 def check(request: StageRequest, node: Node) -> bytes:
-    """Against a server that may lie: sign the survivors it names, once."""
+    """Against a server that may lie: sign the survivors that it names, only once."""
     with stored_session(node, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
         return session.check(request.data)
 
 
 def unmask(request: StageRequest, node: Node) -> bytes:
-    """Stage 4: answer with the shares that remove the masks of the sum; the session ends."""
+    """Stage 4: answer with the shares that remove the masks of the sum; this ends the session."""
     with stored_session(node, MASKED_SLOT, request.round_of_run) as session:
         return session.unmask(request.data)
 
 
 def plain(request: StageRequest, node: Node) -> bytes:
-    """Secure aggregation switched off: the clipped, encoded update in clear; the server adds the noise.
+    """Without secure aggregation: send the clipped, encoded update in clear; the server adds the noise.
 
     The operator of this node trusts the server with the update itself, so its own noise would protect
     nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
@@ -171,7 +171,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """The order and the model of a request, if the node reads what it names, and does not refuse it.
+    """The order and the model of a request, if this node accepts what they name.
 
     Which files a node opens is for its operator to say: a path that the server names is not read.
     """

@@ -1,4 +1,4 @@
-"""Compare a ledger with the runs that the server remembers of this client: one that was put back falls short.
+"""Compare a ledger with the runs that the server remembers of this client, to find a restored old copy.
 
 A server that lies can bring about a refusal, and no more.
 """
@@ -16,7 +16,7 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
-    """Refuse a run where the ledger falls short of what the server remembers, unless its operator says so.
+    """Refuse a run if the ledger lacks rounds that the server remembers, unless the operator accepts it.
 
     Args:
         budget: of the node; all of its budgets have one ledger.
@@ -46,7 +46,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
-    """By how many rounds a ledger falls short of each run; of one that it does not know, by one at least."""
+    """How many rounds a ledger lacks of each run; for a run that it does not know, at least one."""
     known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {
         name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()

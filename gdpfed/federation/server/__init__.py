@@ -1,1 +1,1 @@
-"""The server: who is there, what nodes are asked and offered, and who is left out."""
+"""The server: which nodes are there, what they are asked and offered, and which are left out."""

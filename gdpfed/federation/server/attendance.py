@@ -1,4 +1,4 @@
-"""Attendance: before each round it finds the nodes that have left or come."""
+"""Attendance: before each round the server finds out which nodes have left or come."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -56,7 +56,7 @@ class Attendance:
         self._asked = set(joined.refused)
 
     def present(self, round_index: int, suffices: Callable[[Collection[int]], bool]) -> frozenset[int]:
-        """The clients that can be reached in the round that begins, those that have just come among them.
+        """The clients that can be reached in the round that begins, with those that have just come.
 
         It waits until they suffice, or for as long as it has patience.
         """
@@ -77,7 +77,7 @@ class Attendance:
             time.sleep(POLL_SECONDS)
 
     def _look_round(self, round_index: int) -> frozenset[int]:
-        """Forget the nodes that have left, ask those that have come, and return who is there."""
+        """Forget nodes that have left, ask nodes that have come, and return the clients that are there."""
         nodes = self._joined.nodes
         online = self._transport.node_ids()
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
@@ -103,7 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a node that comes late agree to the rounds that are left, and charge them.
+        """Have a node that comes late agree to the remaining rounds, and charge them.
 
         Raises NodeRefusedError: it does not, or may not.
         """
@@ -113,7 +113,7 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return one node's answer if the node may take part as that client.
+        """Return a node's answer if the node may take part as that client.
 
         Raises NodeRefusedError: it may not.
         """
@@ -137,7 +137,7 @@ def _refuse(refusals: Mapping[int, str]) -> None:
 
 
 def tell_edges_the_end(transport: Transport, joined: Joined, run_name: str) -> None:
-    """Tell the edge clients that the cloud's run is over, so that no edge waits for another job."""
+    """Tell edge clients that the cloud's run is over, so that no edge waits for another job."""
     content = {CLIENT_RECORD: {RUN: run_name}}
     contents = dict.fromkeys(joined.nodes, content)
     seconds = min(transport.timeout_seconds, MOST_FAREWELL_SECONDS)

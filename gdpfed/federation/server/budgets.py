@@ -1,4 +1,4 @@
-"""Budgets and records of the clients' own: the plan is made of them, and the clients agree to its terms."""
+"""Clients' own budgets and record counts: the plan is made from them, and clients agree to its terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ NODE_CONFIG = {
 
 
 def plan_waits_for_clients(config: Config) -> bool:
-    """Whether the nodes are asked for their budgets, or their records, before the plan is made.
+    """Whether nodes are asked for their budgets, or for their record counts, before the plan is made.
 
     The budgets are asked for again to resume; how many records there are, the plan then knows.
     """
@@ -43,7 +43,7 @@ def _records_are_asked(config: Config) -> bool:
 
 
 def with_said_records(config: Config, joined: Joined) -> Config:
-    """The configuration with the number of every client's records, where nodes bring their own.
+    """The configuration with the record count of every client, if nodes bring their own data.
 
     A client whose node brings none has the part of the data set that the partition gives it.
     """
@@ -58,7 +58,7 @@ def with_said_records(config: Config, joined: Joined) -> Config:
 
 
 def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
-    """The configuration with the budgets that the clients say, and a delta that all of them allow.
+    """The configuration with the budgets that clients state, and a delta that all of them allow.
 
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for each
     client to say when it is offered the terms. Without a configured delta the plan takes the smallest that a
@@ -92,7 +92,7 @@ def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
 
 @dataclass(frozen=True)
 class Offer:
-    """The offer to one client.
+    """The offer to one client: the terms of a run.
 
     Attributes:
         terms: of the run, for this client.
@@ -110,7 +110,7 @@ class Offer:
 def terms_of_clients(
     run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
 ) -> dict[int, Offer]:
-    """The terms of every client that has a budget of its own, from a round on; none once all are charged.
+    """The terms of every client with its own budget, from a round on; empty once all are charged.
 
     With them each is told of its earlier runs.
     """
@@ -157,7 +157,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out the clients of `dealt_otherwise`, as long as ``enough`` nodes stay.
+    """Leave out the clients that `dealt_otherwise` names, as long as ``enough`` nodes stay.
 
     Raises RunError: too few stay; it says why.
     """
@@ -165,7 +165,7 @@ def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
 
 
 def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
-    """Why clients cannot go on whose records would be in other groups than the plan has them in.
+    """The clients whose records fall into other groups than planned, each with the reason.
 
     Shares deal records out by how many there are. With another number a record can pass from a strict group
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
@@ -205,14 +205,14 @@ def begin_with_terms(
 
 
 def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> dict[int, str]:
-    """Ask the clients whether the run fits their own budgets; why it does not, of those who do not agree."""
+    """Ask clients whether the run fits their own budgets; return the reasons of those that refuse."""
     return refusals(transport, joined.nodes, _contents(terms), OFFER)
 
 
 def begin_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> dict[int, str]:
-    """Have the clients charge the run to their own ledgers; why not, of those who do not."""
+    """Have clients charge the run to their own ledgers; return the reasons of those that do not."""
     refused = refusals(transport, joined.nodes, _contents(terms), BEGIN)
     history.begun(terms.keys() - refused.keys())
     return refused

@@ -1,4 +1,4 @@
-"""What a server remembers of its clients from run to run, so that a node notices a ledger that was put back.
+"""The server's record of its clients' runs, by which a node notices that its ledger is an old copy.
 
 A node checks its ledger by its lock, and sees nothing where both are put back together. Its server has
 received the updates, so it tells each client, with the terms, its own earlier runs on this server, and the
@@ -42,7 +42,7 @@ class ClientHistory:
         self._counted: set[tuple[int, int]] = set()
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
-        """The record with each client's own runs, the newest `MOST_TOLD_RUNS`; none for one without any.
+        """Each client's own runs, the newest `MOST_TOLD_RUNS`, as message records; nothing without any.
 
         Raises RunError: the file cannot be used.
         """
@@ -55,11 +55,11 @@ class ClientHistory:
         }
 
     def begun(self, clients: Collection[int]) -> None:
-        """Write down that clients have charged this run; RunError where the file cannot be used."""
+        """Record that clients have charged this run; RunError if the file cannot be used."""
         self._add(dict.fromkeys(clients, 0), begins=True)
 
     def received(self, clients: Collection[int], round_index: int) -> None:
-        """Write down whose updates of a round are there, of those that have charged this run.
+        """Record whose updates of a round arrived, for clients that have charged this run.
 
         Raises RunError: the file cannot be used.
         """
@@ -85,7 +85,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> Rounds:
-        """What the file holds; nothing where there is none."""
+        """What the file holds; empty if there is no file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] != VERSION:

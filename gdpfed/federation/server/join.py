@@ -85,7 +85,7 @@ class NodeAnswer:
 
 @dataclass
 class Joined:
-    """The nodes of a run.
+    """The nodes that have joined a run.
 
     Attributes:
         nodes: the node id of every client.
@@ -104,7 +104,7 @@ class Joined:
     versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
-        """Take in one node; of two that say they are one client the first stays.
+        """Add one node; if two say that they are the same client, the first stays.
 
         Raises NodeRefusedError: another node is that client.
         """
@@ -130,7 +130,7 @@ class Joined:
             self.versions[client_id] = answer.versions
 
     def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
-        """Go on without nodes that had joined, by client, as long as ``enough`` stay.
+        """Continue without some joined nodes, given by client, as long as ``enough`` stay.
 
         Raises RunError: too few stay; it says why the last one does not.
         """
@@ -150,7 +150,7 @@ class Joined:
         self.records.pop(client_id, None)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
-        """Take in what nodes answer, by node id; one that cannot take part is named in the log."""
+        """Add nodes from their answers, by node id; the log names each one that cannot take part."""
         for node_id, reply in replies.items():
             try:
                 self.add(NodeAnswer.of(node_id, reply, num_clients, questions))
@@ -165,7 +165,7 @@ def join_clients(
     questions: Questions,
     minimum_nodes: int | None = None,
 ) -> Joined:
-    """Wait for the nodes and ask each which client it is, its budget and, where that is wanted, its key.
+    """Wait for the nodes, and ask each for its client number, its budget and, if wanted, its key.
 
     Returns what they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
     of them if fewer are enough. A node that answers with what cannot be used is left out. Raises RunError:
@@ -248,7 +248,7 @@ def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
-    """Nodes that were not asked yet: once there are as many as wanted, or once no more come."""
+    """Return nodes that were not asked yet, once there are as many as wanted or no more come."""
     changed = time.monotonic()
     fresh = transport.node_ids() - set(asked)
     while len(fresh) < wanted and time.monotonic() < deadline:

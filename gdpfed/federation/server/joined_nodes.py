@@ -1,4 +1,4 @@
-"""What nodes that have joined are sent and asked before any charge: a system's questions, and a model."""
+"""What joined nodes are sent and asked before any charge: questions of plug-ins, and a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
 
 @dataclass(frozen=True)
 class NodesOfSide:
-    """The nodes of a run, as a side asks them.
+    """The nodes of a run, as a plug-in asks them.
 
     `name`: of the side, and of its record in messages. `enough`: nodes that must stay.
     """
@@ -25,7 +25,7 @@ class NodesOfSide:
     enough: int
 
     def ask(self, told: Values) -> dict[int, Answer]:
-        """Ask every node, and return its answer by client."""
+        """Ask every node, and return the answers by client."""
         nodes = {client: self.joined.nodes[client] for client in sorted(self.joined.nodes)}
         replies = self.transport.ask(ASK, {node: {self.name: told} for node in nodes.values()})
         return {client: self._answer(replies.get(node)) for client, node in nodes.items()}
@@ -38,17 +38,17 @@ class NodesOfSide:
         return Answer(dict(reply.records.get(self.name, {})))
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Go on without some, by client; RunError where fewer than enough stay."""
+        """Continue without some clients; RunError if fewer than enough stay."""
         self.joined.leave_out(refusals, self.enough)
 
 
 def sides_wait_for_nodes(config: Config) -> bool:
-    """Whether a system asks nodes before the plan of this run is made."""
+    """Whether a plug-in asks nodes before the plan of this run is made."""
     return any(side().asks(config) for side in SERVER_SIDES.items().values())
 
 
 def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
-    """The configuration with what nodes answered to the systems that ask them.
+    """The configuration with what nodes answered to the plug-ins that ask them.
 
     Raises:
         RunError: fewer than ``enough`` nodes answer.
@@ -65,7 +65,7 @@ FLOAT_BYTES = 4
 
 
 def carry_model(transport: Transport, joined: Joined, dimension: int, enough: int) -> None:
-    """Leave out the nodes that a message as large as the model does not reach, or does not leave.
+    """Leave out nodes that a message of the model's size does not reach, or that cannot send one.
 
     A SuperNode whose memory is too small is ended when the model arrives, and nobody is told; all budgets
     would be charged by then. A small model goes where the questions went.

@@ -1,4 +1,4 @@
-"""Questions to nodes, what carries them, and the check that answers of those that join prove their keys."""
+"""Questions to nodes, how they are carried, and the check that nodes that join prove their keys."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -78,7 +78,7 @@ class Transport(Protocol):
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question, by node id; who has not answered in time is missing.
+        """Ask nodes a question, by node id; nodes that did not answer in time are missing.
 
         `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
         another one than the transport's. `tell_silent`: is told once, after `PATIENCE_SECONDS`, which nodes
@@ -94,7 +94,7 @@ def refusals(
     question: str,
     timeout_seconds: float | None = None,
 ) -> dict[int, str]:
-    """Ask clients a question, by client id; why not, of those who refuse or stay silent."""
+    """Ask clients a question, by client id; return a reason for each that refuses or stays silent."""
     by_node = {nodes[client]: content for client, content in contents.items()}
     replies = transport.ask(question, by_node, timeout_seconds=timeout_seconds) if by_node else {}
     seconds = transport.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -104,12 +104,12 @@ def refusals(
 
 
 class NodeRefusedError(RunError):
-    """A node that does not take part, and why; the run goes on without it."""
+    """A node that does not take part, and the reason; the run goes on without it."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """On what a node may say of itself, since everybody's noise follows from it.
+    """Bounds on what a node may state about itself, since the noise of all clients depends on it.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
@@ -124,7 +124,7 @@ WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:
-    """Asks every node with a challenge of its own.
+    """Asks every node, each with its own random challenge.
 
     Nodes prove their keys where there is a roster, and in active mode.
 
@@ -164,7 +164,7 @@ class Questions:
         self._challenges: dict[int, bytes] = {}
 
     def to(self, node_id: int) -> Records:
-        """The question to a node, with a fresh challenge."""
+        """The question to a node, with a fresh random challenge."""
         question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit, **said_here()}
         if self._by_party:
             question[BY_PARTY] = True
@@ -184,7 +184,7 @@ class Questions:
         return {CLIENT_RECORD: question, **self._told}
 
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
-        """The key that a node has proven; None where none is asked for. A challenge serves once.
+        """The key that a node has proven; None if no key is asked for. A challenge is valid only once.
 
         Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """
@@ -207,7 +207,7 @@ class Questions:
 
 
 def consortium_roster(config: Config) -> Roster | None:
-    """The signed roster of a run that has one.
+    """The consortium's signed roster, for a run that has one.
 
     Raises:
         ConfigError: a client of the run is not in it.

@@ -1,4 +1,4 @@
-"""What a system adds to the server of a federation: questions to nodes, and what comes with terms.
+"""Plug-in point: a system can ask nodes questions from the server, and send values along with the terms.
 
 A side has two ends, this one and `gdpfed.federation.node.node_sides`, found by one name. A package declares
 both as entry points.
@@ -32,11 +32,11 @@ class JoinedNodes(Protocol):
     """The nodes of a run before its plan is made."""
 
     def ask(self, told: Values) -> Mapping[int, Answer]:
-        """Ask every node, and return its answer by client."""
+        """Ask every node, and return the answers by client."""
         ...
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Go on without some, by client; each reason says which client and why.
+        """Continue without some clients; each reason names the client and the cause.
 
         Raises RunError: too few stay.
         """
@@ -44,7 +44,7 @@ class JoinedNodes(Protocol):
 
 
 class ServerSide:
-    """The server's end of a side; by default it adds nothing."""
+    """The server's part of a plug-in; by default it adds nothing."""
 
     def asks(self, config: Config) -> bool:
         """Whether nodes are asked before the plan of this run is made."""
@@ -55,11 +55,11 @@ class ServerSide:
         return config
 
     def told_at_join(self, config: Config) -> Values | None:
-        """Flat values that nodes are told when they are asked to join; None for nothing."""
+        """Flat values that nodes are sent with the question to join; None for nothing."""
         return None
 
     def told_with_terms(self, config: Config) -> Values | None:
-        """Flat values that come with the terms of a run; None for nothing."""
+        """Flat values that are sent with the terms of a run; None for nothing."""
         return None
 
 
@@ -71,12 +71,12 @@ SERVER_SIDES: Registry[type[ServerSide]] = Registry(
 
 
 def told_at_join(config: Config) -> dict[str, Values]:
-    """What nodes are told when they are asked to join, by side."""
+    """The values that nodes are sent with the question to join, by plug-in."""
     told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
 
 
 def told_with_terms(config: Config) -> dict[str, Values]:
-    """What comes with the terms of a run, by side."""
+    """The values that are sent with the terms of a run, by plug-in."""
     told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}

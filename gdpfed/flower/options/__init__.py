@@ -1,1 +1,1 @@
-"""The option file of runs that train an app's own model."""
+"""The option file for runs that train an app's own model."""

@@ -23,7 +23,7 @@ DEFAULT, NEXT_TOKEN = "accuracy", "next_token"
 
 
 class Classes(LabelKind):
-    """A class for every record, by its number."""
+    """Each record has one class, given by its number."""
 
     name, loss, metric = "classes", "cross_entropy", DEFAULT
     weighed, is_one_class = "class", True
@@ -53,12 +53,12 @@ def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tenso
 
 
 def accuracy(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples, or of places of all examples, whose largest output is that of their class."""
+    """Share of examples, or of all their positions, whose largest output is that of the right class."""
     return float(np.mean(outputs.argmax(axis=1) == targets))
 
 
 def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
-    """Mean of 2 TP / (2 TP + FP + FN) over the classes that examples or answers have."""
+    """Mean of 2 TP / (2 TP + FP + FN) over the classes that occur in labels or predictions."""
     answers = outputs.argmax(axis=1)
     found = [
         2 * np.sum((answers == k) & (targets == k)) / (np.sum(answers == k) + np.sum(targets == k))
@@ -68,7 +68,7 @@ def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
-    """Area under the curve of true over false positives, of scores of shape (N,).
+    """Area under the ROC curve, from scores of shape (N,).
 
     The probability that one of its own has a larger score than another one, ties counted half: (sum of ranks
     - n (n + 1) / 2) / (n m) with n of its own and m others, one or more of each (Hanley and McNeil, 1982).
@@ -78,7 +78,7 @@ def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
 
 
 def auc(outputs: Outputs, targets: Targets) -> float | None:
-    """Area under the curve, the mean over each class against the rest, by its softmax output.
+    """Area under the ROC curve from softmax outputs: the mean over classes, each against the rest.
 
     Classes without an example are left out; with fewer than two classes it is not defined.
     """
@@ -92,7 +92,7 @@ def auc(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def auc_error(area: float, members: int, others: int) -> float:
-    """The standard error of an area under the curve (Hanley and McNeil, Radiology 143, 1982)."""
+    """The standard error of an area under the ROC curve (Hanley and McNeil, Radiology 143, 1982)."""
     first, second = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
     return math.sqrt(max(spread, 0.0) / (members * others))
@@ -109,7 +109,7 @@ def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.
 
 
 def ece(outputs: Outputs, targets: Targets) -> float | None:
-    """Expected calibration error of the largest softmax outputs; it is better the smaller."""
+    """Expected calibration error of the largest softmax outputs; smaller is better."""
     shares = special.softmax(outputs, axis=1)
     right = shares.argmax(axis=1) == targets
     return calibration_error(shares.max(axis=1).reshape(-1), right.reshape(-1))

@@ -1,4 +1,4 @@
-"""95 % intervals of metrics on test examples, from how many examples there are.
+"""95 % confidence intervals of metrics on test examples, from the number of examples.
 
 * A share of examples: Wilson's interval (1927), by `scipy.stats`.
 * An area under the curve of two classes: every area A from which what was found is at most 1.96 standard
@@ -28,7 +28,7 @@ Ends = tuple[float, float]
 
 
 def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -> Ends | None:
-    """Return the interval of a metric, of outputs (n, ...) and targets (n, ...); None where it has none.
+    """Return a metric's interval, for outputs (n, ...) and targets (n, ...); None if it has none.
 
     Examples count as independent of each other, places within one do not.
     """
@@ -43,13 +43,13 @@ def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -
 
 
 def share_interval(right: npt.NDArray[np.bool_]) -> Ends:
-    """Return Wilson's interval of the share of examples that are right, of which there are one or more."""
+    """Return Wilson's interval for the share of right examples; there must be at least one example."""
     found = stats.binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
 
 
 def area_interval(area: float, members: int, others: int) -> Ends:
-    """Return the ends of the areas A with abs(area - A) <= 1.96 standard errors of A.
+    """Return the smallest and largest area A with abs(area - A) <= 1.96 standard errors of A.
 
     `members`, `others`: how many examples there are of class 1 and of class 0, one or more.
     """
@@ -65,7 +65,7 @@ def area_interval(area: float, members: int, others: int) -> Ends:
 
 
 def redrawn_interval(metric: Metric, outputs: Outputs, targets: Targets) -> Ends | None:
-    """Return the percentiles of a metric over 200 draws of as many examples; None where most have no value.
+    """Return a bootstrap interval of a metric from 200 resamplings; None if most resamples have no value.
 
     The draws are seeded, so a report that is made again says the same.
     """

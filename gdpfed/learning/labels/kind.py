@@ -1,4 +1,4 @@
-"""What every kind of labels says of itself, and the losses and metrics by name.
+"""What each kind of labels defines, and the losses and metrics by name.
 
 A loss is a function ``(outputs, targets) -> losses`` of n records: outputs of shape (n, ...), targets of
 shape (n, ...), losses of shape (n,), or of the targets' shape, one figure for each label of a record; then
@@ -35,7 +35,7 @@ Names = npt.NDArray[np.object_] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure of outputs of shape (N, ...) and targets of shape (N, ...).
+    """One metric, computed from outputs of shape (N, ...) and targets of shape (N, ...).
 
     `of`: the figure; None where it is not defined on such targets. `words`: what it is called in print.
     `percent`: whether it lies in [0, 1] and is shown in percent. `labels`: the kind of the targets; numbers
@@ -50,7 +50,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class LabelKind(ABC):
-    """The labels of a data set: what one is, which are none, and what a model says of them.
+    """The labels of a data set: which labels are valid, and which outputs a model has for them.
 
     `num_classes`: how many classes there are, or labels in a set; 1 where a label is a number. `shape`: of
     the label of a record; () for one value.
@@ -81,50 +81,50 @@ class LabelKind(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What the labels are, as in ``3 classes``."""
+        """A description of the labels, as in ``3 classes``."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """The shape of what a model says of a record."""
+        """The shape of a model's outputs for one record."""
         return (self.num_classes, *self.shape)
 
     def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
-        """Which labels of shape (N, ...) are none of these, shape (N,)."""
+        """Which labels of shape (N, ...) are invalid, shape (N,)."""
         known = (y >= 0) & (y < self.num_classes)
         return np.asarray(~known.all(axis=tuple(range(1, y.ndim))))
 
     @abstractmethod
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
-        """How many rows have each class or label, shape (num_classes,); y is of any number of rows."""
+        """How many rows have each class or label, shape (num_classes,), for any number of rows y."""
 
     def unlearnt(self, train: Labels, test: Labels) -> npt.NDArray[np.int64]:
-        """Which classes or labels nothing can be learnt of, by number."""
+        """The numbers of classes or labels that cannot be learnt from this data."""
         return np.flatnonzero((self.counts(train) == 0) & (self.counts(test) > 0))
 
     def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
-        """Labels of nobody, shape (*leading, ...), to try a model with."""
+        """Random labels of shape (*leading, ...), to try out a model."""
         return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """What class weights multiply the loss of every label by, of the targets' shape."""
+        """The factor of each label's loss from the class weights, with the targets' shape."""
         return weights[targets]
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor | None":
-        """Of each class or label, in the outputs' shape; None of numbers."""
+        """The probability of each class or label, with the outputs' shape; None if labels are numbers."""
         return outputs.softmax(dim=1)
 
     def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
-        """What a model predicts, shape (N, ...): names, or the numbers of labels and classes."""
+        """What a model predicts, shape (N, ...): the names, or the numbers of labels and classes."""
         answers: Names = probabilities.argmax(axis=1)
         return answers
 
     @property
     def counted(self) -> int:
-        """K where a label is one of K classes; 0 of other kinds, whose right answers nodes do not count."""
+        """K if a label is one of K classes; 0 for other kinds, whose right answers nodes do not count."""
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:
-        """Refuse another number of class weights than there are classes or labels.
+        """Refuse class weights if there are not as many as classes or labels.
 
         Raises LearningError: names both.
         """
@@ -147,7 +147,7 @@ METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningE
 
 
 def labels_of(kind: str, num_classes: int, shape: tuple[int, ...] = ()) -> LabelKind:
-    """The labels of a kind; of none, numbers where there is one class, and else classes.
+    """The labels of a kind; if none is named, numbers for one class and else classes.
 
     Raises LearningError: no kind of that name.
     """

@@ -1,4 +1,4 @@
-"""Labels that are sets: of K labels a record may have none, one or several, each of them 1 or 0."""
+"""Labels that are sets: a record may have any of K labels, each stored as 1 or 0."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ special = late_import("scipy.special")
 
 
 class LabelSets(LabelKind):
-    """K labels for every record, of which each is 1 where the record has it, and else 0."""
+    """K labels for every record, each 1 if the record has it and 0 if not."""
 
     name, loss, metric = "label_sets", "binary_cross_entropy", "mean_auc"
     weighed = "label"
@@ -54,7 +54,7 @@ class LabelSets(LabelKind):
         return torch.randint(2, (*leading, self.num_classes), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """w_k where a record has label k, and 1 where it has not."""
+        """w_k if a record has label k, and 1 if it does not."""
         return 1 + (weights - 1) * targets
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor":
@@ -65,7 +65,7 @@ class LabelSets(LabelKind):
 
 
 def binary_cross_entropy(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """-log of the probability sigmoid(output) of each label, or of its absence, in nats: (n, K) to (n, K)."""
+    """-log of the probability sigmoid(output) of each label or its absence, in nats: (n, K) to (n, K)."""
     wanted = targets.to(outputs.dtype)
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none")
 
@@ -74,7 +74,7 @@ OfOneLabel = Callable[[npt.NDArray[np.float64], npt.NDArray[np.bool_]], float | 
 
 
 def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
-    """The mean over the labels on which a figure of one label is defined; None where it is on none."""
+    """The mean of a metric over the labels for which it is defined; None if it is defined for none."""
 
     def mean(outputs: Outputs, targets: Targets) -> float | None:
         each = [of(outputs[:, k], targets[:, k] == 1) for k in range(outputs.shape[1])]
@@ -89,7 +89,7 @@ def _area(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float
 
 
 def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """2 TP / (2 TP + FP + FN); None where nobody has the label, or is said to."""
+    """2 TP / (2 TP + FP + FN); None if the label occurs neither in labels nor in predictions."""
     answers = outputs > 0
     both = int(answers.sum() + own.sum())
     return 2 * int((answers & own).sum()) / both if both else None
@@ -101,12 +101,12 @@ def micro_f1(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def exact_match(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples all of whose labels are right."""
+    """Share of examples whose labels are all right."""
     return float(np.mean(((outputs > 0) == (targets == 1)).all(axis=1)))
 
 
 def hamming_loss(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of labels, over all examples, that are wrong; it is better the smaller."""
+    """Share of labels, over all examples, that are wrong; smaller is better."""
     return float(np.mean((outputs > 0) != (targets == 1)))
 
 

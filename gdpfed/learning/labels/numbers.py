@@ -42,12 +42,12 @@ class Numbers(LabelKind):
 
 
 def squared_error(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """(output - target)^2, of a model with one output."""
+    """(output - target)^2, for a model with one output."""
     return (outputs.squeeze(-1) - targets).square()
 
 
 def huber(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """e^2 / 2 up to |e| = 1, and |e| - 1/2 beyond, of e = output - target (Huber, 1964).
+    """e^2 / 2 up to |e| = 1, and |e| - 1/2 above, with e = output - target (Huber, 1964).
 
     Targets are scaled to [-1, 1], so 1 is half of their declared range.
     """
@@ -55,7 +55,7 @@ def huber(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
 
 
 def mean_absolute_error(outputs: Outputs, targets: Targets) -> float | None:
-    """Mean of |output - target|, in the label's own unit."""
+    """Mean of |output - target|, in the label's original unit."""
     return float(np.mean(np.abs(outputs[:, 0] - targets)))
 
 

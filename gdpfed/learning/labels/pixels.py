@@ -1,4 +1,4 @@
-"""Labels that are pictures: a class for each pixel, as in segmentation, or for each place of any array."""
+"""Labels that are pictures: a class for each pixel, as in segmentation, or for each position of any array."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ from gdpfed.learning.labels.kind import METRICS, LabelKind, Labels, Metric, Outp
 
 
 class Pixels(LabelKind):
-    """One of K classes at every place of a record; a model says K numbers of each, in its second dimension.
+    """One of K classes at every position of a record; outputs have K numbers for each in dimension 1.
 
     The loss of a record is the mean over its places, so a large picture counts as much as a small one.
     """
@@ -21,14 +21,14 @@ class Pixels(LabelKind):
         return f"{self.num_classes} classes at {' x '.join(map(str, self.shape))} places"
 
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
-        """How many records have each class anywhere."""
+        """How many records have each class at any position."""
         held = y.reshape(-1, *self.shape).reshape(-1, int(np.prod(self.shape)))
         found = [np.count_nonzero((held == k).any(axis=1)) for k in range(self.num_classes)]
         return np.array(found, dtype=np.int64)
 
 
 def mean_iou(outputs: Outputs, targets: Targets) -> float | None:
-    """Mean over the classes of TP / (TP + FP + FN), counted over the places of all examples.
+    """Mean over classes of TP / (TP + FP + FN), counted over the positions of all examples.
 
     A class that no place has, and is said to have, is left out.
     """

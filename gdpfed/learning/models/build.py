@@ -1,4 +1,4 @@
-"""Models by name, built for the shape of the data and with options of their own; dropout by keys."""
+"""Models by name, built for the shape of the data with their own options; dropout that is drawn by keys."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _DRAWING = RLock()
 
 @contextmanager
 def draws_by(seed: int) -> Iterator[None]:
-    """Within, torch's own generator of the CPU begins at ``seed``; afterwards it stands where it stood.
+    """Seed torch's CPU generator inside the block; afterwards its earlier state is restored.
 
     All threads of a process share that generator, so one thread at a time is within.
     """
@@ -39,7 +39,7 @@ def draws_by(seed: int) -> Iterator[None]:
 
 
 def with_drawn_dropout(model: nn.Module) -> nn.Module:
-    """The model, in which `DrawnDropout` stands in for every `nn.Dropout` that leaves anything out."""
+    """Replace every active `nn.Dropout` of a model by `DrawnDropout`."""
     number = 0
     for parent in list(model.modules()):
         for name, child in parent.named_children():
@@ -55,7 +55,7 @@ def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
 
 
 class DropoutKeys:
-    """The layers of a model that draw, and their keys; from now on they draw by them.
+    """The dropout layers of a model and their keys; from now on the keys decide what is dropped.
 
     `names`: of the keys among the model's buffers.
     """
@@ -71,7 +71,7 @@ class DropoutKeys:
         return bool(self.names)
 
     def set(self, key: int) -> None:
-        """The key of the next step."""
+        """Set the key of the next step."""
         for layer in self._layers:
             layer.key.fill_(key)
 
@@ -85,7 +85,7 @@ Options = tuple[tuple[str, int | float | str], ...]
 
 @dataclass(frozen=True)
 class Given:
-    """What a model may depend on beside its options and the shape of the data.
+    """What a model may depend on besides its options and the shape of the data.
 
     `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
     """
@@ -110,7 +110,7 @@ def build_model(
     given: Given = NOTHING_GIVEN,
     outputs: tuple[int, ...] | None = None,
 ) -> nn.Module:
-    """Build a model whose initial parameters depend on ``seed``, and on what is given, alone.
+    """Build a model whose initial parameters depend only on ``seed`` and on what is given.
 
     `outputs`: the shape of what it must say of a record; None where that is not looked at, nor is it of one
     that scores every position.
@@ -147,7 +147,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """What a model says of records, shape (n, ...).
+    """The outputs of a model for records, shape (n, ...).
 
     Of one that scores every position of a text, what it says of the last, with all of the text before it.
     """
@@ -156,12 +156,12 @@ def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def scores_every_position(model: nn.Module) -> bool:
-    """Whether a model scores every position of a text, which it says of itself."""
+    """Whether a model predicts at every position of a text, as its own attribute says."""
     return bool(getattr(model, "every_position", False))
 
 
 def predicts_nothing(model: nn.Module) -> bool:
-    """Whether the parameters of a model are its result, and its answers are not tested: it says so itself."""
+    """Whether only the parameters of a model matter and it is not tested, as its own attribute says."""
     return bool(getattr(model, "predicts_nothing", False))
 
 
@@ -173,7 +173,7 @@ def count_parameters(
     local: tuple[str, ...] = (),
     given: Given = NOTHING_GIVEN,
 ) -> int:
-    """Return d of a model, without its numbers: it takes no memory however large the model is.
+    """Return d, the number of parameters, without allocating them, however large the model is.
 
     `local`: patterns of parameters that theta does not stand for.
 
@@ -201,7 +201,7 @@ def _counted(
 
 @lru_cache(maxsize=64)
 def _known_count(builder: Builder, words: str, *settings: Any) -> int:
-    """The count of a model that depends on these settings alone: a node needs it for each message."""
+    """The parameter count of a model by these settings; cached, as a node needs it for each message."""
     return _counted(*settings)
 
 
@@ -212,7 +212,7 @@ def count_numbers(
     options: Options = (),
     given: Given = NOTHING_GIVEN,
 ) -> int:
-    """Return how many numbers the file of a model's weights holds, those included that are not trained.
+    """Return how many numbers the file of a model's weights holds, including untrained ones.
 
     Like :func:`count_parameters` it takes no memory. Raises LearningError: as there.
     """
@@ -275,7 +275,7 @@ def _own_options(builder: Builder) -> Mapping[str, Any]:
 
 
 def _builder(name: str, options: Options, given: Given) -> Builder:
-    """The builder of a model with all its keywords.
+    """The builder of a model, with all its keyword arguments.
 
     Raises LearningError: as in :func:`check_model`, or something is given that the model does not take.
     """
@@ -301,7 +301,7 @@ def _in_words(options: Options) -> str:
 
 
 def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
-    """Refuse a model whose buffers change in a training step, as BatchNorm's running statistics do.
+    """Refuse a model whose buffers change in a training step, such as BatchNorm's running statistics.
 
     Buffers are no trainable parameters: they are neither clipped nor covered by the noise, so a client
     that sent them would break the guarantee, and one that did not would train another model than the

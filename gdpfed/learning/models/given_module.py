@@ -1,4 +1,4 @@
-"""A torch module that a Python program gives, as a model that is chosen by name."""
+"""A torch module that a Python program passes in, as a model that settings choose by name."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -9,10 +9,10 @@ from torch import nn
 
 
 def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
-    """The builder of copies of a module, which begin at its numbers and take its own shapes."""
+    """Return a builder of copies of a module, with its initial values and its own shapes."""
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
-        """A copy. `start`: what names the numbers that the run began with; a finished model has others."""
+        """Return a copy. `start` names the initial values of the run; a finished model has other values."""
         # Where models are built: on the CPU, or nowhere where only their size is asked for.
         return deepcopy(module).to(torch.empty(0).device)
 
@@ -20,7 +20,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
 
 
 def start_of(module: nn.Module) -> str:
-    """What names the numbers of a module, which a run's clients all begin from: SHA-256, hexadecimal.
+    """The name of a module's values, from which all clients of a run start: SHA-256 in hexadecimal.
 
     They are no secret, since every client is sent them, so they must not come from the clients' data.
     """

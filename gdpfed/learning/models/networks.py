@@ -1,4 +1,4 @@
-"""Networks whose layers have names, as their parameters do in a file."""
+"""Networks with named layers, whose names are also the names of parameters in a file."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gdpfed.late_import import late_import
 
 
 def named_layers(**layers: nn.Module) -> nn.Sequential:
-    """The layers one after another, in the order in which they are given.
+    """The layers in sequence, in the order in which they are given.
 
     ``named_layers(flatten=..., linear=...)`` has the parameters ``linear.weight`` and ``linear.bias``.
     """
@@ -80,7 +80,7 @@ def cnn3(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> 
 
 
 def fcn(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> nn.Module:
-    """Two 3x3 convolutions and one of 1x1: K numbers of every pixel, from the 5x5 pixels around it."""
+    """Two 3x3 convolutions and a 1x1 one: K outputs for every pixel, from the 5x5 pixels around it."""
     channels = input_shape[0]
     return named_layers(
         conv1=nn.Conv2d(channels, width, 3, padding=1),
@@ -150,7 +150,7 @@ def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3
 
 
 class LastCharacters(nn.Module):
-    """(B, L) to (B, n): the last n characters, each place with numbers of its own."""
+    """(B, L) to (B, n): the last n characters, numbered separately for each position."""
 
     def __init__(self, characters: int, vocabulary: int) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float
 
 @dataclass(frozen=True)
 class ConvexBounds:
-    """What holds of the cross-entropy of one record under a convex model, whatever the record is.
+    """Bounds on the cross-entropy of any one record under a convex model.
 
     `gradient_norm`: C_x, which no gradient's norm is above. `smoothness`: beta, of the loss in the
     parameters.
@@ -195,11 +195,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return b, the largest batch whose step of eta / B expands no distance: eta beta b / B <= 2."""
+        """Return b, the largest batch for which a step of eta / B is not expansive: eta beta b / B <= 2."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return Pr[Binomial(D, q) > b]: that a step could bring two models further apart."""
+        """Return Pr[Binomial(D, q) > b]: the chance that a step could move two models apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0
@@ -207,7 +207,7 @@ class ConvexBounds:
 
 
 def convex_bounds(model: nn.Module) -> ConvexBounds | None:
-    """Return C_x = sqrt(2) r and beta = r^2 / 2 of a model as `softmax` makes it; None of any other.
+    """Return C_x = sqrt(2) r and beta = r^2 / 2 for a model that `softmax` builds; None for any other model.
 
     The gradient is (p - y) times the input, and ||p - y|| <= sqrt(2); the Hessian in the scores is diag(p) -
     p p^T, whose largest eigenvalue is at most 1/2.

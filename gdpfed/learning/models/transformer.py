@@ -91,7 +91,7 @@ IN_FILES_ALONE = r"attn\.(masked_)?bias$|position_ids$|token_type_ids$|^pooler\.
 
 @dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes of a transformer: those of its file, where it has one.
+    """The sizes of a transformer; if there is a file of weights, the sizes of that file.
 
     `inner`: width of the feed-forward layers; 0 for four times the width. `positions`: of the longest text;
     0 for as many as an example has tokens.
@@ -107,7 +107,7 @@ class EncoderSizes:
 
 @dataclass(frozen=True)
 class TransformerOptions(EncoderSizes):
-    """The options of dataset.model=transformer, as `EncoderSizes`.
+    """The options of dataset.model=transformer, checked as in `EncoderSizes`.
 
     `trained`: adapters, with the head, or all. `rank`, `alpha`: of the adapters: W x + alpha / rank B A x, A
     and B of that rank.
@@ -121,7 +121,7 @@ class TransformerOptions(EncoderSizes):
 def transformer(
     input_shape: tuple[int, ...], num_classes: int, *, options: TransformerOptions, given: Given
 ) -> nn.Module:
-    """A transformer that says the next token at every position, or the class of a text.
+    """A transformer that predicts the next token at every position, or the class of a text.
 
     Inputs are tokens, shape (B, L), int64. Without a vocabulary of the data, classes are tokens, and the
     scores are those of the token after each position, shape (B, L, classes): products with the embeddings,
@@ -142,7 +142,7 @@ def transformer(
 def build_encoder(
     sizes: EncoderSizes, given: Given, input_shape: tuple[int, ...], num_classes: int, *, setting: str
 ) -> nn.Module:
-    """The architecture without a head, from the file of weights or else from torch's generator.
+    """The network without its head, from the file of weights or else from torch's generator.
 
     Raises:
         ValueError: sizes that do not fit each other, or examples that are no texts.
@@ -170,7 +170,7 @@ def build_encoder(
 
 
 def _library(setting: str) -> Any:
-    """The package transformers, which looks for nothing in the network."""
+    """The package transformers, set up to download nothing."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import peft  # noqa: F401 - both belong to one extra
@@ -181,7 +181,7 @@ def _library(setting: str) -> Any:
 
 
 def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
-    """The encoder with adapters, the one part of it that is trained."""
+    """The encoder with adapters, of which only the adapters are trained."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapted = list(ARCHITECTURES[options.architecture].adapted)
@@ -199,7 +199,7 @@ def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
 
 
 class Speaker(nn.Module):
-    """(B, L) tokens to scores of the token after each, shape (B, L, vocabulary)."""
+    """(B, L) tokens to scores for the token after each position, shape (B, L, vocabulary)."""
 
     every_position = True
 
@@ -208,7 +208,7 @@ class Speaker(nn.Module):
         self.transformer = encoder
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return products of states and embeddings."""
+        """Return the products of hidden states and token embeddings."""
         encoder: Any = self.transformer
         states = encoder(input_ids=tokens).last_hidden_state
         # Whatever stands in its place: torch.func puts a tensor there that is no parameter.
@@ -216,7 +216,7 @@ class Speaker(nn.Module):
 
 
 class Classifier(nn.Module):
-    """(B, L) tokens to scores of classes, shape (B, classes)."""
+    """(B, L) tokens to class scores, shape (B, classes)."""
 
     def __init__(self, encoder: nn.Module, options: EncoderSizes, num_classes: int) -> None:
         super().__init__()
@@ -225,13 +225,13 @@ class Classifier(nn.Module):
         self.head = nn.Linear(options.width, num_classes)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the head's scores of the mean state."""
+        """Return the head's class scores for the mean hidden state."""
         scores: torch.Tensor = self.head(mean_states(self.transformer, tokens, causal=self.causal))
         return scores
 
 
 def mean_states(encoder: nn.Module, tokens: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """The mean of the last states over the positions without padding: (B, L) to (B, width).
+    """The mean of the last hidden states over the positions without padding: (B, L) to (B, width).
 
     A text of padding alone is its first position.
     """

@@ -18,7 +18,7 @@ from gdpfed.errors import LearningError
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that theta stands for, by name."""
+    """The parameters that theta holds, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
@@ -35,7 +35,7 @@ def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
 
 
 def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
-    """Freeze the parameters that match, so that theta does not stand for them.
+    """Freeze the parameters that match, so that theta does not hold them.
 
     Raises LearningError: a pattern that none matches, or nothing is left.
     """
@@ -48,7 +48,7 @@ def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
 
 
 def dimension_of(model: nn.Module) -> int:
-    """d, how many numbers theta has."""
+    """d, the length of theta."""
     return sum(parameter.numel() for parameter in trainable(model).values())
 
 
@@ -59,7 +59,7 @@ def flatten(model: nn.Module) -> npt.NDArray[np.float32]:
 
 
 def fingerprint(theta: npt.NDArray[np.float32]) -> bytes:
-    """SHA-256 of the parameters as little-endian float32: names the model that updates refer to."""
+    """SHA-256 of the parameters as little-endian float32; it identifies the model that updates belong to."""
     return sha256(np.ascontiguousarray(theta, dtype="<f4").tobytes()).digest()
 
 
@@ -69,6 +69,6 @@ def assign(model: nn.Module, theta: torch.Tensor) -> None:
 
 
 def state_dict_of(model: nn.Module, theta: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
-    """The whole model with the parameters that ``theta`` stands for, by name, as copies on the CPU."""
+    """The whole model with the parameters of ``theta`` filled in, by name, as copies on the CPU."""
     assign(model, torch.from_numpy(theta.copy()))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""What a client keeps between its rounds, by name: a vector that corrects its steps and that they update.
+"""State that a client keeps between rounds, by name: a vector that corrects its steps and is updated by them.
 
 A kind of state says how many numbers a client keeps, what is added to every gradient of a round, and what is
 kept when the round is over. The server may tell all clients one vector more beside the model, which it makes
@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """What the server has released of a round.
+    """The sums that the server has released in a round.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -37,14 +37,14 @@ class RoundSums:
 
 
 class KeptState(ABC):
-    """One kind of state. A client that has not taken part yet has kept zeros."""
+    """One kind of client state. A client that has not taken part yet has zeros."""
 
     def size(self, dimension: int) -> int:
-        """How many numbers a client keeps for a model of so many parameters: by default as many."""
+        """How many numbers a client keeps for a model of `dimension` parameters: by default as many."""
         return dimension
 
     def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training
-        """Refuse a training that the state does not go with, by a LearningError; by default none."""
+        """Raise LearningError for training that the state does not work with; by default for none."""
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
@@ -61,7 +61,7 @@ class KeptState(ABC):
         """
 
     def told(self, told: Floats, sums: RoundSums, training: LocalTraining) -> Floats:
-        """What clients are told in the next round, float32[d]: zeros at first, and by default ever after."""
+        """What clients are sent in the next round, float32[d]; zeros in round 0, and always by default."""
         return told
 
 

@@ -25,7 +25,7 @@ Theta = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model reaches on test examples.
+    """The metrics and loss of a model on test examples.
 
     Attributes:
         accuracy: share of examples classified rightly; None where labels are no classes, or none are tested.
@@ -40,7 +40,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PartMetrics:
-    """What a model reaches on a part of the test examples.
+    """The metrics of a model on a part of the test examples.
 
     `metrics`: by name; None where one is not defined. `intervals`: their ends at 95 %; None where they have
     none.
@@ -79,7 +79,7 @@ def model_outputs(
     *,
     batch_size: int = BATCH_SIZE,
 ) -> tuple[Outputs, float]:
-    """Return what the model says of all examples, shape (N, ...), and the mean loss of it.
+    """Return the model's outputs for all examples, shape (N, ...), and their mean loss.
 
     `batch_size`: how many are computed together, which the last digits of what is said of each depend on; 1
     where what is said of an example must depend on nothing but it.
@@ -110,7 +110,7 @@ def _judged(
 
 
 def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | None) -> npt.NDArray[Any]:
-    """Scale numbers from [-1, 1] back to their declared range; class numbers and their outputs stay."""
+    """Scale numbers from [-1, 1] back to their declared range; class numbers and outputs do not change."""
     if target_range is None:
         return values
     low, high = target_range
@@ -119,7 +119,7 @@ def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | No
 
 
 def nothing_tested(theta: Theta) -> Evaluation:
-    """Say nothing of a model, where the server has no examples to test it on."""
+    """Return an empty evaluation, for a server without test examples."""
     return Evaluation(None, None)
 
 
@@ -134,7 +134,7 @@ class CentralEvaluation:
     device: torch.device
 
     def __call__(self, theta: Theta) -> Evaluation:
-        """Evaluate on the whole test split, unless the model predicts nothing."""
+        """Evaluate on the whole test split; return an empty evaluation if the model predicts nothing."""
         if predicts_nothing(self.model):
             return nothing_tested(theta)
         outputs, mean_loss = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
@@ -144,7 +144,7 @@ class CentralEvaluation:
         return replace(found, accuracy=METRICS.get(DEFAULT).of(outputs, in_own_unit(self.data.test.y, None)))
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[PartMetrics]:
-        """The metrics on parts of the test split, given as positions, and their 95 % intervals."""
+        """Metrics with 95 % intervals on parts of the test split, which are given as positions."""
         outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)
@@ -164,7 +164,7 @@ class CentralEvaluation:
 def central_evaluation(
     task: Task, device_name: str, metrics: Sequence[str] | None = None
 ) -> "CentralEvaluation":
-    """A function from parameters of shape (d,) to metrics and loss on the task's test split.
+    """Return a function from parameters of shape (d,) to metrics and loss on the task's test split.
 
     Raises LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
     metric that is not defined on its test split.

@@ -1,4 +1,4 @@
-"""What a model gets right on held-out records, as counts that can be added up, and metrics of noised counts.
+"""Counts of a model's answers on held-out records, which can be summed, and metrics from noised counts.
 
 Counts of K classes are a vector of K K + 2 B numbers: the confusion matrix, a row a class and a column an
 answer, then two histograms of a score in B bins of equal width from 0 to 1. Of two classes the score is the
@@ -29,7 +29,7 @@ Metric = Callable[[Counts, int], float | None]
 
 
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
-    """Return how many numbers counts are, K K + 2 B, or rates, 2.
+    """Return how many numbers the counts have, K K + 2 B, or the rates, 2.
 
     Raises LearningError: labels that are no classes, or too many of them.
     """
@@ -46,7 +46,7 @@ def held_out_counts(
     labels: npt.NDArray[np.int64],
     persons: npt.NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Count answers and scores, each record in two: outputs float[n, k], labels int[n] -> float64[d].
+    """Count answers and scores, each record twice: outputs float[n, k], labels int[n] -> float64[d].
 
     Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one
     bin whatever a model says of it: numbers that are not all finite count as zeros.
@@ -69,14 +69,14 @@ def held_out_counts(
 
 
 def held_out_rates(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Counts:
-    """Return the shares of right and of wrong answers: outputs float[n, k], labels int[n] -> float64[2]."""
+    """Return the shares of right and wrong answers: outputs float[n, k], labels int[n] -> float64[2]."""
     right = float(np.mean(outputs.argmax(axis=1) == labels))
     return np.array([right, 1 - right])
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval, of noise and of chance; None where it is not defined."""
+    """A value with its 95 % interval for noise and sampling; None where it is not defined."""
 
     value: float | None
     low: float | None
@@ -87,7 +87,7 @@ NOT_KNOWN = Interval(None, None, None)
 
 
 def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
-    """Metrics of noised counts by name, each with an interval; not known where noise leaves nothing.
+    """Metrics from noised counts by name, each with an interval; undefined if noise hides them.
 
     The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
     Poisson counts about those that were released, and the noise again (a parametric bootstrap).
@@ -112,7 +112,7 @@ def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, I
 
 
 def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
-    """Accuracy a, a mean over clients, of noised rates of shape (2,), with the interval that noise leaves.
+    """Mean accuracy of clients from noised rates of shape (2,), with the interval due to noise.
 
     r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
     clients vary by a (1 - a) / n at most.
@@ -132,7 +132,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def number_of(counts: Sequence[float]) -> float:
-    """Return how many records counts say there are: the sum of the confusion matrix, noise included."""
+    """Return the number of records by the counts: the sum of the confusion matrix, noise included."""
     return float(np.sum(counts[: len(counts) - 2 * BINS]))
 
 
@@ -162,14 +162,14 @@ def _histograms(counts: Counts) -> tuple[Counts, Counts]:
 
 
 def _auc(counts: Counts, num_classes: int) -> float | None:
-    """P(score of class 1 > score of class 0), ties within a bin counted half."""
+    """P(score of class 1 > score of class 0), where ties within a bin count half."""
     low, high = _histograms(counts)
     wins = float(high @ (np.cumsum(low) - low / 2))
     return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None
 
 
 def _calibration_error(counts: Counts, num_classes: int) -> float | None:
-    """Mean distance of a bin's middle and what came true in it, by records; noise makes it larger."""
+    """Mean difference of a bin's middle and its share of right answers; noise makes it larger."""
     false, true = _histograms(counts)
     middles = (np.arange(BINS) + 0.5) / BINS
     return _share(float(np.abs(true - middles * (false + true)).sum()), float((false + true).sum()))

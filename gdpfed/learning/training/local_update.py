@@ -61,7 +61,7 @@ def local_update(
 def draw_batches(
     num_examples: int, training: LocalTraining, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int64]]:
-    """tau batches that walk through reshuffled passes over the data, as positions in it."""
+    """Return tau batches, as positions in the data, from passes over the data in new random orders."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
     stream = np.concatenate([rng.permutation(num_examples) for _ in range(passes)])
@@ -88,7 +88,7 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 
 
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
-    """Clip every update to sqrt(1 - rho^2) B_i and append rho B_i if it was within that, else - rho B_i.
+    """Clip every update to sqrt(1 - rho^2) B_i; append rho B_i if it was within that, else - rho B_i.
 
     The rows of the result have norm at most B_i, so nothing clips them again. An update that is not finite
     becomes zero, and counts as clipped.

@@ -1,4 +1,4 @@
-"""Optimizers of local training and schedules of its learning rate, by name.
+"""Optimizers for local training and schedules for its learning rate, by name.
 
 An optimizer is a function ``(parameters, lr, **options) -> torch.optim.Optimizer``, as torch's own classes
 are. Its parameters are vectors of shape (d,), one a client, in no particular order, which must not act on
@@ -31,7 +31,7 @@ SCHEDULES: Registry[Callable[[int, int], float]] = Registry(
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Local training in one round: tau steps at learning rate eta_t, already that of this round.
+    """Local training in one round: tau steps at learning rate eta_t, which is already this round's rate.
 
     `optimizer`, by name, with `optimizer_options` as JSON of numbers by name, which may be empty. `proximal`:
     mu of FedProx (Li et al., arXiv:1812.06127), which adds mu (theta_i - theta) to every gradient.
@@ -47,12 +47,12 @@ class LocalTraining:
 
     @property
     def is_sgd(self) -> bool:
-        """Whether a step is eta times a gradient, or momentum's sum of them, and nothing else."""
+        """Whether a step is only eta times a gradient or its momentum."""
         return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
 
 class Descent:
-    """The steps of one round, on the parameters of one client, shape (d,), or of several, (clients, d).
+    """The steps of one round on the parameters of one client, shape (d,), or of several, (clients, d).
 
     `parameters` are changed in place, and what every client starts from is in them. `added`: to every
     gradient, of the shape of the parameters; None for nothing.
@@ -71,7 +71,7 @@ class Descent:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
-        """One step along gradients of the shape of the parameters, or of those of the clients `among`.
+        """One step along gradients with the shape of the parameters, or only for the clients `among`.
 
         As torch.optim.SGD without options: v <- momentum * v + g, p <- p - eta v.
         """
@@ -94,7 +94,7 @@ class Descent:
             self._parameters[among] = ours
 
     def _step_optimizer(self, optimizer: torch.optim.Optimizer, gradient: torch.Tensor, among: Rows) -> None:
-        """A vector without a gradient stays as it is, and so does what the optimizer keeps of it."""
+        """Step the optimizer; vectors without a gradient, and their optimizer state, do not change."""
         for row in self._rows:
             row.grad = None
         chosen = self._rows[among] if isinstance(among, slice) else [self._rows[k] for k in among]
@@ -104,7 +104,7 @@ class Descent:
 
 
 def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
-    """The optimizer of a training, for vectors of shape (d,); each goes its own way.
+    """The optimizer of a training for vectors of shape (d,), each optimized separately.
 
     Raises LearningError: no optimizer of that name, or options that it does not take.
     """
@@ -125,7 +125,7 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
 
 
 def check_training(training: LocalTraining) -> None:
-    """Refuse an optimizer that is none, or that cannot take a step, by a LearningError that names it."""
+    """Raise LearningError for an optimizer that does not exist or cannot take a step."""
     if training.optimizer == "sgd" and not training.optimizer_options:
         return
     tried = torch.ones(2, 3)
@@ -158,7 +158,7 @@ def adam(
 def adamw(
     parameters: Sequence[torch.Tensor], lr: float, *, beta1: float = 0.9, beta2: float = 0.999, **options: Any
 ) -> torch.optim.Optimizer:
-    """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): weight decay beside the gradient."""
+    """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): weight decay apart from the gradient."""
     return torch.optim.AdamW(parameters, lr=lr, betas=(beta1, beta2), **options)
 
 

@@ -1,4 +1,4 @@
-"""The loss of a record by names, metrics by names, and the refusal of what couples the records of a batch."""
+"""Losses and metrics by name, and the refusal of models that couple the records of a batch."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gdpfed.learning.models.build import draws_by
 
 
 def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> Loss:
-    """The loss of that name, one figure a record: the mean over its labels, where it has several.
+    """The loss of that name, one number a record: the mean over its labels if it has several.
 
     With weights, the loss of a label is multiplied by the weight of its class. The weights are not divided by
     those of a batch: that would couple the records in it. Raises LearningError: no loss of that name.
@@ -63,7 +63,7 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
 
 
 def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, Metric]:
-    """The metrics of these names in their order; by default that of the kind of labels.
+    """The metrics of these names in order; by default the usual ones for the kind of labels.
 
     Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
     """
@@ -86,7 +86,7 @@ TRIALS = 3
 
 
 def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Refuse a model in which one record of a batch moves the loss of another.
+    """Refuse a model in which one record of a batch changes the loss of another.
 
     Layers that are known to couple records are found by their type; others by trying: one record of the batch
     is replaced, and the losses of all others have to stay as they are. `model`: in whichever mode; it is
@@ -128,7 +128,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 
 
 def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The batch with a first record that is another, and farther and farther off where it is of floats."""
+    """The batch with its first record replaced, by values further and further away if they are floats."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()
@@ -139,7 +139,7 @@ def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[to
 
 
 class PersonModel(nn.Module):
-    """A model of rows, applied to persons: (N, R, ...) to (N, R, outputs)."""
+    """A model for rows, applied to persons: (N, R, ...) to (N, R, outputs)."""
 
     def __init__(self, rows: nn.Module) -> None:
         super().__init__()

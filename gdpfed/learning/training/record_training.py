@@ -43,7 +43,7 @@ STEP_SLACK = 1 - 2.0**-18
 
 
 class RecordGradients(Protocol):
-    """Gradients of single records, clipped and summed, as they are handed in (`RECORD_GRADIENTS`)."""
+    """Computes clipped, summed gradients of single records; `RECORD_GRADIENTS` supplies it."""
 
     device: torch.device
     form: str
@@ -57,10 +57,10 @@ class RecordGradients(Protocol):
         """The architecture."""
 
     def memory_budget(self) -> int:
-        """Return how many bytes to use at once."""
+        """Return how many bytes may be used at once."""
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records go through at once, each with at least so many bytes of memory."""
+        """Return how many records are processed at once, each with at least this many bytes of memory."""
 
     def clipped_sums(
         self,
@@ -81,7 +81,7 @@ class RecordGradients(Protocol):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return the same in integers, each gradient cut to multiples of a unit."""
+        """Return the same sums as integers, with each gradient rounded down to multiples of a unit."""
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient without clipping."""
@@ -110,7 +110,7 @@ class RecordHolder:
     random_bytes: RandomBytes
 
     def draw(self) -> Positions:
-        """The next batch, as positions among the examples."""
+        """The next batch, as positions in the examples."""
         return self.records[self.batches.draw(self.random_bytes)]
 
 
@@ -163,7 +163,7 @@ def _noised(
     at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
-    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), as thetas."""
+    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), like thetas."""
     # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
@@ -201,7 +201,7 @@ def exact_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> npt.NDArray[np.int64]:
-    """Sums of clipped gradients over one batch of every client, in integers and so without rounding.
+    """Integer sums of clipped gradients over one batch of every client, so that they are not rounded.
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
@@ -225,7 +225,7 @@ def exact_sums(
 
 
 def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
-    """Cut batches into passes of so many records at most: clients, positions, and where there is a record.
+    """Cut batches into passes of limited size: clients, positions, and a mask of real records.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.
@@ -255,7 +255,7 @@ def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None
 
 
 def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
-    """The result of every pass, in their order; on a CPU with a thread for each, and each of one thread.
+    """The result of every pass, in order; on a CPU each pass has a thread, with one torch thread each.
 
     The operations of a pass are too short to be shared out one by one: threads would wait for each other.
     """
@@ -272,7 +272,7 @@ def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torc
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """The threads of this process; one that was forked has none of its parent's."""
+    """The thread pool of this process; a forked process makes its own."""
     return ThreadPoolExecutor(threads)
 
 

@@ -1,4 +1,4 @@
-"""What DP-SGD draws in secret: Poisson batches and Gaussian noise, from a secure source of bits.
+"""The secret random draws of DP-SGD: Poisson batches and Gaussian noise, from a secure source of bits.
 
 The amplification of DP-SGD rests on batches that nobody knows, so they do not come from a run's seed. torch's
 CPU generator keeps 32 bits of its seed, so whoever sees the noise of a few coordinates could search for all
@@ -38,7 +38,7 @@ class PoissonBatches:
         return len(self._groups)
 
     def draw(self, random_bytes: RandomBytes) -> npt.NDArray[np.int64]:
-        """The next batch: positions of its records, in rising order; possibly none."""
+        """The next batch: positions of its records, in ascending order; may be empty."""
         drawn = []
         for start in range(0, len(self), _RECORDS_AT_ONCE):
             groups = self._groups[start : start + _RECORDS_AT_ONCE]

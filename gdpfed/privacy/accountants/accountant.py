@@ -31,10 +31,10 @@ class Accountant(Protocol):
 
     @property
     def renyi_orders(self) -> RenyiOrders:
-        """Which orders the rdp accountant minimises over; the others have none."""
+        """The orders that the rdp accountant minimises over; other accountants do not use them."""
 
     def __hash__(self) -> int:
-        """Equal accountants are one key of a cache."""
+        """Return the same hash for equal accountants, which serve as one key of a cache."""
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
         """Return an epsilon such that `count` releases are (epsilon, delta)-DP; inf if none.

@@ -22,7 +22,7 @@ def known_noise(key: Mapping[str, Any]) -> float | None:
 
 
 def keep_noise(key: Mapping[str, Any], noise: float) -> None:
-    """Keep a noise for later processes; only for this one if the directory cannot be written."""
+    """Store a noise value for later processes; only for this one if the directory cannot be written."""
     digest = _digest(key)
     _entries()[digest] = noise
     try:

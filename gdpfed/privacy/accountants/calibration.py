@@ -161,7 +161,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the least noise multiplier, or multiple of a pattern of them, that meets `target_epsilon`.
+    """Return the smallest noise multiplier, or factor of several ones, that meets `target_epsilon`.
 
     `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as that
     of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.

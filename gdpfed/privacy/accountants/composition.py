@@ -224,12 +224,12 @@ def _discrete_releases(charges: Sequence[Charge]) -> int:
 
 
 def _continuous(event: Event) -> Event:
-    """The event whose divergences at whole orders are those of this one."""
+    """The event with continuous noise whose divergences at whole orders equal those of this event."""
     return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 
 def _charged(event: Event) -> Event:
-    """The event of continuous noise that a discrete one is charged as."""
+    """The event with continuous noise as which an event with discrete noise is charged."""
     return event.continuous(GAUSSIAN_SHARE) if event.law == "discrete_gaussian" else event
 
 
@@ -240,7 +240,7 @@ def _bounded(epsilon: float, discrete: int) -> float:
 
 @dataclass(frozen=True)
 class AfterRelease:
-    """Accounts by `accountant`, and adds to every figure what `paid` charges, a Gaussian release.
+    """Accounts by `accountant`, and adds to every figure the cost of `paid`, a Gaussian release.
 
     So whoever calibrates by it, be it noise, rates or numbers of steps, keeps the whole within the budget.
     """

@@ -1,4 +1,4 @@
-"""Accounting for discrete Gaussian noise that every client adds a share of, in integer steps.
+"""Accounting for discrete Gaussian noise, of which every client adds a share in integer steps.
 
 A round releases the sum of integer vectors x_i, |x_i| <= C / grid, and of the clients' noise. What
 the accountants for continuous Gaussians say of it, and why:
@@ -74,7 +74,7 @@ def effective_delta(
     dimension: int = MOST_DIMENSION,
     num_rounds: int = MOST_ROUNDS,
 ) -> float:
-    """Return delta - 1e-8, to be given to the accountant in place of delta.
+    """Return delta - 1e-8, which the accountant uses in place of delta.
 
     With t the total variation of all noise of a training from the law that is accounted, an (epsilon, delta -
     (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is sampled. t adds up, over n
@@ -104,7 +104,7 @@ def effective_delta(
 
 
 def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
-    """Raise PrivacyError for a budget that the proof for this noise does not reach."""
+    """Raise PrivacyError for a budget that the proof for this noise does not cover."""
     if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
         raise PrivacyError(
             f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "

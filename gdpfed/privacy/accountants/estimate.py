@@ -34,7 +34,7 @@ OUTSIDE = 1e-4
 
 
 def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
-    """Return what to search by with this accountant: itself, unless it is pld, which is slow."""
+    """Return the function to search with for this accountant: its own, but a faster one for pld."""
     if accountant.name != "pld":
         return accountant.epsilon
     paid = accountant.paid.event if isinstance(accountant, AfterRelease) else None
@@ -59,7 +59,7 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
 
 
 def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:
-    """Return the noise at which `count` releases of a mixture cost about epsilon at delta, to a hundredth.
+    """Return the noise at which `count` releases of a mixture cost about epsilon at delta, within 1 %.
 
     By the central limit of many small moves: mu^2 = count (sum_ij w_i w_j exp(s_i s_j / z^2) - 1), where mu
     is that of one Gaussian release of this epsilon (Bu, Dong, Long, Su, arXiv:1911.11607).

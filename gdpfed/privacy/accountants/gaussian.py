@@ -154,7 +154,7 @@ def epsilon_against_server(
 def discrete_epsilon_against_server(
     noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
 ) -> float:
-    """`epsilon_against_server` for discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
+    """`epsilon_against_server` with discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
     reduced = effective_delta(delta, num_rounds=max(1, participations))
     charged = noise_multiplier * GAUSSIAN_SHARE
     epsilon = epsilon_against_server(charged, participations, reduced, adjacency)

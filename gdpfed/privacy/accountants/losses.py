@@ -99,7 +99,7 @@ class Losses:
         )
 
     def _above(self) -> tuple[Floats, Floats, Floats]:
-        """Positive losses, and for each the mass of P and of Q at it and above, infinite losses with P."""
+        """Positive losses with the mass of P and Q at or above each; infinite losses count to P."""
         first = max(0, 1 - self.lowest)
         steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
         losses = steps * self.interval
@@ -231,7 +231,7 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
 
 
 class _Mixture:
-    """sum_k w_k N(s_k, sigma^2), of which parts without weight are left out.
+    """sum_k w_k N(s_k, sigma^2), where components without weight are left out.
 
     `end`: TAIL of N(0, sigma^2) lies beyond it. `least`: log P(s = 0), the loss that no sum is below.
     """
@@ -316,7 +316,7 @@ def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int)
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
-    """The distribution whose delta(epsilon) is a line in e^epsilon between the grid's points.
+    """The distribution for which delta(epsilon) is linear in e^epsilon between the grid's points.
 
     With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
     (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.

@@ -108,7 +108,7 @@ def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1
 
 
 def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) -> float:
-    """Return epsilon at delta of several events, each so many times, in any order fixed beforehand.
+    """Return epsilon at delta of several events, each repeated, in any order that was fixed in advance.
 
     All of them are put on one grid: the finest that one of them asks for and that all of them can afford.
     """
@@ -134,7 +134,7 @@ def pld_deltas(
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
-    """Return mu of releases that everybody is part of: they are one Gaussian; None where any is sampled."""
+    """Return mu of releases without sampling, which are one Gaussian together; None if any is sampled."""
     precisions = []
     for event, count in releases:
         release, times = releases_of(event)
@@ -175,14 +175,14 @@ def _losses(release: Step | GaussianMixture, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: Step | GaussianMixture) -> tuple[float, float]:
-    """The grid of losses that a release asks for, and the least that it can afford."""
+    """The grid step of losses that a release should have, and the smallest that is fast enough."""
     if isinstance(release, GaussianMixture):
         return _mixture_interval_bounds(release)
     return _step_interval_bounds(release.sigma, release.rate)
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return a step h of the loss grid that loosens epsilon by about 2e-4 of itself, and the least in time.
+    """Return a grid step h that loosens epsilon by about 0.02 %, and the smallest one that is fast enough.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:

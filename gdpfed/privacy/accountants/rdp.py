@@ -231,7 +231,7 @@ def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order
 def _log_binomials(
     order: float, most: int = LAST_TERM
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """k = 0, 1, ... and log |C(a, k)|; of a whole order up to k = a, of another as many as asked for."""
+    """k = 0, 1, ... and log |C(a, k)|; up to k = a for a whole order, else up to `most`."""
     k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
     return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 

@@ -202,7 +202,7 @@ def counts_in(charges: object) -> list[Any]:
 
 
 def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
-    """Return which sums beside the rounds a saved ledger has charged; a damaged entry counts as charged."""
+    """Return which sums outside the rounds a saved ledger has charged; a damaged entry counts as charged."""
     return {work for work, key in CHARGED_ONCE.items() if fields.get(key, False) is not False}
 
 
@@ -218,7 +218,7 @@ def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -
 
 
 def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
-    """Return the entries of a saved ledger of a plan; PrivacyError for others than there are."""
+    """Return the entries of a plan's saved ledger; PrivacyError if entries are missing or unknown."""
     expected = {"version", "plan", "charged_rounds", "charges", "participations"}
     expected |= {TURNS} if isinstance(plan.mechanism, KeepsTurns) else set()
     expected |= {COUNTS} if counts_rho(plan.mechanism) else set()

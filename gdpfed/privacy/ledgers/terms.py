@@ -1,4 +1,4 @@
-"""What a server promises one client before a training: enough for the client to account for it itself.
+"""What a server promises one client before a training, so that the client can account for it itself.
 
 `Terms` holds what all mechanisms promise; each mechanism has a class of its own in its folder, which says
 what a run costs this client and which instructions break the promise. What only some terms have is in

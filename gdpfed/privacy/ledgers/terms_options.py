@@ -91,7 +91,7 @@ def private_by_itself(terms: "Terms") -> bool:
 
 
 def once_in(terms: "Terms", round_index: int) -> Once | None:
-    """Say which sum beside the rounds goes by this number, from 0; None for a round.
+    """Say which sum outside the rounds has this number, from 0; None if it is the number of a round.
 
     Counts go by that after the last round, and a vote, which comes before the first, by the next one.
     """
@@ -100,6 +100,6 @@ def once_in(terms: "Terms", round_index: int) -> Once | None:
 
 
 def paid_once(terms: "Terms", work: Once) -> tuple[Charge, ...]:
-    """Return what a sum of this work beside the rounds costs."""
+    """Return what a sum of this work outside the rounds costs."""
     paid: tuple[Charge, ...] = getattr(terms, ONCE[work].entry)
     return paid

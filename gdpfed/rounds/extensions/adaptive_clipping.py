@@ -62,7 +62,7 @@ class NormFactor(Extension):
         return [replace(each, norm_factor=self._factor, indicator_share=share) for each in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums in the unit of updates and without their last coordinate, and move F by that."""
+        """Return the sums in the unit of updates, without their last coordinate, which moves F."""
         self.fraction, self._norm_of_round = None, self.clipping_norm
         factor, taken = self._factor, list[ClientSum]()
         for each in sums:
@@ -77,20 +77,20 @@ class NormFactor(Extension):
         return taken
 
     def record(self) -> dict[str, Any]:
-        """Return C(t) of the round that has ended, and which part of its clients was within its norm."""
+        """Return C(t) of the round that has ended, and the measured share of its clients within the norm."""
         return {"clipping_norm": self._norm_of_round, "fraction_within": self.fraction}
 
     @property
     def _heard(self) -> float:
-        """sum_m r_m B_m: what the norms of a round's contributions add up to, as is to be expected."""
+        """sum_m r_m B_m: the expected sum of the norms of a round's contributions."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:
-        """Return the factor."""
+        """Return the state that holds the factor."""
         return {FACTOR: np.array(self._factor)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Take what `state_dict` returned. Raises ValueError for a state without the factor."""
+        """Restore what `state_dict` returned. Raises ValueError for a state without the factor."""
         if state.keys() != {FACTOR}:
             raise ValueError("the factor of its clipping norms is not one that this run keeps")
         self._factor = float(state[FACTOR])

@@ -36,11 +36,11 @@ class ReleasedAverage(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return that of a run; None where the last model is released."""
+        """Return the average of a run; None if the last model is released."""
         return None if run.config.method.average == "none" else cls()
 
     def stepped(self, theta: Theta) -> None:
-        """Take a round's model into the average."""
+        """Include a round's model in the average."""
         self._count += 1
         share = (DECAY + 1) / (DECAY + self._count)
         before = np.zeros(len(theta)) if self._average is None else self._average
@@ -51,13 +51,13 @@ class ReleasedAverage(Extension):
         return theta if self._average is None else self._average.astype(np.float32)
 
     def state_dict(self) -> State:
-        """Return the average, shape (d,) in float64, and how many rounds are in it; nothing without one."""
+        """Return the average, shape (d,) in float64, and its number of rounds; empty before the first."""
         if self._average is None:
             return {}
         return {AVERAGE: self._average, COUNT: np.array(self._count)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Take what `state_dict` returned. Raises ValueError for a state that is not an average's."""
+        """Restore what `state_dict` returned. Raises ValueError for a state that is not an average's."""
         if not state:
             return
         if state.keys() != {AVERAGE, COUNT} or state[AVERAGE].ndim != 1:

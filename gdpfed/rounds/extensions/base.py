@@ -45,11 +45,11 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Nobody takes part in the round that begins; the text says why, and stands in the round's entry."""
+    """Nobody takes part in the round that begins; the text says why, and the round's log entry holds it."""
 
 
 class Extension(Observer, ABC):
-    """An option of a run; in every moment it changes nothing unless it says otherwise.
+    """An option of a run; each method does nothing unless a subclass overrides it.
 
     A run that is stopped after round 5 if a public test set says so::
 
@@ -68,17 +68,17 @@ class Extension(Observer, ABC):
     key: ClassVar[str]
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return requests beside those of the method, over the largest cohorts, to be checked first."""
+        """Return requests besides those of the method, over the largest cohorts, to be checked first."""
         return []
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: Sequence[SumRequest]) -> None:
-        """Refuse a run that cannot be, before anything is written.
+        """Refuse a run that is not possible, before anything is written.
 
         ``requests`` are those of the method over its largest cohorts. Raises InputError.
         """
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Begin or go on: the run's files are there, and what an earlier process kept is restored."""
+        """Begin or continue: the run's files exist, and state of an earlier process is restored."""
 
     def before_rounds(self, run: "OpenRun") -> None:
         """Do what comes before the first round of this process."""
@@ -96,58 +96,58 @@ class Extension(Observer, ABC):
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Do a round in place of the method's; the model stays as it is."""
+        """Do a round in place of the method's round; the model does not change."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return what is really asked for. It is called for rounds to come, too, and keeps nothing."""
+        """Return the requests that are really made. Also called for later rounds, so it stores nothing."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
         """Note the charged requests, which are summed now."""
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
-        """Take note of what became of the sums that were requested together, by name."""
+        """Note the results of sums that were requested together, by name."""
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums as the method is given them, in the order of its requests."""
+        """Return the sums as the method receives them, in the order of its requests."""
         return list(sums)
 
     def stepped(self, theta: Theta) -> None:
-        """Take a round's model, as the method releases it; not called in a round that `replaces` has."""
+        """Receive a round's model as the method releases it; not called in a round that was replaced."""
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model that the run releases, made of released models alone; it may be called twice."""
+        """Return the model that the run releases, computed only from released models; may be called twice."""
         return theta
 
     def evaluated(self, ended: RoundEnded) -> None:
-        """Take a round that is over and evaluated; nothing of it is on the disk yet."""
+        """Receive a round that is over and evaluated; nothing of it is on disk yet."""
 
     def record(self) -> dict[str, Any]:
         """Return fields of the round's entry in the log, by the names of `RoundLogEntry`."""
         return {}
 
     def saved(self) -> None:
-        """The checkpoint of a round is on the disk."""
+        """The checkpoint of a round is on disk."""
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Do what follows the last round of this process; the observers are not told yet."""
+        """Do what follows the last round of this process; observers have not been told yet."""
 
     def finished(self) -> None:
         """The run is over, and its files are written."""
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs, by names without `key`; by default nothing."""
+        """Return what a resumed run needs, by names without `key`; empty by default."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Take what `state_dict` returned. Raises ValueError: a state that is not one of this run."""
+        """Restore what `state_dict` returned. Raises ValueError: the state is not one of this run."""
         if state:
             raise ValueError(f"{self.key} keeps nothing, but got {', '.join(sorted(state))}")
 
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What stands beside the updates of a sum, as extensions have put it there.
+    """What extensions have added to a sum beside the updates.
 
     Attributes:
         noise: of a stream of sums; None where it is independent of other sums.
@@ -162,11 +162,11 @@ class Beside:
 
     @property
     def members(self) -> Collection[int]:
-        """Who is asked beside those with an update, and who takes noise back."""
+        """The clients that are asked beside those with an update, and those that take noise back."""
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return who of some members takes noise back, and of which round: pairs."""
+        """Return which of some members take noise back, and of which rounds, as pairs."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 
@@ -175,7 +175,7 @@ NOTHING_BESIDE = Beside()
 
 
 class SumExtension(Extension):
-    """An extension of the project's own, which also says what stands beside the updates of a sum.
+    """An extension of this project, which may also add to a sum beside the updates.
 
     What it returns decides about noise, so `run.extensions` takes none from elsewhere.
     """
@@ -183,24 +183,24 @@ class SumExtension(Extension):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts of a round as they are asked; `present` can be reached, None for all clients."""
+        """Return the cohorts that are asked in a round; only `present` can be reached, None for all."""
         return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return the parameters of a sum at their largest, which have to fit the integers that are summed."""
+        """Return the largest parameters of a sum, which must fit the integers that are summed."""
         return parameters
 
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return a sum with what stands beside its updates; ``ahead`` for one that is expected next round."""
+        """Return a sum with what is added beside its updates; ``ahead`` if it is for the next round."""
         return prepared
 
 
 class Extensions(Sequence[Extension]):
-    """The extensions of a run, each asked in its order.
+    """The extensions of a run, each called in order.
 
     `items`: no two of one `key`, none of which begins with another's and a dot.
     """
@@ -220,26 +220,26 @@ class Extensions(Sequence[Extension]):
         return len(self._items)
 
     def tell(self, moment: Callable[..., None], *arguments: object) -> None:
-        """Call a method that returns nothing, as in ``tell(Extension.saved)``, of each."""
+        """Call a method without a result on each extension, as in ``tell(Extension.saved)``."""
         for each in self:
             getattr(each, moment.__name__)(*arguments)
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests of all."""
+        """Return the requests of all extensions."""
         return [request for each in self for request in each.largest(run)]
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Return the model that a round starts from, by all of them."""
+        """Return the model that a round starts from, after all extensions."""
         for each in self:
             theta = each.start(order, theta)
         return theta
 
     def replacing(self, round_index: int) -> Extension | None:
-        """Return the first that has something else done in a round; None where the method has it."""
+        """Return the first extension that replaces this round; None if the method does the round."""
         return next((each for each in self if each.replaces(round_index)), None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests as all would have them."""
+        """Return the requests after all extensions have changed them."""
         for each in self:
             requests = each.asked(order, requests)
         return list(requests)
@@ -247,7 +247,7 @@ class Extensions(Sequence[Extension]):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts of a round as all would have them asked."""
+        """Return the cohorts of a round after all extensions have changed them."""
         for each in self._of_sums:
             cohorts = each.drawn(fleet, round_index, cohorts, present)
         return cohorts
@@ -255,7 +255,7 @@ class Extensions(Sequence[Extension]):
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return the largest parameters with all."""
+        """Return the largest parameters of a sum with all extensions."""
         for each in self._of_sums:
             parameters = each.sum_checked(fleet, request, round_index, parameters)
         return parameters
@@ -263,33 +263,33 @@ class Extensions(Sequence[Extension]):
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return the sum with what all put beside it."""
+        """Return the sum with what all extensions add to it."""
         for each in self._of_sums:
             prepared = each.sum_prepared(fleet, request, prepared, ahead=ahead)
         return prepared
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums as all hand them on, the last one first."""
+        """Return the sums after all extensions, applied in reverse order."""
         for each in reversed(self):
             sums = each.taken(order, sums)
         return list(sums)
 
     def released(self, theta: Theta) -> Theta:
-        """Return what is released of the model by all of them, one after the other."""
+        """Return the released model after all extensions, one after the other."""
         for each in self:
             theta = each.released(theta)
         return theta
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of all."""
+        """Return the log fields of all extensions."""
         return {name: value for each in self for name, value in each.record().items()}
 
     def state_dict(self) -> State:
-        """Return the states of all, each under its key."""
+        """Return the states of all extensions, each under its key."""
         return {f"{each.key}.{name}": value for each in self for name, value in each.state_dict().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
-        """Give each what is under its key, and return the rest, which is the method's.
+        """Restore each extension's state, and return the rest, which is the method's.
 
         Raises ValueError for a state that is not one of this run.
         """

@@ -1,4 +1,4 @@
-"""The states that the clients of a run keep between their rounds: what the server knows of them.
+"""The states that clients of a run keep between rounds: the server's part.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).

@@ -49,7 +49,7 @@ class CorrelatedNoise(SumExtension):
         return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests of a round with the number of members that the plan's schedule has in each.
+        """Return the requests of a round with the number of members that the plan's schedule allows in each.
 
         What is no request is left as it is, for the ledger to refuse.
         """
@@ -76,7 +76,7 @@ class CorrelatedNoise(SumExtension):
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Move turns that clients have missed, as far as the plan lets them be, into places of who is away.
+        """Give places of absent clients to clients that missed a turn, as far as the plan allows it.
 
         Where the server may lie a turn is lost, since members compare a sum with the schedule.
         """
@@ -87,7 +87,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters with what is taken back once as many rounds as there are taps lie before."""
+        """Return the parameters with the noise taken back, for a round that all taps reach back from."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -98,7 +98,7 @@ class CorrelatedNoise(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Give the sum its noise, with a fresh key, and say who takes back what."""
+        """Give the sum its noise, with a fresh key, and set who takes back what."""
         if not request.taps:
             return prepared
         draw, round_index = self.streams.expected if ahead else self.streams.draw, prepared.order.round_index
@@ -114,7 +114,7 @@ class CorrelatedNoise(SumExtension):
         self.streams.round_ended(order.round_index, sums)
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Note who took noise back in the sums of a round, and of which rounds, which count from 1."""
+        """Note who took noise back in the sums of a round, and of which rounds, counted from 1."""
         if order.round_index != self._round_index:
             self._round_index, self._taken_back = order.round_index, []
         self._taken_back += [[(client, turn + 1) for client, turn in each.taken_back] for each in sums]
@@ -125,18 +125,18 @@ class CorrelatedNoise(SumExtension):
         return {"taken_back": self._taken_back} if any(self._taken_back) else {}
 
     def state_dict(self) -> State:
-        """Return the noise keys that are kept, as bytes for each sum."""
+        """Return the stored noise keys, as bytes for each sum."""
         return {name.removeprefix(PREFIX): value for name, value in self.streams.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Take what `state_dict` returned. Raises ValueError for keys that this run does not keep."""
+        """Restore what `state_dict` returned. Raises ValueError for keys that do not belong to this run."""
         self.streams.restore({f"{PREFIX}{name}": np.asarray(value) for name, value in state.items()})
 
 
 def _with_corrections(
     fleet: Fleet, request: SumRequest, prepared: PreparedSum, noise: SumNoise
 ) -> tuple[SumParameters, dict[int, tuple[int, ...]]]:
-    """The parameters of a sum with those who take noise back in it, and who that is.
+    """The parameters of a sum with the clients that take noise back in it, and these clients.
 
     Where colluders could be all who add new noise, only those take back who bring an update, too. What is
     never taken back costs accuracy and no epsilon.
@@ -152,7 +152,7 @@ def _with_corrections(
 
 
 def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
-    """Who takes back noise of a masked sum, and of which rounds; whoever cannot be reached does not.
+    """The reachable clients that take back noise of a masked sum, and the rounds of that noise.
 
     Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
     whoever was asked for one is a member, and takes nothing back where it is not.
@@ -168,7 +168,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """The standard deviation of a client's noise if as many vanish as may, before and after they share keys.
+    """The noise standard deviation of a client if as many drop out as allowed, before and after sharing keys.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

@@ -1,4 +1,4 @@
-"""Evaluation at the clients: what the released model gets right on records that they hold out, as one sum."""
+"""Evaluation at the clients: counts of the released model's answers on held-out records, as one sum."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +32,7 @@ TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
 
 @dataclass(frozen=True)
 class PartyCounts:
-    """What the released model gets right on the records of one client: its counts, and metrics of them."""
+    """The released model's results on the records of one client: its counts, and their metrics."""
 
     client: int
     counts: Sequence[float]
@@ -40,13 +40,13 @@ class PartyCounts:
 
     @property
     def cases(self) -> float:
-        """How many records were counted, as the noised counts say."""
+        """The number of counted records, by the noised counts."""
         return number_of(self.counts)
 
 
 @dataclass(frozen=True)
 class HeldOutResult:
-    """What the released model gets right on records that clients hold out.
+    """The released model's results on records that clients hold out.
 
     Attributes:
         clients: how many are in the sum.
@@ -68,7 +68,7 @@ class HeldOutResult:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None where it has none.
+        """Return the result of a run; None if it has none.
 
         Raises:
             RunError: its file is damaged, or of another format.
@@ -90,19 +90,19 @@ class HeldOutResult:
 
     @property
     def cases(self) -> float | None:
-        """How many records were counted, as the noised counts say; None where clients count alike."""
+        """The number of counted records, by the noised counts; None if all clients count equally."""
         return number_of(self.counts) if self.weighs == "records" else None
 
     @property
     def lines(self) -> list[str]:
-        """One line a metric, in percent."""
+        """One line for each metric, in percent."""
         return [f"{name}: {in_percent(each)}" for name, each in self.metrics.items()]
 
 
 def round_requests(
     method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
 ) -> list[SumRequest]:
-    """Return requests of a round that counts: the method's own, for shares of held-out records."""
+    """Return the method's requests of a round, changed to ask for shares of held-out records."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
         replace(each, start=model, work="held_out_rates", coordinates=dimension)
@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Return what the sum of counts says, of all and by client if each has a block; None without a sum."""
+    """Return the result from the sum of counts, also by client if each has a block; None without a sum."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -161,7 +161,7 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
-    """Return what sums of shares say, each in clients, and all added up; None where there is no sum."""
+    """Return the result from sums of shares, each in units of clients, added up; None without a sum."""
     total, noise, survivors = np.zeros(2), 0.0, 0
     for request, each in zip(requests, sums, strict=True):
         if each.total is None:
@@ -177,7 +177,7 @@ def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -
 
 
 class RatesInLastRound(Extension):
-    """In the last round clients send shares of held-out records in place of updates, under the same noise."""
+    """In the last round, clients send shares of held-out records instead of updates, under the same noise."""
 
     key = "held_out_rates"
 
@@ -188,7 +188,7 @@ class RatesInLastRound(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension of a run; None if clients train in its last round too."""
+        """Return the extension of a run; None if clients also train in its last round."""
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
@@ -197,15 +197,15 @@ class RatesInLastRound(Extension):
         return round_requests(self._method, model, self._last, cohorts, self._classes)
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Keep the run, whose released model is counted on."""
+        """Store the run, whose released model is evaluated."""
         self._run = run
 
     def replaces(self, round_index: int) -> bool:
-        """Whether this is the last round, in which clients count and do not train."""
+        """Whether this is the last round, in which clients count instead of training."""
         return round_index == self._last
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Have the clients of the round count what the released model gets right."""
+        """Have the clients of the round count the released model's right answers."""
         if self._run is None:
             return
         loop = self._run.loop
@@ -217,7 +217,7 @@ class RatesInLastRound(Extension):
 
 
 class CountsAfterRounds(Extension):
-    """After the last round clients count what the released model gets right on records that they hold out."""
+    """After the last round, clients count the released model's answers on records that they hold out."""
 
     key = "held_out_counts"
 
@@ -227,12 +227,12 @@ class CountsAfterRounds(Extension):
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for everybody's counts."""
+        """Return the request for the counts of all clients."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Ask all clients that can be reached for their counts, once.
+        """Ask all reachable clients for their counts, once.
 
         It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
         """

@@ -1,4 +1,4 @@
-"""Which extensions a run has: the project's own, by its settings, and those of others that it names."""
+"""The extensions of a run: the project's own, by its settings, and others that the run names."""
 
 from typing import TYPE_CHECKING
 
@@ -41,13 +41,13 @@ SERVER_EXTENSIONS: "Registry[Callable[[PreparedRun, Announce], Extension | None]
 
 
 def server_extensions_of(run: "PreparedRun", announce: "Announce") -> list[Extension]:
-    """Return the extensions of a run over Flower; `announce` is told in one line what they wait for."""
+    """Return the extensions of a run over Flower; `announce` receives one line if they wait for something."""
     made = (make(run, announce) for make in SERVER_EXTENSIONS.items().values())
     return [extension for extension in made if extension is not None]
 
 
 def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Extensions:
-    """Return new extensions of a run, in which nothing has happened.
+    """Return new extensions for a run.
 
     `more`: of whoever starts it; they come first. Raises ConfigError: a name that there is not, options that
     an extension does not take, or two that write into the checkpoint under one name.

@@ -19,7 +19,7 @@ NO_VOTE = "no vote: {}; what was charged stays charged, and the run goes on with
 
 
 class ClientVote(Extension):
-    """Clients vote on settings, once, and the run goes on with what they chose.
+    """Clients vote on settings, once, and the run continues with the settings that they chose.
 
     Where there is no sum, or a process ended before it was written down, the run has its own settings.
     """
@@ -32,7 +32,7 @@ class ClientVote(Extension):
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for everybody's vote."""
+        """Return the request for the votes of all clients."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 

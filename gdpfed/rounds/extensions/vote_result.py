@@ -38,7 +38,7 @@ class VoteResult:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None where it has none.
+        """Return the result of a run; None if it has none.
 
         Raises:
             RunError: its file is damaged, or of another format.
@@ -56,7 +56,7 @@ class VoteResult:
 
     @property
     def lines(self) -> list[str]:
-        """One line a setting, that with the most votes first."""
+        """One line for each setting, most votes first."""
         asked = [len(set(values)) > 1 for values in zip(*self.settings, strict=True)]
         order = np.argsort(self.votes)[::-1]
         return [
@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Return a setting as it is configured, as far as clients were asked."""
+    """Return a setting as it is written in a configuration, without what clients were not asked."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

@@ -1,4 +1,4 @@
-"""Keeps every record's budget by batch rates, norms or numbers of steps that differ.
+"""Keep the budget of every record by different batch rates, norms or numbers of steps.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """

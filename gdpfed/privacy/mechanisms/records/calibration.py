@@ -1,4 +1,4 @@
-"""How many steps of DP-SGD a budget admits, which noise so many steps need, and which batch rate.
+"""How many DP-SGD steps a budget allows, which noise a number of steps needs, and which batch rate.
 
 Source: `Poisson(q, Gaussian(sigma))`, composed with itself once a step, against everybody: batches are drawn
 on the client. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016.
@@ -71,7 +71,7 @@ def steps_allowed(
 def step_noise(
     accountant: Accountant, *, epsilon: float, delta: float, batch_rate: float, num_steps: int
 ) -> float:
-    """Return sigma, the least noise with which so many steps are within `epsilon`, to 1e-3 of it.
+    """Return sigma, the smallest noise with which this many steps are within `epsilon`, to 1e-3 of it.
 
     Raises PrivacyError for a budget that no noise can reach.
     """
@@ -92,7 +92,7 @@ def largest_batch_rate(
     num_steps: int,
     at_most: float,
 ) -> float:
-    """Return the largest q, up to `at_most`, at which so many steps of this noise are within `epsilon`.
+    """Return the largest q, up to `at_most`, with which this many steps are within `epsilon`.
 
     Raises PrivacyError where even the smallest rate costs more.
     """
@@ -124,7 +124,7 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return tau, the least of 1, 2, 5, 10, ... at which more steps hardly lower the noise of what is learnt.
+    """Return tau, the smallest of 1, 2, 5, 10, ... after which more steps hardly lower the noise.
 
     With T = num_rounds tau steps in all and sigma(T) = `noise_of` (T), sigma^2 / T is the noise for each unit
     of learning: it falls in T to a floor, beyond which steps cost time and drift only. The knee is the least
@@ -149,7 +149,7 @@ def step_grid(largest: int) -> Sequence[int]:
 
 
 def evenly_spread(num_steps: int, num_rounds: int) -> tuple[int, ...]:
-    """Return tau_r = ceil(steps left / rounds left): all steps and no more, 0 once none is left."""
+    """Return tau_r = ceil(steps left / rounds left), so that the steps sum to `num_steps`."""
     schedule, left = [], num_steps
     for rounds_left in range(num_rounds, 0, -1):
         schedule.append(-(-left // rounds_left))

@@ -47,7 +47,7 @@ class RecordPlan:
             check_accounted(group.epsilon, group.epsilon_accounted)
 
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        """What so many steps cost a record of one group."""
+        """What this many steps cost a record of one group."""
         rate = self.groups[record_group].batch_rate
         sigma = self.noise_multiplier
         return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)
@@ -58,7 +58,7 @@ class RecordPlan:
         return self.noise_multiplier * math.sqrt(self.parties)
 
     def broken_steps(self, client: int, num_steps: int, most: int) -> str:
-        """Say how so many steps of a client exceed those of a round; "" if they do not."""
+        """Say how this many steps of a client exceed those of a round; "" if they do not."""
         if num_steps > most:
             return f"client {client} is asked for {num_steps} steps, above the plan's {most}"
         return ""
@@ -70,7 +70,7 @@ class RecordPlan:
 
     @property
     def mean_rate(self) -> float:
-        """The expected part of a client's records in a batch."""
+        """The expected share of a client's records in a batch."""
         return math.fsum(group.share * group.batch_rate for group in self.groups)
 
 
@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what a record pays, the most expensive rounds first: nobody knows here which ones they are.
+        """Return what a record pays, for the most expensive rounds, as the actual ones are not known here.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """
@@ -196,5 +196,5 @@ class RecordSums(Mechanism, ProtectsRecords):
 
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:
-    """Return what holds for the records of every group; TypeError for a plan that protects no records so."""
+    """Return the plan of every group's records; TypeError if the plan does not protect records."""
     return plan.made_by(RecordSums).records

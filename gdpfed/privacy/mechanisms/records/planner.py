@@ -1,4 +1,4 @@
-"""Plans that protect records: every party's steps of DP-SGD, within budgets that differ.
+"""Plans that protect records: every party's DP-SGD steps, within different budgets.
 
 Source: the events of Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; rates and norms that
 fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
@@ -58,7 +58,7 @@ class _Common:
 
 
 class RecordOptions(PlanOptions, total=False):
-    """What a plan for records may be made with besides.
+    """Further options of a plan for records.
 
     `record_budgets` are pairs of epsilon and a share: so large a share of every client's records has that
     budget, and the clients are one group. `most_records`, the largest D_i, bounds what a client sends for a
@@ -82,7 +82,7 @@ def most_rounds(num_rounds: int, sampling_rate: float) -> int:
 
 
 def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") -> Accountant:
-    """Return the accountant of a plan for records, which theorem1 is not."""
+    """Return the accountant of a plan for records; theorem1 is refused."""
     name = options.get("accountant", "pld")
     if name == "theorem1":
         raise PrivacyError("theorem1 is about sums over sampled clients, not records; use pld or rdp")
@@ -174,7 +174,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """End schedules before rounds in which too few clients have steps left."""
+    """End schedules before rounds in which too few clients would have steps left."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))

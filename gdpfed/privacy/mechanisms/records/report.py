@@ -89,7 +89,7 @@ class RecordReport(MechanismReport):
         ]
 
     def against_others(self, plan: PrivacyPlan) -> str:
-        """Say against whom the figures hold; that depends on who adds the noise."""
+        """Say against whom the figures hold, which depends on who adds the noise."""
         if all(kind_of(work).own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "
@@ -188,7 +188,7 @@ def _at_several(parties: int) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Who adds how much of it, to what."""
+    """Say who adds how much noise to what."""
     if plan.works != ("gradient_sum",):
         return "sigma C on every client's own batch, in every step"
     parties = _parties(plan)

@@ -1,4 +1,4 @@
-"""Terms that protect records: which steps they pay for, and which instructions break that."""
+"""Terms that protect records: which steps they pay for, and which instructions break them."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -62,7 +62,7 @@ class RecordTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOfRecords(Terms, RecordBudgets):
-    """Terms that protect records: what all mechanisms about them say.
+    """Terms that protect records: the part that all mechanisms for records share.
 
     Attributes:
         records: which steps they pay for.
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return what so many steps cost a record of one group; None for the one that is drawn most often.
+        """Return what this many steps cost a record of one group; None for the group with the highest rate.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -219,7 +219,7 @@ class StepTerms(TermsOfRecords):
         return (Charge(event=event, count=1, unit="record"),)
 
     def whole_windows(self, num_steps: int) -> int:
-        """Return so many steps, rounded up to what is released together."""
+        """Return this number of steps, rounded up to whole releases."""
         return num_steps
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:

@@ -179,7 +179,7 @@ def _row(method: Method, index: int) -> Sequence[str]:
 
 
 def noise_facts(method: Method, noise: str) -> list[Fact]:
-    """How updates are clipped and noised, and how far the server goes; details."""
+    """How updates are clipped and noised, and how far the server moves; shown as details."""
     plan, rate = method.plan, method.server_learning_rate
     counting = "does not train: its clients count right answers on records that they hold out"
     return [

@@ -1,4 +1,4 @@
-"""Turns, norms and taps of scheduled participation: the least noise for the step, at given messages a round.
+"""Turns, norms and taps of scheduled participation, with the least noise for a given number of messages.
 
 Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
 that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
