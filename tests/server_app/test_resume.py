@@ -30,10 +30,10 @@ def paused(directory, overrides=()):
     return directory
 
 
-def interrupted(directory, overrides, stage, occurrence):
+def interrupted(directory, overrides, stage, occurrence, clients=NUM_CLIENTS):
     """Training ends when some message of a stage is sent, counted over all clients."""
     with pytest.raises(Crash):
-        run(directory, overrides, grid=crashing_grid(NUM_CLIENTS, stage, occurrence))
+        run(directory, overrides, grid=crashing_grid(clients, stage, occurrence))
 
 
 def test_resumed_run_ends_with_the_same_model(tmp_path):
@@ -61,7 +61,9 @@ def test_the_sampling_key_survives_a_pause_and_not_the_end(tmp_path):
     assert not checkpoint.exists()
 
 
-FIRST, SECOND, THIRD = (number * NUM_CLIENTS + 3 for number in range(3))
+# Keys cost by the pair of clients.
+FEW = 8
+FIRST, SECOND, THIRD = (number * FEW + 3 for number in range(3))
 
 
 @pytest.mark.parametrize(
@@ -85,15 +87,16 @@ FIRST, SECOND, THIRD = (number * NUM_CLIENTS + 3 for number in range(3))
 )
 def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, keys_ahead, stage, occurrence, lost):
     overrides = ["privacy.sampling_rate=1", "method=dp_fedavg", f"secagg.keys_ahead={keys_ahead}"]
-    interrupted(tmp_path / "run", overrides, stage, occurrence)
+    overrides.append(f"dataset.num_clients={FEW}")
+    interrupted(tmp_path / "run", overrides, stage, occurrence, FEW)
     assert json.loads((tmp_path / "run" / "ledger.json").read_text())["charged_rounds"] == lost
-    grid = LocalGrid(NUM_CLIENTS)
+    grid = LocalGrid(FEW)
     records = run(tmp_path / "run", overrides, grid=grid, resume=True)
     assert [record.round for record in records] == [1, 2, 3]
     words = {"round": "interrupted before its end: charged, and not repeated"}
     assert [record.failures for record in records] == [words if r == lost else {} for r in (1, 2, 3)]
     assert grid.exchanges[:3] == [{"join"}, {"advertise"}, {"share"}]
-    assert sum(kind == "mask" for kind, _ in grid.sent) == (3 - lost) * NUM_CLIENTS
+    assert sum(kind == "mask" for kind, _ in grid.sent) == (3 - lost) * FEW
     ledger = json.loads((tmp_path / "run" / "ledger.json").read_text())
     assert ledger["charged_rounds"] == 3
     assert set(ledger["participations"][0].values()) == {3}

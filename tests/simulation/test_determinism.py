@@ -22,10 +22,10 @@ def trained(directory, *overrides):
     settings = (
         "method=fedavg",
         "secagg=off",
-        "dataset.num_clients=300",
+        "dataset.num_clients=150",
         "dataset.momentum=0.5",
         "dataset.batch_size=3",
-        "run.num_rounds=3",
+        "run.num_rounds=2",
         f"run.directory='{directory}'",
     )
     with nothing_drawn():
