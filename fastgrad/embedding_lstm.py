@@ -1,4 +1,4 @@
-"""The layers of a program that reads a text, for so many records: their buffers, loops, and calls on them.
+"""The layers of a program that reads a text: their buffers, loops, and calls for a fixed number of records.
 
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
@@ -59,7 +59,7 @@ def _tanh(value: np.float32) -> np.float32:
 
 @compiled(_F, _F, int64, fastmath=_FUSED)
 def _activate(gates: Floats, bias: Floats, units: int) -> None:
-    """One record's gates in place: sigmoid(g + b), and tanh(g + b) of the third."""
+    """Apply activations to one record's gates in place: sigmoid(g + b), and tanh(g + b) for the third."""
     for t in range(2 * units):
         gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
     for t in range(2 * units, 3 * units):
@@ -206,7 +206,7 @@ def recur_back(
 
 @compiled(_I, _F, int64, int64, _F)
 def look_up(characters: Integers, table: Floats, count: int, width: int, out: Floats) -> None:
-    """Copy the rows of an embedding table that the positions name.
+    """Copy the rows of an embedding table for the given tokens.
 
     Args:
         characters: (count, positions).

@@ -1,4 +1,4 @@
-"""Whether a program is for a model on this machine, with its loops compiled."""
+"""Whether a program exists for a model on this machine, with its loops compiled."""
 
 from importlib import import_module
 
@@ -42,7 +42,7 @@ def fitted(
 
 
 def _compile(lowered: LoweredModel) -> None:
-    """Load the kernels that a model needs: from the cache on the disk, or compiled now."""
+    """Load the kernels that a model needs, from the cache on disk, or compile them now."""
     needed = ["fastgrad.kernels"]
     needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
     needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]

@@ -1,4 +1,4 @@
-"""The choice of a form for gradients of single records: the first that computes what autograd computes."""
+"""Choose how to compute gradients of single records: the first form that agrees with autograd."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ LEAST_NORM = 1e-12
 def record_gradients(
     model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
 ) -> RecordGradients:
-    """Choose the form for a model, by a rule: the first that computes what autograd computes.
+    """Choose the form for a model by a rule: the first form that agrees with autograd.
 
     Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
     architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to
@@ -89,7 +89,7 @@ def _forms(
 
 
 def _agree(rows: torch.Tensor, expected: torch.Tensor, sizes: Sequence[int]) -> bool:
-    """Whether two ways to the same gradients differ by rounding alone, parameter by parameter."""
+    """Whether two ways to compute the same gradients differ only by rounding, for each parameter."""
     least = NEXT_TO_NOTHING * float(expected.norm())
     ours, theirs = (torch.split(each, list(sizes), dim=-1) for each in (rows, expected))
     return all(

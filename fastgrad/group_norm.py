@@ -1,4 +1,4 @@
-"""Group normalisation in a program, and ReLU where it follows.
+"""Group normalisation in a program, with ReLU if one follows.
 
 Of a record and a group with mean mu and variance v: y = gamma xhat + beta, where xhat = s (x - mu) and
 s = 1 / sqrt(v + eps). With g, the gradient by y, the gradients are sum g xhat by gamma and sum g by beta,
@@ -28,7 +28,7 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled(_D, int64, float64, _F)
 def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
-    """Of every channel, the sum over its group of so many channels, divided by the group's entries."""
+    """For every channel, the sum over its group divided by the number of the group's entries."""
     for first in range(0, len(sums), wide):
         total = 0.0
         for c in range(first, first + wide):
@@ -41,7 +41,7 @@ def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
 def normalise(
     values: Floats, geometry: NormGeometry, eps: float, affine: Pair, moments: Pair, out: Floats
 ) -> None:
-    """gamma xhat + beta, and max(that, 0) where ReLU follows.
+    """gamma xhat + beta, and max(that, 0) if ReLU follows.
 
     Args:
         values: (count, places, channels).
@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """One record's gradients by gamma and beta; what was rectified becomes 0 in its gradient ``given``."""
+    """One record's gradients by gamma and beta; entries that ReLU set to 0 become 0 in ``given``."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0

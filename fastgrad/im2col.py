@@ -23,7 +23,7 @@ def is_plain(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> bool:
-    """Whether it is a convolution of pictures in one group, without dilation and with padding in numbers."""
+    """Whether this is a convolution of pictures in one group, without dilation, with numeric padding."""
     return (
         input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
     )
@@ -83,7 +83,7 @@ class Patches(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """Every patch's gradient is added where the patch was taken.
+        """Add every patch's gradient to the place that the patch was taken from.
 
         As many columns of the kernel go at once as lie beside each other in the picture without meeting the
         next patch, which is as many as the stride.
@@ -109,12 +109,12 @@ class Patches(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int, None, None], pictures: torch.Tensor, kernel: Pair, stride: Pair
     ) -> tuple[torch.Tensor, int]:
-        """The pictures of all clients are pictures."""
+        """Treat the pictures of all clients as one batch of pictures."""
         batched = pictures.movedim(in_dims[0], 0)
         patches = Patches.apply(batched.flatten(0, 1).contiguous(), kernel, stride)
         return patches.view(*batched.shape[:2], *patches.shape[1:]), 0
 
 
 def pair(value: int | tuple[int, ...]) -> Pair:
-    """A size of both axes, of which one number is for both."""
+    """Return a size for both axes; one number stands for both."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -1,4 +1,4 @@
-"""The sum of two branches in a program, and ReLU where it follows."""
+"""The sum of two branches in a program, with ReLU if one follows."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ class JoinLayer(Layer):
             self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """As in the base, for either branch: what was rectified may be so again."""
+        """Return the backward calls for both branches, as in the base class; each may have its own ReLU."""
         if inputs_back is None:
             return []
         calls = list[Call]()

@@ -1,4 +1,4 @@
-"""Loops that numba compiles: what a pass spends its time in, but for products of matrices.
+"""Loops that numba compiles: they take most of a pass's time, apart from matrix products.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
@@ -36,7 +36,7 @@ _LOWEST = np.float32(-np.inf)
 
 
 def compiled(*types: Any, **options: Any) -> Callable[[Kernel], Kernel]:
-    """Compile for these types of arguments; other threads run meanwhile."""
+    """Compile a loop for these argument types; other threads can run while it does."""
 
     def compile_it(function: Kernel) -> Kernel:
         compiled = numba.njit(void(*types), cache=True, nogil=True, error_model="numpy", **options)(function)
@@ -53,7 +53,7 @@ def _clear(values: Floats) -> None:
 
 @compiled(_F, _PATCHES, _F)
 def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
-    """Copy what lies under a kernel at each place, with zeros around the picture.
+    """Copy the patch under the kernel at each position, with zeros around the picture.
 
     `pictures`: (count, height, width, channels). `out`: (count, down, right, kernel_height, kernel_width,
     channels).
@@ -91,7 +91,7 @@ def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
 
 @compiled(_F, _PATCHES, _F)
 def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None:
-    """Add each patch's gradient where the patch was taken; shapes are those of `patches`, the other way."""
+    """Add each patch's gradient to where the patch was taken; the shapes of `patches` in reverse."""
     count, height, width, channels, kernel_height, kernel_width = geometry[:6]
     down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]
     _clear(out)
@@ -116,7 +116,7 @@ def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None
 
 @compiled(_F, int64, _F, bool_)
 def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None:
-    """v + b, and max(v + b, 0) where it is to be rectified, in place; the bias has shape (channels,)."""
+    """v + b, and max(v + b, 0) if ``rectify``, in place; the bias has shape (channels,)."""
     least = _ZERO if rectify else _LOWEST
     for start in range(0, len(values), channels):
         place = values[start : start + channels]
@@ -239,7 +239,7 @@ def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights:
     for n in range(len(targets)):
         target = targets[n]
         if target < 0 or target >= classes:
-            raise IndexError("a target that is no class of the model")
+            raise IndexError("a target that is not a class of the model")
         row, gradient = logits[n * classes : (n + 1) * classes], out[n * classes : (n + 1) * classes]
         most = row[0]
         for k in range(classes):

@@ -1,4 +1,4 @@
-"""What every layer of a program has: buffers for so many records, calls bound to them, and clipped sums."""
+"""What every layer of a program has: buffers for a number of records, bound calls, and clipped sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
 
 @compiled(_F, _D, _F)
 def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
-    """out += sum_i f_i row_i, without the rows of factor 0: rows of shape (records, entries)."""
+    """out += sum_i f_i row_i, where rows with factor 0 are skipped: rows of shape (records, entries)."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -68,7 +68,7 @@ def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
 
 @compiled(_F, _F, _D)
 def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
-    """g_i *= f_i in place; where the factor is 0, both g_i and a_i become 0, whatever they hold."""
+    """g_i *= f_i in place; if a factor is 0, both g_i and a_i become 0, even if they are not finite."""
     count = len(factors)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -83,7 +83,7 @@ def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
 
 @compiled(_F, _D, float64, _I)
 def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
-    """out += sum_i trunc(f_i row_i / unit), in integers, without the rows of factor 0; shapes as above."""
+    """out += sum_i trunc(f_i row_i / unit), in integers, where rows with factor 0 are skipped."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -97,7 +97,7 @@ def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) ->
 def add_truncated_outer(
     outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
 ) -> None:
-    """As `add_truncated`, of g_i^T a_i, whose entries are exact in float64."""
+    """As `add_truncated`, for g_i^T a_i, whose entries are exact in float64."""
     count = len(factors)
     height, width = len(outputs) // count, len(inputs) // count
     for n in range(count):
@@ -121,7 +121,7 @@ def flat(buffer: torch.Tensor) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The gradients of single records with respect to some parameters, written out.
+    """The gradients of single records with respect to some parameters, as full rows.
 
     `where`: the parameters among those of the program. `values`: shape (records, entries).
     """
@@ -130,25 +130,25 @@ class Rows:
     values: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds their squared norms, by record."""
+        """Return the call that adds the squared norms by record."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Add each times its factor to their place in ``total``, shape (d,)."""
+        """Return calls that add each gradient times its factor to its place in ``total``, shape (d,)."""
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """Add trunc(f_i g_i / unit) to their place in ``total``, shape (d,), int64."""
+        """Return calls that add trunc(f_i g_i / unit) to its place in ``total``, shape (d,), int64."""
         add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
-        """Write them to their place in ``out``, shape (records, d)."""
+        """Write the gradients to their place in ``out``, shape (records, d)."""
         out[:, self.where] = self.values.flatten(1)
 
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i with respect to a matrix, kept as their two factors.
+    """Gradients g_i^T a_i with respect to a matrix, stored as their two factors.
 
     `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """
@@ -162,7 +162,7 @@ class Outer:
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """As in `Rows`, by one product of matrices; g and a are overwritten."""
+        """Return calls that add as in `Rows`, by one matrix product; g and a are overwritten."""
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
             partial(scale, flat(self.outputs), flat(self.inputs), factors),
@@ -212,7 +212,7 @@ class Layer(ABC):
 
     @abstractmethod
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the calls of the pass back.
+        """Return the calls of the backward pass.
 
         `inputs_back`: for the gradient by the input; None where nobody asks for it.
         """

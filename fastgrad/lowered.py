@@ -1,4 +1,4 @@
-"""A model as a program sees it: its layers with their sizes, and where their parameters stand."""
+"""A model as a program sees it: its layers with their sizes, and where their parameters are in theta."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class NotLoweredError(Exception):
 
 @dataclass(frozen=True)
 class LoweredLayer(ABC):
-    """A layer of a model, and the ReLU or pooling that is computed in one pass with it.
+    """A layer of a model, with the ReLU or pooling that is computed in the same pass.
 
     `compiled`: the module of its loops and the `fastgrad.layer.Layer` in it, which programs import where a
     model has such a layer: numba compiles the loops of a module at its import. `draws`: whether it draws by
@@ -38,18 +38,18 @@ class LoweredLayer(ABC):
 
     @property
     def output(self) -> Shape:
-        """Height, width and channels of what comes out."""
+        """Height, width and channels of the output."""
         return self.shape
 
     @property
     @abstractmethod
     def floats(self) -> int:
-        """About how many floats a record's buffers take, with its gradient by weights shared by places."""
+        """Roughly the number of floats in a record's buffers, where positions share the weights' gradient."""
 
 
 @dataclass(frozen=True)
 class Affine(LoweredLayer):
-    """One layer with weights, and what follows it: out = pool(relu(W patch + b)).
+    """A layer with weights and the operations after it: out = pool(relu(W patch + b)).
 
     Attributes:
         kernel, stride, padding: of the patches; a linear layer has one patch, the whole input.
@@ -78,7 +78,7 @@ class Affine(LoweredLayer):
 
     @property
     def places(self) -> Pair:
-        """The number of patches, down and right."""
+        """The number of patches, vertically and horizontally."""
         height, width = (
             (size + 2 * pad - kernel) // stride + 1
             for size, pad, kernel, stride in zip(
@@ -105,7 +105,7 @@ class Affine(LoweredLayer):
 
 @dataclass(frozen=True)
 class Norm(LoweredLayer):
-    """Group normalisation (Wu and He, 2018), and ReLU where it follows.
+    """Group normalisation (Wu and He, 2018), with ReLU if one follows.
 
     Attributes:
         groups: of channels that lie side by side.
@@ -129,7 +129,7 @@ class Norm(LoweredLayer):
 
 @dataclass(frozen=True)
 class Pooling(LoweredLayer):
-    """The mean or the largest of each window, by channel, and ReLU where it follows.
+    """The mean or maximum of each window, by channel, with ReLU if one follows.
 
     `rows`, `columns`: where each window begins in the picture, and the first place behind it. `averages`:
     whether means are taken. `divisor`: of the sum over a window, for a mean; 0 for as many places as the
@@ -155,7 +155,7 @@ class Pooling(LoweredLayer):
 
 @dataclass(frozen=True)
 class Join(LoweredLayer):
-    """The sum of two branches, and ReLU where it follows.
+    """The sum of two branches, with ReLU if one follows.
 
     `rectify`: whether ReLU follows.
     """
@@ -239,17 +239,17 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """Where each parameter of theta stands in the program, shape (d,)."""
+        """The position of each parameter of theta in the program, shape (d,)."""
         return np.argsort(self.order)
 
     @property
     def draws(self) -> bool:
-        """Whether a layer draws by keys."""
+        """Whether a layer draws random numbers from keys."""
         return any(stage.draws for stage in self.stages)
 
     @property
     def bytes_a_record(self) -> int:
-        """About how many bytes a record's buffers take.
+        """Roughly the number of bytes in a record's buffers.
 
         A text is read position by position, and one of them is what is to stay in cache.
         """
@@ -259,7 +259,7 @@ class LoweredModel:
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the input is pictures, and not one row of numbers."""
+        """Whether the input is pictures rather than one row of numbers."""
         return len(self.input_shape) == 3 and self.stages[0].shape[:2] == self.input_shape[1:]
 
     @property
@@ -272,7 +272,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Split a count into whole passes, and the rest into few other sizes, so that few programs are kept."""
+    """Split a count into full passes, and the rest into a few sizes, so that few programs are stored."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

@@ -38,7 +38,7 @@ from fastgrad.traced import EXAMPLES, Sum, steps_of
 
 
 def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
-    """Return a model's layers as a program takes them.
+    """Return a model's layers in the form that a program takes.
 
     Raises NotLoweredError: a layer, or an order of layers, that programs do not know.
     """
@@ -56,7 +56,7 @@ def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """What a step computes.
+    """The result of a step.
 
     `stage`: the number of the stage that it comes from; EXAMPLES for what comes before all. `shape`: height,
     width, channels. `is_flat`: whether it is a row of numbers. `features`: where the model has each of the
@@ -97,7 +97,7 @@ class _Reader:
         self._shared: set[int] = set()
 
     def share(self, result: _Result) -> None:
-        """Note that several steps take this result."""
+        """Note that several steps use this result."""
         if result.is_text:
             raise NotLoweredError("branches of a text before its last position")
         self._shared.add(result.stage)
@@ -144,17 +144,17 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether features are in another order than in the model."""
+        """Whether features are in a different order than in the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The stage that what follows can be one pass with."""
+        """The last stage, if the following operation can be computed in the same pass."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 
     def _add_stage(self, stage: LoweredLayer, *others: int) -> None:
-        """Append a stage that takes the result, and the results of other stages."""
+        """Append a stage whose inputs are this result and the results of other stages."""
         self._stages.append(stage)
         self._inputs.append((self.result.stage, *others))
         self.result = replace(self.result, stage=len(self._stages) - 1, shape=stage.output)
@@ -171,7 +171,7 @@ class _Reader:
 
     def _embedding(self, layer: nn.Embedding) -> None:
         if self.result.stage != EXAMPLES or self._reading or len(self._input_shape) != 1:
-            raise NotLoweredError("an embedding of what is no text")
+            raise NotLoweredError("an embedding of an input that is not text")
         if EXAMPLES in self._shared:
             raise NotLoweredError("a text that several layers take")
         if layer.padding_idx is not None or layer.max_norm is not None or layer.scale_grad_by_freq:
@@ -229,12 +229,12 @@ class _Reader:
         self.result = replace(self.result, features=np.arange(outputs))
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Return where the entries of a parameter stand in theta, in its shape."""
+        """Return the positions of a parameter's entries in theta, in the parameter's shape."""
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters, and return where they begin."""
+        """Append parameters, and return the position of the first."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin
@@ -296,7 +296,7 @@ class _Reader:
         self._pool(rows, columns, averages=True)
 
     def _windows(self, kernel: Pair, stride: Pair, padding: Pair) -> Iterator[tuple[Pair, ...]]:
-        """Return where windows begin and end in the picture, down and right."""
+        """Return the start and end of the windows in the picture, vertically and horizontally."""
         for size, wide, by, pad in zip(self.result.shape[:2], kernel, stride, padding, strict=True):
             begins = range(-pad, size + pad - wide + 1, by)
             yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)
@@ -305,7 +305,7 @@ class _Reader:
         self, rows: tuple[Pair, ...], columns: tuple[Pair, ...], *, averages: bool, divisor: int = 0
     ) -> None:
         if self.result.is_flat:
-            raise NotLoweredError("pooling of what is no picture")
+            raise NotLoweredError("pooling of an input that is not a picture")
         self._add_stage(Pooling(self.result.shape, rows, columns, averages, divisor))
 
     def _flatten(self, layer: nn.Flatten) -> None:

@@ -36,22 +36,22 @@ def mixed(z: Any) -> Any:
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether entry number e, from 1, is kept, by mix(k + l g); of the types that `mixed` takes."""
+    """Whether entry number e, from 1, is kept, by mix(k + l g); accepts the types that `mixed` accepts."""
     return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
 
 
 def offset_of(number: int) -> int:
-    """Return l g of a layer, as a signed integer."""
+    """Return the number l g of a layer, as a signed integer."""
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def threshold_of(rate: float) -> int:
-    """Return the least bits of an entry that is kept."""
+    """Return the smallest random value for which an entry is kept."""
     return round(rate * (1 << BITS))
 
 
 def scale_of(rate: float) -> float:
-    """Return the factor of entries that are kept, which leaves the mean as it is; 0 where none is."""
+    """Return the factor of kept entries, which preserves the mean; 0 if no entry is kept."""
     return 0.0 if rate == 1 else 1 / (1 - rate)
 
 
@@ -61,7 +61,7 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class DrawnDropout(nn.Module):
-    """`nn.Dropout` that draws by a key where it is given one, and by torch's generator where not.
+    """`nn.Dropout` that draws from a key if it has one, and else from torch's generator.
 
     `rate`: the probability p that an entry is left out. `number`: of this layer in its model. `key`: of the
     step, a buffer without dimensions, int64. `by_key`: whether it draws by the key.
@@ -75,7 +75,7 @@ class DrawnDropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Shapes (batch, ...) to the same."""
+        """Return the input with dropout, in the same shape."""
         if not (self.training and self.by_key):
             return functional.dropout(x, self.rate, self.training)
         entries = torch.arange(1, x.numel() + 1, device=x.device).view(x.shape)
@@ -102,7 +102,7 @@ class LSTMLayer(nn.Module):
         nn.init.ones_(self.input_map.bias[hidden_units : 2 * hidden_units])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(B, L, inputs) to (B, L, hidden units)."""
+        """Map (B, L, inputs) to (B, L, hidden units)."""
         from_inputs = self.input_map(inputs)
         state = inputs.new_zeros(inputs.shape[0], self.hidden_units)
         cell, states = state, []
@@ -116,7 +116,7 @@ class LSTMLayer(nn.Module):
 
 
 class LastPosition(nn.Module):
-    """(B, L, features) to (B, features)."""
+    """Takes the last position: (B, L, features) to (B, features)."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the features after the last character."""
@@ -124,7 +124,7 @@ class LastPosition(nn.Module):
 
 
 class UnitInputs(nn.Module):
-    """Scale every input to L2 norm 1 and append a constant, so that all have one norm r; zeros stay zeros.
+    """Scale every input to L2 norm 1 and append a constant, so that all norms equal r; zeros stay zeros.
 
     `constant`: b, in place of a bias: r^2 = 1 + b^2.
     """
@@ -134,5 +134,5 @@ class UnitInputs(nn.Module):
         self.constant = constant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Shape (n, inputs) to (n, inputs + 1)."""
+        """Map shape (n, inputs) to (n, inputs + 1)."""
         return nn.functional.pad(nn.functional.normalize(x, dim=1), (0, 1), value=self.constant)

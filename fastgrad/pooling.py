@@ -1,4 +1,4 @@
-"""Mean and maximum pooling with windows of any size in a program, and ReLU where it follows.
+"""Mean and maximum pooling with windows of any size in a program, with ReLU if one follows.
 
 Windows are given by the rows and the columns that they begin and end at, so that padding and windows of
 several sizes (adaptive pooling) are no cases of their own.
@@ -55,7 +55,7 @@ def average(
 def average_back(
     gradient: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Write the gradient with respect to `average`'s input to ``out``; shapes are as there, exchanged."""
+    """Write the gradient with respect to the input of `average` to ``out``; the shapes are reversed."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     to = 0

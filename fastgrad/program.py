@@ -1,4 +1,4 @@
-"""One pass forward and back of some records through the model of one client.
+"""One forward and backward pass of some records through the model of one client.
 
 Every buffer is made once and every call is bound to its buffers, so a pass is a list of calls. What it
 computes does not depend on what was computed before.
@@ -17,7 +17,7 @@ from fastgrad.modules import Loss, cross_entropy
 
 
 class Program:
-    """A pass forward and back through a lowered model, for a fixed number of records.
+    """A forward and backward pass through a lowered model, for a fixed number of records.
 
     Args:
         lowered: the model.
@@ -68,7 +68,7 @@ class Program:
         self._backward = self._back_through(lowered, first_back) + last
 
     def _back_through(self, lowered: LoweredModel, first_back: torch.Tensor | None) -> list[Call]:
-        """Return the calls back through all layers; where branches part, their gradients are added."""
+        """Return the backward calls through all layers; gradients of joining branches are added."""
         calls, met = list[Call](), set[int]()
         for layer, numbers in reversed(list(zip(self.layers, lowered.inputs, strict=True))):
             for number in numbers:
@@ -83,7 +83,7 @@ class Program:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of a pass, without that of the loss."""
+        """The calls of a pass, except the call of the loss."""
         return self._forward + self._backward
 
     def run(

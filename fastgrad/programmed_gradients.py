@@ -48,13 +48,13 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
-        """Add min(1, most / ||g_i||) g_i of every record; one that is not finite adds nothing."""
+        """Add min(1, most / ||g_i||) g_i for every record; a gradient that is not finite adds nothing."""
         self._clip(x, y, most)
         for call in self._add:
             call()
 
     def add_truncated(self, x: torch.Tensor, y: torch.Tensor, most: float, unit: float) -> None:
-        """Add trunc(min(1, most / ||g_i||) g_i / unit) of every record to ``truncated``, by coordinate."""
+        """Add trunc(min(1, most / ||g_i||) g_i / unit) for every record to ``truncated``, by coordinate."""
         self._clip(x, y, most)
         for part in self._parts:
             part.add_truncated(self._factors, unit, self._truncated)
@@ -79,7 +79,7 @@ PASSES_IN_A_ROW = 4
 
 
 class ProgrammedGradients(RecordGradients):
-    """Gradients by compiled loops on buffers that stay in cache, some records at a time.
+    """Gradients from compiled loops on buffers that stay in cache, for a few records at a time.
 
     `model`, `loss`, `device`: as in the base. `lowered`: the model's layers.
     """
@@ -118,7 +118,7 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """As in the base; the entries of outer products are taken as they are in float64."""
+        """Compute as in the base class; entries of outer products are exact in float64."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
             program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
@@ -153,7 +153,7 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """As many as one thread is to do in a row; they take the buffers of one pass after each other."""
+        """The number of records for one thread to process in sequence, with the buffers of one pass."""
         return PASSES_IN_A_ROW * self._most
 
     @property
@@ -191,7 +191,7 @@ class _Programs:
         self.truncated.zero_()
 
     def of(self, num_records: int) -> ClippedProgram:
-        """Return the program for so many records."""
+        """Return the program for this number of records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = ClippedProgram(
                 self._lowered, self._loss, num_records, self._parameters, self.total, self.truncated

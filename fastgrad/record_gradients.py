@@ -33,7 +33,7 @@ CPU_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Gradients with respect to one parameter, written out: shape (records, entries).
+    """Gradients with respect to one parameter, as full rows: shape (records, entries).
 
     `arranged`: brings them into the order of the parameter's entries; None where they are.
     """
@@ -55,11 +55,11 @@ class Rows:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "Rows":
-        """Return the same with zeros for these records."""
+        """Return the same gradients, with zeros for these records."""
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
 
     def written_out(self) -> torch.Tensor:
-        """Shape (records, entries)."""
+        """The full rows, of shape (records, entries)."""
         return self.values if self.arranged is None else self.arranged(self.values)
 
 
@@ -75,7 +75,7 @@ class Outer:
         return (_norms(self.outputs) * _norms(self.inputs)).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """As in `Rows`, by one product of matrices."""
+        """The sums as in `Rows`, by one matrix product."""
         clients, width = factors.shape
         outputs = self.outputs * factors.reshape(-1, 1)
         if clients == 1:
@@ -88,12 +88,12 @@ class Outer:
         return Outer(*zeroed)
 
     def written_out(self) -> torch.Tensor:
-        """Shape (records, outputs * inputs)."""
+        """The full rows, of shape (records, outputs * inputs)."""
         return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
 
 
 def _norms(values: torch.Tensor) -> torch.Tensor:
-    """L2 norms of rows; in pieces, as the error of torch's grows with the length."""
+    """L2 norms of rows, computed in pieces, since the error of torch's norm grows with the length."""
     pieces = [torch.linalg.vector_norm(piece, dim=1) for piece in torch.split(values, PIECE, dim=1)]
     if len(pieces) > 1:
         pieces = [torch.linalg.vector_norm(torch.stack(pieces), dim=0)]
@@ -142,7 +142,7 @@ class RecordGradients:
 
     @property
     def model(self) -> nn.Module:
-        """The architecture, a copy for each thread; while a call runs, it has the call's parameters."""
+        """The architecture, one copy for each thread; during a call it has the call's parameters."""
         if not hasattr(self._own, "model"):
             self._own.model = deepcopy(self._given)
         own: nn.Module = self._own.model
@@ -214,7 +214,7 @@ class RecordGradients:
         return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
 
     def memory_budget(self) -> int:
-        """Return how many bytes to use at once: half of a GPU's free ones, or what suits a CPU's caches."""
+        """Return how many bytes to use at once: half of a GPU's free memory, or what fits a CPU's caches."""
         if self.device.type == "cpu":
             return int(CPU_BYTES)
         free: int = torch.cuda.mem_get_info(self.device)[0]
@@ -242,7 +242,7 @@ class RecordGradients:
         return [Rows(torch.stack([one.flatten() for one in same])) for same in zip(*each, strict=True)]
 
     def parameters(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """(..., d) to parameters of shape (..., *shape) by name."""
+        """Split (..., d) into parameters of shape (..., *shape), by name."""
         split = torch.split(theta, self.sizes, dim=-1)
         leading = theta.shape[:-1]
         return {
@@ -258,13 +258,13 @@ class RecordGradients:
 
 
 class TapedGradients(RecordGradients):
-    """Gradients by one pass forward and one back for all records, with a `RecordTape`."""
+    """Gradients by one forward and one backward pass for all records, with a `RecordTape`."""
 
     form = "many records at once by one pass"
     stacks = True
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """As in the base.
+        """Return the gradients as in the base class.
 
         Raises NotOnTapeError: the model uses a parameter in a way that the tape does not know.
         """
@@ -300,7 +300,7 @@ class TapedGradients(RecordGradients):
 
 
 def _part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return the gradients by a matrix, over all places in which a record meets it."""
+    """Return the gradients by a matrix, over all positions at which a record uses it."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

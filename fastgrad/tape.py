@@ -1,4 +1,4 @@
-"""A forward pass that notes the input of every parameter, from which each record's gradient follows.
+"""A forward pass that records the input of every parameter, from which each record's gradient follows.
 
 In a layer ``out = a W^T + b`` the gradient of record i is ``g_i^T a_i`` for W and ``g_i`` for b, with g_i the
 gradient of its loss by the layer's output. One pass back gives the g of all records at once (Goodfellow,
@@ -40,7 +40,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """out = b, or factor * w, in every place: the output has shape (records, places, entries).
+    """out = b, or factor * w, at every position: the output has shape (records, places, entries).
 
     `factor`: of the output's shape; None for 1.
     """
@@ -56,7 +56,7 @@ class Addition:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """out = W[positions]: positions of shape (records, places) in a table of so many entries."""
+    """out = W[positions]: positions of shape (records, places) in a table."""
 
     name: str
     positions: torch.Tensor
@@ -74,7 +74,7 @@ Note = Product | Addition | Lookup
 
 
 class RecordTape(TorchFunctionMode):
-    """While it is active, layers with these parameters compute for all clients at once, and are noted.
+    """While active, layers with these parameters compute for all clients at once, and are recorded.
 
     It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
 
@@ -107,7 +107,7 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every note with the gradient of each record's loss by its output, in one pass back.
+        """Return every recorded use with the gradient of each record's loss by its output.
 
         Raises NotOnTapeError: the losses depend on none of the notes.
         """
@@ -120,7 +120,7 @@ class RecordTape(TorchFunctionMode):
         ]
 
     def _watched(self, output: torch.Tensor) -> torch.Tensor:
-        """Keep the gradient by this output as it is now, also where the model overwrites it later."""
+        """Keep the gradient by this output's present value, even if the model overwrites it later."""
         if not output.requires_grad:
             self._first.append(output.requires_grad_())
         key = id(output)
@@ -191,7 +191,7 @@ class RecordTape(TorchFunctionMode):
         bias: torch.Tensor | None = None,
         eps: float = 1e-5,
     ) -> torch.Tensor:
-        """(records, channels, ...), normalised in groups of channels of one record, then scaled and moved."""
+        """Group normalisation of (records, channels, ...) for each record, then scaled and shifted."""
         normal = functional.group_norm(self._of_records(input), num_groups, eps=eps)
         if weight is None or bias is None:
             raise NotOnTapeError("a group normalisation with a weight or a bias alone")
@@ -233,7 +233,7 @@ class RecordTape(TorchFunctionMode):
 
     def _named(self, parameter: torch.Tensor) -> str:
         if id(parameter) not in self._names:
-            raise NotOnTapeError("a layer with a weight that is no parameter")
+            raise NotOnTapeError("a layer with a weight that is not a parameter")
         return self._names[id(parameter)]
 
 

@@ -1,4 +1,4 @@
-"""The steps in which a model computes, also where branches join again.
+"""The steps in which a model computes, including branches that join again.
 
 An `nn.Sequential` is read layer by layer. The forward pass of any other module is traced by torch.fx. Steps
 are calls of modules that torch or this package has, and of functions that stand for one or add two results.
@@ -26,7 +26,7 @@ class Sum(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One layer, in the order in which the model computes.
+    """One layer, in order of computation.
 
     `layer`: what it computes. `inputs`: the numbers of the steps whose results it takes, or EXAMPLES.
     """
@@ -36,7 +36,7 @@ class Step:
 
 
 def steps_of(model: nn.Module) -> Sequence[Step]:
-    """Return a model's steps; the last one's result is the model's.
+    """Return a model's steps; the result of the last step is the model's result.
 
     Raises NotLoweredError: a forward pass that torch.fx cannot trace, a function that is no layer, or a
     result that is not used.
@@ -109,7 +109,7 @@ _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
 def _layer_of(node: fx.Node, root: nn.Module) -> tuple[Sequence[Any], nn.Module]:
-    """Return what a call takes, and the layer that it stands for."""
+    """Return the inputs of a call, and the layer that it stands for."""
     if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
         return node.args, root.get_submodule(str(node.target))
     if node.target in _SUMS and len(node.args) == 2 and not node.kwargs:

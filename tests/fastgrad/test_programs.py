@@ -201,7 +201,7 @@ def test_cross_entropy_is_that_of_torch_and_needs_a_class():
     kernels.cross_entropy_back(flat(logits), CLASSES, targets.numpy(), weights.numpy(), flat(out))
     torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-6)
     for wrong in (-1, CLASSES):
-        with pytest.raises(IndexError, match="no class of the model"):
+        with pytest.raises(IndexError, match="not a class of the model"):
             kernels.cross_entropy_back(flat(logits), CLASSES, np.full(6, wrong), weights.numpy(), flat(out))
 
 
@@ -426,7 +426,7 @@ def with_other_map(layer):
         ([LSTMLayer(6, 4), LastPosition(), nn.Linear(4, 5)], "does not follow an embedding"),
         ([nn.Embedding(5, 2), with_other_map(LSTMLayer(2, 4)), LastPosition()], "maps of other kinds"),
         ([nn.Embedding(5, 2, padding_idx=0), LSTMLayer(2, 4), LastPosition()], "with options"),
-        ([nn.Linear(6, 6), nn.Embedding(5, 2)], "an embedding of what is no text"),
+        ([nn.Linear(6, 6), nn.Embedding(5, 2)], "an embedding of an input that is not text"),
         ([nn.Embedding(5, 2), LSTMLayer(2, 4), LastPosition()], "does not end with a row of numbers"),
     ],
 )
@@ -467,7 +467,7 @@ def test_numbers_are_learnt_as_well_as_classes(loss):
         ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten()], "with options"),
         ([nn.AvgPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(18, 5)], "with options"),
         ([nn.MaxPool2d(2), nn.Flatten()], "does not end with a row of numbers"),
-        ([nn.Flatten(), nn.Linear(72, 8), nn.MaxPool2d(2)], "pooling of what is no picture"),
+        ([nn.Flatten(), nn.Linear(72, 8), nn.MaxPool2d(2)], "pooling of an input that is not a picture"),
         ([nn.Conv2d(2, 2, 3), nn.Flatten(), nn.GroupNorm(2, 32)], "normalisation of flattened pictures"),
         ([nn.ReLU(), nn.Flatten(), nn.Linear(72, 5)], "does not follow another layer"),
         ([nn.Conv2d(2, 2, 3), nn.Dropout(), nn.Flatten()], "a layer Dropout"),
