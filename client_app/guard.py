@@ -128,7 +128,9 @@ class Guard:
         try:
             said, message = run_config_in(run_config), from_bytes(data)
         except Exception as error:
-            raise GuardError(f"these {len(data)} bytes are no message of Flower's: {_kind(error)}") from None
+            raise GuardError(
+                f"these {len(data)} bytes are not a message of Flower's: {_kind(error)}"
+            ) from None
         try:
             with self._lock:
                 context = self._context(message, said)

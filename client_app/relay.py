@@ -125,7 +125,7 @@ def run_config_in(data: bytes) -> Mapping[str, Any]:
     """Read a run's configuration; ValueError if the bytes do not hold one."""
     read = json.loads(data)
     if not isinstance(read, dict):
-        raise ValueError(f"a {type(read).__name__} is no configuration of a run")
+        raise ValueError(f"a {type(read).__name__} is not a configuration of a run")
     return read
 
 

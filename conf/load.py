@@ -281,7 +281,7 @@ def load(
         raise ConfigError(_explain(overrides, error)) from None
     except YAMLError as error:
         # Such as a key that is said twice.
-        raise ConfigError(f"an option file is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"an option file is not YAML: {' '.join(str(error).split())}") from None
     name = config.method.name
     renamed = any(override.startswith("method.name=") for override in overrides)
     if renamed or name not in options("method") or method_config(name) is not type(config.method):

@@ -100,7 +100,9 @@ def _named(key: str, value: str) -> dict[str, float]:
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):
-        raise ConfigError(f"{key}={value} is no list of names with a number each: give {{bonn: 1, fulda: 6}}")
+        raise ConfigError(
+            f"{key}={value} is not a list of names with a number each: give {{bonn: 1, fulda: 6}}"
+        )
     return {name: _number(word, f"{key}: {name}") for name, word in named.items()}
 
 
@@ -115,7 +117,7 @@ def _listed(key: str, value: str) -> list[float]:
 def _read(key: str, file: Path) -> list[float]:
     try:
         if not file.is_file():
-            raise ConfigError(f"{key}={file} is no file: give {FORMS}")
+            raise ConfigError(f"{key}={file} is not a file: give {FORMS}")
         if file.stat().st_size > MOST_BYTES:
             raise ConfigError(f"{key}={file} is larger than {MOST_BYTES >> 20} MB: give one number a line")
         lines = file.read_text("utf-8").splitlines()

@@ -61,7 +61,9 @@ def volume(text: str) -> Tree:
     """Return the long form of ``source:target`` or ``source:target:ro``, as Compose understands it."""
     parts = _VOLUME.fullmatch(text)
     if parts is None:
-        raise TopologyError(f"{text} in {FILE.name} is no volume: write SOURCE:/TARGET or SOURCE:/TARGET:ro")
+        raise TopologyError(
+            f"{text} in {FILE.name} is not a volume: write SOURCE:/TARGET or SOURCE:/TARGET:ro"
+        )
     return bind(parts["source"], parts["target"], writable=parts["read_only"] is None)
 
 

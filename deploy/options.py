@@ -162,7 +162,7 @@ def host(text: str) -> str:
     """Return the name or address of a host; a scheme, port or path is refused."""
     if not _HOST.fullmatch(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no host: give a name or an address alone, as in fl.example.org"
+            f"{text!r} is not a host: give a name or an address alone, as in fl.example.org"
         )
     return text
 
@@ -170,7 +170,7 @@ def host(text: str) -> str:
 def port(text: str) -> int:
     """Return the number of a port."""
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to {MOST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 1 to {MOST_PORT}")
     return int(text)
 
 
@@ -181,14 +181,14 @@ def budget(text: str) -> float:
     except ValueError:
         epsilon = 0.0
     if not 0 < epsilon < inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no budget: give a number above 0, as in 2.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a budget: give a number above 0, as in 2.5")
     return epsilon
 
 
 def absolute(text: str) -> str:
     """Return an absolute path, which does not depend on the location of the file that names it."""
     if not PurePosixPath(text).is_absolute() or "$" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no absolute path, as in /srv/study")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an absolute path, as in /srv/study")
     return text
 
 
@@ -202,7 +202,7 @@ def address(text: str) -> str:
 
 def _file_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]+\.(npz|csv|parquet)", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a file of examples, as in examples.csv")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a file of examples, as in examples.csv")
     return text
 
 

@@ -47,7 +47,7 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
     other tables in it.
     """
     if not database.is_file():
-        raise SuperLinkError(f"--database {database} is no file: name the database of the SuperLink")
+        raise SuperLinkError(f"--database {database} is not a file: name the database of the SuperLink")
     digest, engine = sha256(bundle).hexdigest(), create_engine(f"sqlite:///{database}")
     try:
         with Session(engine) as session, session.begin():

@@ -82,7 +82,9 @@ class SuperLinkClient:
     def connect(self) -> None:
         """Write the connection's settings to the Flower home."""
         if not self.root_certificates.is_file():
-            raise SuperLinkError(f"--ca {self.root_certificates} is no file: run python -m deploy.init first")
+            raise SuperLinkError(
+                f"--ca {self.root_certificates} is not a file: run python -m deploy.init first"
+            )
         self.flower_home.mkdir(parents=True, exist_ok=True)
         write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
 
@@ -257,9 +259,11 @@ def public_key(path: Path) -> bytes:
     try:
         key = load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise SuperLinkError(f"{path} is no public key of a node: {error}") from None
+        raise SuperLinkError(f"{path} is not a public key of a node: {error}") from None
     if not isinstance(key, EllipticCurvePublicKey):
-        raise SuperLinkError(f"{path} is no key on an elliptic curve: take the one that deploy.init has made")
+        raise SuperLinkError(
+            f"{path} is not a key on an elliptic curve: take the one that deploy.init has made"
+        )
     return public_key_to_bytes(key)
 
 

@@ -18,7 +18,9 @@ class NoRegularFileError(OSError):
     """A link, a pipe, a folder or a device in place of a regular file."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(None, "it is no regular file of its own, but a link, a pipe, a folder or a device")
+        super().__init__(
+            None, "it is not a regular file of its own, but a link, a pipe, a folder or a device"
+        )
         self.filename = str(path)
 
 

@@ -55,7 +55,9 @@ def read_identity(path: Path, owner: int | None = None) -> Identity:
     try:
         return Identity.from_pem(pem)
     except ValueError as error:
-        raise IdentityError(f"{path} is no identity: {error}; make one with: gdpfed identity new") from None
+        raise IdentityError(
+            f"{path} is not an identity: {error}; make one with: gdpfed identity new"
+        ) from None
 
 
 def public_key_of(word: str) -> bytes:
@@ -111,7 +113,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
         ) from None
     except RosterError as error:
         raise IdentityError(
-            f"{path} is no roster to go by: {error}; ask the consortium for its signed roster again"
+            f"{path} is not a roster to go by: {error}; ask the consortium for its signed roster again"
         ) from None
 
 

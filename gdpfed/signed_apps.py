@@ -249,7 +249,9 @@ def app_of(bundle: bytes) -> tuple[str, str]:
         publisher = project["tool"]["flwr"]["app"]["publisher"]
         return f"@{publisher}/{project['project']['name']}", project["project"]["version"]
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
-        raise AppSignatureError(f"it is no bundle of an app ({error}): make one with: flwr build") from None
+        raise AppSignatureError(
+            f"it is not a bundle of an app ({error}): make one with: flwr build"
+        ) from None
 
 
 def write_signature(bundle: Path, signed: SignedApp, mode: int) -> Path:

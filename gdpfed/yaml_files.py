@@ -24,7 +24,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
         _refuse_twice(root, set())
         return loader.construct_document(root)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"this is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"this is not YAML: {' '.join(str(error).split())}") from None
 
 
 def _refuse_twice(node: yaml.Node, seen: set[int]) -> None:

@@ -12,7 +12,7 @@ class Cause(StrEnum):
     """Why a call failed, as a value for programs beside the text of the error."""
 
     MALFORMED = "malformed"
-    """Bytes that are no message of this form."""
+    """Bytes that are not a message of this form."""
     OUT_OF_ORDER = "out of order"
     """A stage that is not due, was answered before, or has no session."""
     OTHER_SUM = "other sum"

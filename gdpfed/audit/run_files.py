@@ -80,7 +80,7 @@ class RunFiles:
         Raises AuditError: a file is missing, cannot be read, or is of another format.
         """
         if not directory.is_dir():
-            raise AuditError(f"{directory} is no directory of a run")
+            raise AuditError(f"{directory} is not a run directory")
         if not (directory / PLAN_FILE).exists():
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
@@ -89,7 +89,9 @@ class RunFiles:
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise AuditError(f"{directory / ASSIGNMENT_FILE} is no assignment of clients: {error}") from None
+            raise AuditError(
+                f"{directory / ASSIGNMENT_FILE} is not an assignment of clients: {error}"
+            ) from None
         return cls(
             config=_mapping(directory / CONFIG_FILE),
             plan=plan,
@@ -204,7 +206,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise AuditError(f"{path} line {number} is no record of a round")
+            raise AuditError(f"{path} line {number} is not a record of a round")
         records.append(_versioned(path, record))
     return records
 

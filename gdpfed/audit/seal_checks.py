@@ -74,7 +74,7 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
     path = directory / name
     known = name in wanted or name in SEALED_IF_THERE or Path(name).parent == Path(EVENTS_FOLDER)
     if not known or not path.resolve().is_relative_to(directory.resolve()):
-        yield f"{SEAL_FILE} names {name}, which is no file of the run"
+        yield f"{SEAL_FILE} names {name}, which is not a file of the run"
     elif not path.is_file():
         yield f"{name} is missing, which {SEAL_FILE} names"
     elif _sha256(path) != digest:

@@ -47,7 +47,7 @@ def _execute(options: argparse.Namespace) -> int:
         for each in found:
             print(f"  {_place(each)}{each.words}")
     for name in not_read(path) if path.is_dir() else ():
-        print(f"{path / name}: this is no table, and it is not read")
+        print(f"{path / name}: this is not a table, and it is not read")
     return 1 if faults else 0
 
 

@@ -68,7 +68,7 @@ def require_folders(paths: Sequence[Path]) -> None:
     for path in paths:
         if not path.is_dir():
             what = "it is a file, and a run is a directory" if path.exists() else "there is no such directory"
-            raise ReportError(f"{path} is no run: {what}")
+            raise ReportError(f"{path} is not a run: {what}")
 
 
 def require_runs(paths: Sequence[Path]) -> None:
@@ -81,7 +81,7 @@ def require_runs(paths: Sequence[Path]) -> None:
     require_folders(paths)
     for path in paths:
         if not (path / CONFIG_FILE).is_file() and next(path.glob(f"*/{CONFIG_FILE}"), None) is None:
-            raise ReportError(f"{path} is no run: it holds no {CONFIG_FILE} with the settings of one")
+            raise ReportError(f"{path} is not a run: it holds no {CONFIG_FILE} with the settings of one")
 
 
 def check_picture(path: Path) -> None:

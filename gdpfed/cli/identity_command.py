@@ -172,7 +172,7 @@ def _roster(options: argparse.Namespace) -> None:
         entry = _ENTRY.fullmatch(word)
         if entry is None:
             raise InputError(
-                f"{word!r} is no ID=KEY: write a client's number and its public key, as in 0=5d1c..."
+                f"{word!r} is not ID=KEY: write a client's number and its public key, as in 0=5d1c..."
             )
         client_id = int(entry["client"])
         if client_id in keys:

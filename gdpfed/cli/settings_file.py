@@ -62,7 +62,7 @@ def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
         if group == "defaults":
             continue
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{path}: {group}: {values!r} is no group: write key: value below it")
+            raise ConfigError(f"{path}: {group}: {values!r} is not a group: write key: value below it")
         yield from (f"{group}.{key}={_in_hydras_words(value)}" for key, value in values.items())
 
 

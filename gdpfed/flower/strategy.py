@@ -135,7 +135,7 @@ class GDPFed(Strategy):
             raise ConfigError(
                 f"num_rounds={num_rounds} is given to start, and {self._num_rounds} to the strategy: give one"
             )
-        if not said and not any(each.startswith(ROUNDS_SAID) for each in self._settings):
+        if not said and not any(setting.startswith(ROUNDS_SAID) for setting in self._settings):
             raise ConfigError("num_rounds is said neither to start nor to the strategy: a plan needs it")
         settings = [*self._settings, *(f"run.num_rounds={each}" for each in said)]
         if timeout is not None:
@@ -180,13 +180,13 @@ class GDPFed(Strategy):
 
 
 def _are_given(settings: Sequence[str], name: str) -> bool:
-    return any(each.startswith(f"{name}=") for each in settings)
+    return any(setting.startswith(f"{name}=") for setting in settings)
 
 
 def _refuse_steps() -> NoReturn:
     raise RunError(
-        "GDPFed charges, asks and sums in start(), and has no single steps: do not wrap it in another "
-        "strategy, such as one for privacy or secure aggregation, which it is itself"
+        "GDPFed does a whole training in start(), and has no single steps: do not wrap it in another "
+        "strategy; it already brings privacy and secure aggregation"
     )
 
 
@@ -213,8 +213,8 @@ def _refuse_other_work(config: Config) -> None:
     for name, (value, only) in asked.items():
         if value != only:
             raise ConfigError(
-                f"{name}={value} is for a model and data of gdpfed's own, and here an app's own function "
-                f"trains: leave it at {'null' if only is None else only}"
+                f"{name}={value} only works with gdpfed's own models and data, not with an app's own train "
+                f"function: leave it at {'null' if only is None else only}"
             )
 
 

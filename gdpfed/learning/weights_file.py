@@ -124,7 +124,7 @@ def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
         tensors: dict[str, torch.Tensor] = _safetensors_torch.load(content)
     except (_safetensors.SafetensorError, ValueError) as error:
         raise LearningError(
-            f"dataset.weights={path} is no safetensors file: {' '.join(str(error).split())}"
+            f"dataset.weights={path} is not a safetensors file: {' '.join(str(error).split())}"
         ) from None
     return tensors
 

@@ -181,7 +181,7 @@ def address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) <= HIGHEST_PORT):
-        raise ConfigError(f"--listen {text} is no [HOST:]PORT, as in 9470 or 0.0.0.0:9470")
+        raise ConfigError(f"--listen {text} is not [HOST:]PORT, as in 9470 or 0.0.0.0:9470")
     return host.strip("[]") or LOOPBACK, int(port)
 
 

@@ -174,10 +174,10 @@ def read_settings(path: Path) -> Settings | None:
 def read_whole_settings(path: Path) -> Settings:
     """The configuration of a run; ReportError if the directory has none."""
     if not path.is_dir():
-        raise ReportError(f"{path} is no run: there is no such directory")
+        raise ReportError(f"{path} is not a run: there is no such directory")
     settings = read_settings(path)
     if settings is None:
-        raise ReportError(f"{path} is no run: it holds no {CONFIG_FILE} with the settings of one")
+        raise ReportError(f"{path} is not a run: it holds no {CONFIG_FILE} with the settings of one")
     return settings
 
 

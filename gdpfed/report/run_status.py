@@ -206,7 +206,7 @@ def _run_in(path: Path) -> Path:
     """The run itself, or the newest one in a folder of runs."""
     runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
     if not runs and path.is_dir():
-        raise ReportError(f"{path} is no run, and there is none in it: name a run's directory, or the folder")
+        raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
     return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
 
 

@@ -87,11 +87,11 @@ def read_versioned(path: Path) -> dict[str, Any]:
 
     Raises:
         RunError: as :func:`check_version`.
-        OSError, ValueError: it cannot be read, or is no JSON object.
+        OSError, ValueError: it cannot be read, or is not a JSON object.
     """
     values = read_json(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     check_version(path, values.pop(VERSION_KEY, None))
     return values
 

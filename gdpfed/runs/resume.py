@@ -61,13 +61,15 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(
-            f"run.resume={path} is no run, its {CONFIG_FILE} cannot be read ({reason}): name the directory "
-            "of one"
+            f"run.resume={path} is not a run, its {CONFIG_FILE} cannot be read ({reason}): name the "
+            "directory of one"
         ) from None
     if not isinstance(saved, dict) or not all(
         isinstance(saved.get(each.name), dict) for each in fields(Config)
     ):
-        raise RunError(f"run.resume={path}: {CONFIG_FILE} is no whole configuration: restore it from a copy")
+        raise RunError(
+            f"run.resume={path}: {CONFIG_FILE} is not a complete configuration: restore it from a copy"
+        )
     return saved
 
 

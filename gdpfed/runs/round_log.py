@@ -122,7 +122,7 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
             check_version(path, values.pop(VERSION_KEY, None))
             records.append(RoundLogEntry(**values))
         except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} line {number} is no record of a round: {error}") from None
+            raise ValueError(f"{path} line {number} is not a record of a round: {error}") from None
     return records
 
 

@@ -46,7 +46,7 @@ class Roster(Mapping[int, bytes]):
         for client_id in sorted(keys):
             key = keys[client_id]
             if not 0 <= client_id <= MAX_CLIENT_ID:
-                raise RosterError(f"client {client_id} is no id: use 0 to 2**64 - 1")
+                raise RosterError(f"client {client_id} is not an id: use 0 to 2**64 - 1")
             if len(key) != IDENTITY_BYTES:
                 raise RosterError(f"the key of client {client_id} has {len(key)} bytes, not {IDENTITY_BYTES}")
             if key in owners:
@@ -107,7 +107,7 @@ class Roster(Mapping[int, bytes]):
         try:
             content = json.loads(data, object_pairs_hook=_without_repeats)
         except (ValueError, RecursionError) as error:
-            raise RosterError(f"it is no JSON ({error})") from None
+            raise RosterError(f"it is not JSON ({error})") from None
         if (
             not isinstance(content, dict)
             or content.keys() != _FIELDS
@@ -143,7 +143,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _client_id(word: str) -> int:
     if not _CLIENT_ID.fullmatch(word):
-        raise RosterError(f"{word!r} is no client id: write the number, from 0")
+        raise RosterError(f"{word!r} is not a client id: write the number, from 0")
     return int(word)
 
 

@@ -101,7 +101,7 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
     elif updates < fewest_updates:
         reason = f"{updates} contributors with an update, at least {fewest_updates} are needed"
     elif odd:
-        reason = f"shares from {min(odd)} missing, or it is no neighbour among the contributors"
+        reason = f"shares from {min(odd)} missing, or it is not a neighbour among the contributors"
     elif len(expected) < parameters.threshold:
         reason = f"{len(expected)} neighbours contribute, at least {parameters.threshold} are needed"
     if reason:
@@ -157,7 +157,7 @@ def _check_split(
     if stayed & lost:
         reason = f"member {min(stayed & lost)} is both survivor and dropped"
     elif state.member not in stayed:
-        reason = f"this client, member {state.member}, is no survivor"
+        reason = f"this client, member {state.member}, is not a survivor"
     elif stayed | lost != contributors:
         reason = f"member {min((stayed | lost) ^ contributors)} is left out or no contributor"
     elif len(stayed) < fewest:

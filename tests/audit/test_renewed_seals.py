@@ -179,7 +179,7 @@ def test_what_is_there_and_in_no_seal_is_found(copy):
     (directory / "parts.json").write_text(
         json.dumps({"version": FORMAT_VERSION, "parties": [], "budgets": []})
     )
-    for said in ("budget.png is there, and", "parts.json is there, and", "other.txt, which is no file of"):
+    for said in ("budget.png is there, and", "parts.json is there, and", "other.txt, which is not a file of"):
         assert_found(directory, said)
     for each in (directory / "tensorboard").iterdir():
         each.write_bytes(b"")

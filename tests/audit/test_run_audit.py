@@ -288,7 +288,7 @@ def test_damaged_files_are_one_line(directory, file, text, capsys):
 
 
 def test_no_directory_is_one_line(tmp_path):
-    with pytest.raises(AuditError, match="nowhere is no directory of a run"):
+    with pytest.raises(AuditError, match="nowhere is not a run directory"):
         audit_run(tmp_path / "nowhere")
 
 

@@ -261,7 +261,10 @@ def test_an_interrupt_in_an_import_is_one_line():
             ["plan", "run.num_rounds=3", "dataset=digits", "run.num_rounds=5"],
             "run.num_rounds=3 and run.num_rounds=5 are both given: choose one",
         ),
-        (["plan", "dataset.model_options={depth:3}"], "model_options.depth=3 is no option of model 'linear'"),
+        (
+            ["plan", "dataset.model_options={depth:3}"],
+            "model_options.depth=3 is not an option of model 'linear'",
+        ),
         (
             ["plan", "--compare", "--choose"],
             "--compare and --choose are given: each is a question of its own",

@@ -31,12 +31,12 @@ from gdpfed.errors import ConfigError
             ["status", "a", "b"],
             "gdpfed status takes no b; 'gdpfed status --help' shows",
         ),
-        (["report", "nosuch"], "nosuch is no run: there is no such directory [report]"),
-        (["audit", "nosuch"], "nosuch is no run: there is no such directory [report]"),
-        (["audit", "--attack", __file__], "is no run: it is a file, and a run is a directory [report]"),
-        (["compare", "."], ". is no run: it holds no config.yaml with the settings of one [report]"),
+        (["report", "nosuch"], "nosuch is not a run: there is no such directory [report]"),
+        (["audit", "nosuch"], "nosuch is not a run: there is no such directory [report]"),
+        (["audit", "--attack", __file__], "is not a run: it is a file, and a run is a directory [report]"),
+        (["compare", "."], ". is not a run: it holds no config.yaml with the settings of one [report]"),
         (["simulate", "--jobs", "x"], "argument --jobs: 'x' is no whole number; 'gdpfed simulate --help'"),
-        (["compare", __file__], "is no run: it is a file, and a run is a directory [report]"),
+        (["compare", __file__], "is not a run: it is a file, and a run is a directory [report]"),
         (["plan", "method=gdpfed_pls"], "sampled_fedavg; did you mean gdpfed_plus? [config]"),
         (
             ["plan", "privacy.budgets=[1,3,6"],
@@ -111,7 +111,7 @@ def test_new_asks_on_a_terminal_until_it_can_read_the_answer(capsys, monkeypatch
     [
         ("[1, 2]", "holds no settings"),
         ("defaults: [digits]", "defaults has 'digits': write a group: option"),
-        ("run: 3", "run: 3 is no group: write key: value below it"),
+        ("run: 3", "run: 3 is not a group: write key: value below it"),
         ("run: {seed: 1, seed: 2}", "cannot be read"),
     ],
 )

@@ -73,15 +73,18 @@ def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):
     ("words", "refusal"),
     [
         (["show", "nowhere"], "nowhere cannot be read: No such file"),
-        (["show", "list.txt"], "list.txt is no identity: no Ed25519 private key"),
+        (["show", "list.txt"], "list.txt is not an identity: no Ed25519 private key"),
         (["new", "nowhere/0.key"], "nowhere/0.key cannot be written: No such file"),
         (["roster", "r.json", "--key", "c.key"], "nobody is named"),
-        (["roster", "r.json", "--key", "c.key", "--clients", "0"], "'0' is no ID=KEY"),
+        (["roster", "r.json", "--key", "c.key", "--clients", "0"], "'0' is not ID=KEY"),
         (["roster", "r.json", "--key", "c.key", "--clients", "0=abc"], "abc is neither a public key"),
         (["roster", "r.json", "--key", "c.key", "--from", "nowhere"], "--from nowhere cannot be read"),
         (["roster", "r.json", "--key", "c.key", "--from", "list.txt"], "client 1 is named twice"),
         (["roster", "r.json", "--key", "c.key", "--from", "same.txt"], "clients 1 and 2 have one key"),
-        (["verify", "list.txt", "--consortium", "00" * 32], "list.txt is no roster to go by: it is no JSON"),
+        (
+            ["verify", "list.txt", "--consortium", "00" * 32],
+            "list.txt is not a roster to go by: it is not JSON",
+        ),
         (["verify", "nowhere", "--consortium", "00" * 32], "nowhere cannot be read"),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_changed_ledger_is_named_and_changes_the_exit_status(ledger, capsys):
         (["--node-config", "epsilon=three"], "--node-config epsilon=three cannot be read"),
         (
             ["x.json", "--node-config", "epsilom=3.0"],
-            "epsilom is no setting of a node; the nearest one is epsilon",
+            "epsilom is not a setting of a node; the nearest one is epsilon",
         ),
         (["none.json"], "none.json cannot be read as a node's ledger"),
     ],

@@ -184,10 +184,10 @@ def make(path, more=None):
         (b"abc", b"the connection ended after 3 of 8 bytes"),
         (b"GET / HT", b"a frame of 5135603447292250196 bytes is above the 2147483647 that"),
         (MOST_BYTES.to_bytes(8) + b"abc", b"the connection ended after 3 of 2147483647 bytes"),
-        (framed(b"{}") + framed(b"\xff" * 40), b"these 40 bytes are no message of Flower's: DecodeError"),
-        (framed(b"{}") + framed(b""), b"these 0 bytes are no message of Flower's: ValueError"),
-        (framed(b"[]") + framed(b""), b"these 0 bytes are no message of Flower's: ValueError"),
-        (framed(b"{") + framed(b""), b"these 0 bytes are no message of Flower's: JSONDecodeError"),
+        (framed(b"{}") + framed(b"\xff" * 40), b"these 40 bytes are not a message of Flower's: DecodeError"),
+        (framed(b"{}") + framed(b""), b"these 0 bytes are not a message of Flower's: ValueError"),
+        (framed(b"[]") + framed(b""), b"these 0 bytes are not a message of Flower's: ValueError"),
+        (framed(b"{") + framed(b""), b"these 0 bytes are not a message of Flower's: JSONDecodeError"),
     ],
 )
 def test_other_bytes_are_refused_in_one_line(path, data, answer):
@@ -363,8 +363,8 @@ def test_of_two_messages_at_once_one_has_the_session():
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("partition-id=0 gaurd='/x'", "gaurd is no setting of a node; the nearest one is"),
-        ("partition-id=0 guard='/x'", "guard is no setting of a node; the nearest one is"),
+        ("partition-id=0 gaurd='/x'", "gaurd is not a setting of a node; the nearest one is"),
+        ("partition-id=0 guard='/x'", "guard is not a setting of a node; the nearest one is"),
         ("epsilon=3.0 ledger='/x'", "partition-id is None: start the node with"),
         ("partition-id=0 epsilon=3.0", "epsilon is given without ledger"),
     ],

@@ -51,7 +51,7 @@ def test_the_distributions_are_what_they_say():
         ("[1,,2]", "privacy.client_budgets: entry 2 is '', which is no number"),
         ("[1,2", "privacy.client_budgets=[1,2 opens a [ and does not close it: in a shell put"),
         ("[1,nan]", "entry 2 is 'nan': give a finite number"),
-        ("nowhere.txt", "privacy.client_budgets=nowhere.txt is no file: give a list, a file with"),
+        ("nowhere.txt", "privacy.client_budgets=nowhere.txt is not a file: give a list, a file with"),
         (
             "~nobody-of-that-name/a.txt",
             "privacy.client_budgets=~nobody-of-that-name/a.txt: there is no user of that name here",

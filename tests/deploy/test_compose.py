@@ -134,8 +134,8 @@ def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
     [
         (["--epsilon", "2"], "--epsilon is of one node: name it, as in --party node-3"),
         (["--party", "server", "--data", "/srv"], "--data is of one node"),
-        (["--party", "node-3", "--data", "study"], "'study' is no absolute path, as in /srv/study"),
-        (["--party", "node-3", "--epsilon", "inf"], "'inf' is no budget: give a number above 0"),
+        (["--party", "node-3", "--data", "study"], "'study' is not an absolute path, as in /srv/study"),
+        (["--party", "node-3", "--epsilon", "inf"], "'inf' is not a budget: give a number above 0"),
     ],
 )
 def test_what_is_no_nodes_own_is_one_line(capsys, words, reason):
@@ -221,7 +221,7 @@ def test_nodes_have_budgets_for_their_records_and_tables():
 def test_a_name_that_is_none_of_a_file_of_examples_is_refused(name, capsys):
     with pytest.raises(SystemExit):
         write_compose(["--examples", name])
-    assert "is no name of a file of examples, as in examples.csv" in capsys.readouterr().err
+    assert "is not a name of a file of examples, as in examples.csv" in capsys.readouterr().err
 
 
 def test_a_host_has_networks_for_thousands_of_nodes():
@@ -250,10 +250,10 @@ def test_a_federation_that_cannot_be_is_refused(nodes, budgets, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--superlink", "http://fl.example.org:1"], "is no host: give a name or an address alone"),
-        (["--superlink", "fl.example.org:1"], "is no host"),
-        (["--superlink", "fl.example.org/x"], "is no host"),
-        (["--port", "70000"], "is no port: give a number from 1 to 65535"),
+        (["--superlink", "http://fl.example.org:1"], "is not a host: give a name or an address alone"),
+        (["--superlink", "fl.example.org:1"], "is not a host"),
+        (["--superlink", "fl.example.org/x"], "is not a host"),
+        (["--port", "70000"], "is not a port: give a number from 1 to 65535"),
     ],
 )
 def test_a_superlink_that_is_no_host_is_refused(words, said, capsys):

@@ -68,7 +68,9 @@ def test_lines_become_words_and_short_volumes_long_ones():
     source = "${NODE_0_DATA:-${FEDERATION_DIR:-./federation}/node-0-superexec/data}"
     assert volume(f"{source}:/data:ro") == bind(source, "/data")
     assert volume("./x:/node-0") == bind("./x", "/node-0", writable=True)
-    with pytest.raises(TopologyError, match="^data in docker-compose.yml is no volume: write SOURCE:/TARGET"):
+    with pytest.raises(
+        TopologyError, match="^data in docker-compose.yml is not a volume: write SOURCE:/TARGET"
+    ):
         volume("data")
 
 

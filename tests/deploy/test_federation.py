@@ -155,7 +155,7 @@ def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
     ):
         control.unregister("node-10")
     (tmp_path / "node-11.pub").write_text("no key")
-    with pytest.raises(SuperLinkError, match=r"node-11\.pub is no public key of a node"):
+    with pytest.raises(SuperLinkError, match=r"node-11\.pub is not a public key of a node"):
         control.register(tmp_path)
 
 

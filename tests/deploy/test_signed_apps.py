@@ -204,7 +204,7 @@ def test_flower_finds_a_stored_app_with_its_signatures(tmp_path, monkeypatch):
     with pytest.raises(SuperLinkError, match=r"takes no app from Flower \S+ \(.*no such column") as error:
         store_app(database, bundle, app, KEY)
     assert "\n" not in str(error.value)
-    with pytest.raises(SuperLinkError, match="is no file"):
+    with pytest.raises(SuperLinkError, match="is not a file"):
         store_app(tmp_path / "none.db", bundle, app, KEY)
 
 

@@ -276,7 +276,7 @@ def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
         return moved_by(0.025)(message, context)
 
     grid = LocalGrid(NUM_CLIENTS, node_config={"dataset-path": "/data"})
-    with pytest.raises(RunError, match="dataset-path is no setting of a node"):
+    with pytest.raises(RunError, match="dataset-path is not a setting of a node"):
         trained(tmp_path / "run", grid=grid, train=train)
     result = trained(
         tmp_path / "other", grid=grid, train=train, method="fedavg", own_settings=["dataset-path"]

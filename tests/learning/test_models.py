@@ -142,7 +142,7 @@ def test_options_change_the_size():
             "mlp",
             (8,),
             (("width", 4),),
-            "model_options.width=4 is no option of model 'mlp': it has hidden_units",
+            "model_options.width=4 is not an option of model 'mlp': it has hidden_units",
         ),
         ("linear", (8,), (("width", 4),), "'linear': it has none"),
         ("mlp", (8,), (("hidden_units", 0),), "hidden_units=0 must be a positive whole number"),

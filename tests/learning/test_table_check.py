@@ -128,7 +128,7 @@ def test_files_beside_the_tables_are_said(tmp_path, capsys):
     assert main(["check", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     for name in ("._bonn.csv", "notes.txt"):
-        assert f"{tmp_path / name}: this is no table, and it is not read" in said
+        assert f"{tmp_path / name}: this is not a table, and it is not read" in said
     task = task_of(load(["dataset=csv", f"dataset.path={tmp_path}", "dataset.num_clients=3"]))
     assert task.client_names == ("bonn", "fulda", "kiel")
     assert [line for line in data_warnings(task) if "holds ._bonn.csv, notes.txt" in line]

@@ -312,7 +312,7 @@ def test_declarations_that_cannot_be_used(tmp_path, changes, words):
 def test_a_declaration_that_is_no_yaml(tmp_path):
     path = write(tmp_path)
     (tmp_path / "columns.yaml").write_text("label: [")
-    refused(path, "columns.yaml: this is no YAML")
+    refused(path, "columns.yaml: this is not YAML")
     (tmp_path / "columns.yaml").write_text("")
     refused(path, "the file is '?.*'?; it must be keys with values")
 

@@ -192,7 +192,7 @@ def test_a_file_of_weights_is_the_one_with_its_hash(tmp_path):
         weights.tensors()
     path.write_bytes(b"import os")
     damaged = WeightsFile(str(path), sha256(b"import os").hexdigest())
-    with pytest.raises(LearningError, match="is no safetensors file"):
+    with pytest.raises(LearningError, match="is not a safetensors file"):
         damaged.tensors()
     with pytest.raises(LearningError, match="cannot be read .No such file or directory."):
         replace(damaged, path=str(tmp_path / "none")).tensors()

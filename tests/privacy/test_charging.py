@@ -225,7 +225,9 @@ def test_no_subclass_of_a_request_is_charged():
 
     quiet = ONE.groups[0].noise_multiplier / 50
     values = vars(request(0, noise_multiplier=quiet))
-    with pytest.raises(PrivacyError, match="a Claims is no request for a sum; make a Release, no subclass"):
+    with pytest.raises(
+        PrivacyError, match="a Claims is not a request for a sum; make a Release, no subclass"
+    ):
         ledger_of().charge(0, [Claims(**values)])
 
 

@@ -58,7 +58,7 @@ def test_terms_are_the_plans_and_survive_a_message():
     [
         ({"run": ""}, "the terms' run is ''"),
         ({"charges": "[]"}, "the terms hold 0 charges"),
-        ({"charges": "{"}, "charges are no JSON list"),
+        ({"charges": "{"}, "charges are not a JSON list"),
         ({"charges": charges_with(count=0)}, "a charge's count is 0; it must be at least 1"),
         ({"charges": charges_with(unit="household")}, "unit is 'household'"),
         ({"charges": charges_with(sampling_rate=1.5)}, "sampling_rate is 1.5"),
@@ -199,10 +199,10 @@ def damaged(**changes):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ([], "no mapping of version and runs"),
+        ([], "not a mapping of version and runs"),
         ({"version": 6, "runs": []}, "version 6; this program reads 1 and 2"),
         (damaged(edge_trusted="yes"), "edge_trusted 'yes', which is neither true nor false"),
-        ({"version": 1, "runs": {}}, "its runs are no list"),
+        ({"version": 1, "runs": {}}, "its runs are not a list"),
         ({"version": 1, "runs": [{}]}, "its run 0 is no mapping"),
         (damaged(terms=3), "its run 0 has no terms"),
         (damaged(epsilons=[0]), "a run's epsilon is 0"),

@@ -335,7 +335,7 @@ def test_a_client_refuses_turns_of_its_own_accord():
     ledger.begin(promised(plan_of(), 1), epsilons=[3.0], delta=DELTA)
     ledger.charge("a run", 3)
     for index in (2, 4):
-        with pytest.raises(PrivacyError, match=f"round {index} of run a run is no turn of this client"):
+        with pytest.raises(PrivacyError, match=f"round {index} of run a run is not a turn of this client"):
             ledger.check_round("a run", index)
     with pytest.raises(PrivacyError, match="had its update already"):
         ledger.charge("a run", 3)
@@ -345,7 +345,7 @@ def test_a_client_refuses_turns_of_its_own_accord():
         ledger.charge("a run", 0)
     damaged = ledger.to_dict()
     damaged["runs"][0]["rounds"][1] = 4
-    with pytest.raises(PrivacyError, match="no turn of this client"):
+    with pytest.raises(PrivacyError, match="not a turn of this client"):
         ClientLedger.from_dict(damaged)
 
 

@@ -85,7 +85,7 @@ def test_trivial_cases():
 
 
 def test_fixed_size_sampling_is_refused():
-    with pytest.raises(PrivacyError, match="no whole cohorts.*use poisson"):
+    with pytest.raises(PrivacyError, match="not whole cohorts.*use poisson"):
         rates("rdp", 0.1, sampling="fixed_size")
 
 

@@ -199,8 +199,8 @@ def spoil(runs, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent", "is no run: there is no such directory"),
-        ("empty", "is no run: it holds no config.yaml with the settings of one"),
+        ("absent", "is not a run: there is no such directory"),
+        ("empty", "is not a run: it holds no config.yaml with the settings of one"),
         ("unfinished", "is not finished, 3 of 3 rounds are recorded: continue it with run.resume="),
         ("model", "is a damaged run: model/weights.safetensors: "),
         ("plan", "is a damaged run: plan.json holds no plan"),

@@ -33,7 +33,7 @@ def test_lines_read_back_and_a_half_written_one_is_left_out(tmp_path):
 @pytest.mark.parametrize("damage", [f'{{"version": {FORMAT_VERSION}}}\n', "nonsense\n", "[1]\n"])
 def test_a_damaged_line_is_named(tmp_path, damage):
     (tmp_path / "rounds.jsonl").write_text(RECORD.to_json() + "\n" + damage)
-    with pytest.raises(ValueError, match="rounds.jsonl line 2 is no record of a round"):
+    with pytest.raises(ValueError, match="rounds.jsonl line 2 is not a record of a round"):
         read_rounds(tmp_path)
 
 

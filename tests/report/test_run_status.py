@@ -159,7 +159,7 @@ def test_states_and_the_newest_run_of_a_folder(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda run: (run / "config.yaml").unlink(), "is no run, and there is none in it"),
+        (lambda run: (run / "config.yaml").unlink(), "is not a run and holds none"),
         (lambda run: (run / "plan.json").write_text("{}"), "no format version"),
         (lambda run: (run / "rounds.jsonl").write_text("x\n"), "is a damaged run"),
         (lambda run: (run / "rounds.jsonl").unlink(), "is a damaged run"),

@@ -275,6 +275,6 @@ ROGUES = {
     SameAgain: r"round 1, group 0: client \d+ was not drawn in this round",
     StillAsking: "round 0, group 0: the round is not open",
     AskingAfterwards: "round 1, the rest: the round is not open",
-    Lookalike: "round 1: a Request is no request for a sum",
+    Lookalike: "round 1: a Request is not a request for a sum",
     OtherPlan: "round 1, group 0: noise of standard deviation .* is below the plan's",
 }

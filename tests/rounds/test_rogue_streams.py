@@ -30,8 +30,12 @@ def owners(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "told", "taken"),
     [
-        ((0, 1), "is no turn of this client: it has had a turn 1 rounds away, and they must be 2 apart", [0]),
-        ((0, 2, 4), "is no turn of this client: it has had 2 turns, and may have 2", [0, 2]),
+        (
+            (0, 1),
+            "is not a turn of this client: it has had a turn 1 rounds away, and they must be 2 apart",
+            [0],
+        ),
+        ((0, 2, 4), "is not a turn of this client: it has had 2 turns, and may have 2", [0, 2]),
     ],
     ids=["too close", "too often"],
 )

@@ -99,14 +99,14 @@ def test_what_is_no_whole_run_is_one_line(begun):
             text.replace("  history: 7\n", "  history: 7\n  future: 1\n"),
             "there is no setting 'method.future'",
         ),
-        (text.partition("secagg:")[0], "config.yaml is no whole configuration: restore it from a copy"),
-        ("a: [", "is no run, its config.yaml cannot be read"),
+        (text.partition("secagg:")[0], "config.yaml is not a complete configuration: restore it from a copy"),
+        ("a: [", "is not a run, its config.yaml cannot be read"),
     ):
         (directory / "config.yaml").write_text(broken)
         with pytest.raises((RunError, ConfigError), match=words) as raised:
             resumed(directory)
         assert "\n" not in str(raised.value)
-    with pytest.raises(RunError, match="is no run, its config.yaml cannot be read .No such file"):
+    with pytest.raises(RunError, match="is not a run, its config.yaml cannot be read .No such file"):
         resumed(directory / "nowhere")
     (directory / "config.yaml").write_text(text)
     with pytest.raises(ConfigError, match="leave out run.directory"):

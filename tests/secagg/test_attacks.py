@@ -75,11 +75,11 @@ def test_two_lists_never_reveal_both_secrets_of_one_client() -> None:
     ("survivors", "dropped", "match"),
     [
         (IDS[:6], (OTHER,), "both"),
-        (IDS[1:6], (VICTIM,), "is no survivor"),
+        (IDS[1:6], (VICTIM,), "is not a survivor"),
         (IDS[:5], (), "left out"),
         ((*IDS[:6], 4), (), "no contributor"),
         (IDS[:4], IDS[4:6], "4 survivors, at least 5"),
-        ((), (), "is no survivor"),
+        ((), (), "is not a survivor"),
     ],
 )
 def test_false_survivors(survivors: tuple[int, ...], dropped: tuple[int, ...], match: str) -> None:
@@ -172,7 +172,7 @@ def test_shares_of_a_stranger() -> None:
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
     lie = replace(told, sealed={**told.sealed, 4: told.sealed[OTHER]}).encode()
-    assert_refused(client.accept_shares, lie, Stage.MASK, "from 4 missing, or it is no neighbour")
+    assert_refused(client.accept_shares, lie, Stage.MASK, "from 4 missing, or it is not a neighbour")
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
     stranger = tuple(sorted((*told.contributors, 2**64 - 2)))

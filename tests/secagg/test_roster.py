@@ -61,8 +61,8 @@ def test_a_roster_never_changes() -> None:
     [
         ({1: ROSTER[VICTIM], 2: ROSTER[VICTIM]}, "clients 1 and 2 have one key"),
         ({1: ROSTER[VICTIM][:31]}, "the key of client 1 has 31 bytes, not 32"),
-        ({-1: ROSTER[VICTIM]}, "client -1 is no id"),
-        ({2**64: ROSTER[VICTIM]}, "is no id: use 0 to 2\\*\\*64 - 1"),
+        ({-1: ROSTER[VICTIM]}, "client -1 is not an id"),
+        ({2**64: ROSTER[VICTIM]}, "is not an id: use 0 to 2\\*\\*64 - 1"),
     ],
 )
 def test_what_is_no_roster(keys: dict[int, bytes], words: str) -> None:
@@ -108,9 +108,9 @@ NAMED_TWICE = SIGNED.replace(b'"clients": {', b'"clients": {\n  "3": "00",', 1)
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "it is no JSON"),
-        (b"\xff", "it is no JSON"),
-        (b"[" * 100_000, "it is no JSON"),
+        (b"", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
         (b"[]", "must hold clients, date, number, signature, version and nothing else"),
         (changed(more=1), "and nothing else"),
         (changed(clients=[]), "and nothing else"),
@@ -126,9 +126,9 @@ NAMED_TWICE = SIGNED.replace(b'"clients": {', b'"clients": {\n  "3": "00",', 1)
         (changed(signature="0" * 126), "the signature is not 64 bytes"),
         (changed(clients={"3": 5}), "the key of client 3 is not 32 bytes"),
         (changed(clients={"3": ROSTER[VICTIM].hex().upper()}), "in lower-case hexadecimal"),
-        (changed(clients={"03": ROSTER[VICTIM].hex()}), "'03' is no client id"),
-        (changed(clients={"-3": ROSTER[VICTIM].hex()}), "'-3' is no client id"),
-        (changed(clients={"9" * 20: ROSTER[VICTIM].hex()}), "is no id"),
+        (changed(clients={"03": ROSTER[VICTIM].hex()}), "'03' is not a client id"),
+        (changed(clients={"-3": ROSTER[VICTIM].hex()}), "'-3' is not a client id"),
+        (changed(clients={"9" * 20: ROSTER[VICTIM].hex()}), "is not an id"),
         (
             changed(clients={"1": ROSTER[VICTIM].hex(), "2": ROSTER[VICTIM].hex()}),
             "clients 1 and 2 have one key",

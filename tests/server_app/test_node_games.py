@@ -164,7 +164,7 @@ def test_a_run_goes_on_with_the_paths_it_began_with_and_a_changed_mind_stays_out
         ({"first-budget": 0.001}, "first-budget is 0.001, and this run takes budgets from 0.01 to 12"),
         ({"epsilon-record": None, "epsilon": 3.0}, "this node has a budget for a client only"),
         ({"epsilon-record": None}, "ledger is given without epsilon"),
-        ({"averson": 0.5}, "averson is no setting of a node; the nearest one is aversion"),
+        ({"averson": 0.5}, "averson is not a setting of a node; the nearest one is aversion"),
         ({"max-participations": 0}, "max-participations is 0: give a whole number"),
     ],
 )

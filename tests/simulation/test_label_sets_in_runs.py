@@ -127,7 +127,7 @@ def test_what_needs_one_class_is_refused_before_anything_is_charged(stays, tmp_p
     for more, line in (
         (
             ["run.evaluation=nodes", "secagg=pairwise"],
-            "this data has labels that are no single classes: use run.evaluation=serv",
+            "this data has labels that are not single classes: use run.evaluation=serv",
         ),
         (
             ["dataset.loss=cross_entropy"],

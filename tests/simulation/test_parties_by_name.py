@@ -76,7 +76,7 @@ def test_a_run_names_its_parties_wherever_it_speaks_of_them(data, tmp_path, caps
             "names 'kiell', and the parties are bonn, fulda, kiel; did you mean 'kiel'?",
         ),
         ("{bonn: 1, fulda: 3}", "names no budget for kiel: name one for each party"),
-        ("{bonn: 1, fulda}", "is no list of names with a number each"),
+        ("{bonn: 1, fulda}", "is not a list of names with a number each"),
         ("{bonn: one}", "is 'one', which is no number"),
     ],
 )

@@ -112,7 +112,7 @@ class LedgerFile:
         try:
             read = read_json(data)
             if not isinstance(read, dict) or set(read) != {"ledger", "sha256"}:
-                raise PrivacyError("it is no mapping of ledger and sha256")
+                raise PrivacyError("it is not a mapping of ledger and sha256")
             if read["sha256"] != _digest(read["ledger"]):
                 raise PrivacyError("its checksum is another one")
             self.ledger = ClientLedger.from_dict(read["ledger"])

@@ -236,6 +236,6 @@ def check_settings(config: Mapping[str, Any]) -> None:
         kind = known.get(key)
         if kind is None:
             near = get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise NodeConfigError(f"{key} is no setting of a node; the nearest one is {near}")
+            raise NodeConfigError(f"{key} is not a setting of a node; the nearest one is {near}")
         if not kind.fits(value):
             raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")

@@ -247,7 +247,7 @@ def check_model(name: str, options: Options) -> Builder:
     for key, value in options:
         if key not in own:
             raise LearningError(
-                f"dataset.model_options.{key}={value} is no option of model '{name}': "
+                f"dataset.model_options.{key}={value} is not an option of model '{name}': "
                 f"it has {', '.join(own) or 'none'}"
             )
         if isinstance(own[key], str) or isinstance(value, str):

@@ -36,7 +36,7 @@ def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
     if not 2 <= num_classes <= MOST_CLASSES:
         raise LearningError(
             f"run.evaluation=nodes counts answers of 2 to {MOST_CLASSES} classes, and this data has "
-            f"{num_classes or 'labels that are no single classes'}: use run.evaluation=server"
+            f"{num_classes or 'labels that are not single classes'}: use run.evaluation=server"
         )
     return 2 if rates else num_classes**2 + 2 * BINS
 

@@ -237,8 +237,8 @@ def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> 
     for each in requests:
         if type(each) is not kinds[0]:
             raise PrivacyError(
-                f"{asked}: a {type(each).__name__} is no request for a sum; make a {kinds[0].__name__}, no "
-                "subclass of it"
+                f"{asked}: a {type(each).__name__} is not a request for a sum; make a {kinds[0].__name__}, "
+                "no subclass of it"
             )
         read.append(copies.of(each, f"{asked}, request {len(read)}"))
     return tuple(read)

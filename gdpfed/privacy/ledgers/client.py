@@ -260,12 +260,12 @@ class ClientLedger:
     def from_dict(cls, data: object) -> "ClientLedger":
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
-            raise PrivacyError("it is no mapping of version and runs")
+            raise PrivacyError("it is not a mapping of version and runs")
         if data["version"] not in READ_VERSIONS:
             readable = " and ".join(map(str, READ_VERSIONS))
             raise PrivacyError(f"it has version {data['version']!r}; this program reads {readable}")
         if not isinstance(data["runs"], list):
-            raise PrivacyError("its runs are no list")
+            raise PrivacyError("its runs are not a list")
         ledger = cls()
         for number, entry in enumerate(data["runs"]):
             ledger._restore(number, entry)

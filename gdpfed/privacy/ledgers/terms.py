@@ -235,7 +235,7 @@ def json_list(name: str, values: Mapping[str, Any]) -> list[Any]:
     except ValueError:
         entries = None
     if not isinstance(entries, list):
-        raise PrivacyError(f"the terms' {name} are no JSON list; nothing is agreed to without one")
+        raise PrivacyError(f"the terms' {name} are not a JSON list; nothing is agreed to without one")
     return entries
 
 

@@ -80,7 +80,7 @@ def shared_noise_sampling_rates(
     require_rate("sampling_rate", sampling_rate)
     if sampling == "fixed_size":
         raise PrivacyError(
-            "rates that fit one noise are no whole cohorts, so fixed_size sampling would miss the "
+            "rates that fit one noise are not whole cohorts, so fixed_size sampling would miss the "
             "budgets; use poisson sampling"
         )
     if len(groups) == 1 or sampling_rate == 1.0:

@@ -188,7 +188,7 @@ def test_a_ledger_is_one_file_with_one_name(tmp_path, name, kind):
         "pipe": lambda: os.mkfifo(there),
         "folder": there.mkdir,
     }[kind]()
-    with pytest.raises(LedgerError, match="no regular file|Is a directory|existing directory"):
+    with pytest.raises(LedgerError, match="not a regular file|Is a directory|existing directory"):
         begin(tmp_path / "ledger.json")
     assert real.read_bytes() == before
 

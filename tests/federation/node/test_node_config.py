@@ -64,7 +64,7 @@ def test_every_known_setting_passes():
 )
 def test_an_unknown_setting_names_the_nearest_known_one(key, nearest):
     with pytest.raises(
-        NodeConfigError, match=f"^{key} is no setting of a node; the nearest one is {nearest}$"
+        NodeConfigError, match=f"^{key} is not a setting of a node; the nearest one is {nearest}$"
     ):
         check_settings({**GOOD, key: 1})
 

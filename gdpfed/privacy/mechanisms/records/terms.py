@@ -113,7 +113,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     def noise_of_step(self, round_index: int) -> float:
         """Return sigma, the noise multiplier that a step of a round is accounted with."""
-        raise PrivacyError(f"the terms say no noise of a step of round {round_index}")
+        raise PrivacyError(f"the terms state no noise for a step of round {round_index}")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
         """Say how steps break terms whose noise the client adds itself; "" if they keep them."""
@@ -153,7 +153,7 @@ class TermsOfRecords(Terms, RecordBudgets):
             told = None
         names = {field.name for field in fields(RecordTerms)}
         if not isinstance(told, dict) or set(told) != names:
-            raise PrivacyError(f"the terms' records are no JSON mapping of {', '.join(sorted(names))}")
+            raise PrivacyError(f"the terms' records are not a JSON mapping of {', '.join(sorted(names))}")
         return {**values, "records": RecordTerms(**told)}
 
 
@@ -169,7 +169,7 @@ class StepTerms(TermsOfRecords):
 
     def _check(self) -> None:
         super()._check()
-        steps = {(each.batch_rate, each.noise_multiplier, each.parties) for each in self.events}
+        steps = {(event.batch_rate, event.noise_multiplier, event.parties) for event in self.events}
         if len(self.events) != len(self.charges) or len(steps) != 1:
             raise PrivacyError(
                 "the terms charge a record for something else than steps of DP-SGD with one batch rate and "

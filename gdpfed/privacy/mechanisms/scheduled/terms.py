@@ -58,7 +58,7 @@ class ScheduledTerms(Terms, TurnTerms):
         """The stream of sums and the most expensive turns in it."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
-            raise PrivacyError(f"the terms charge {event.kind}, which is no stream of sums")
+            raise PrivacyError(f"the terms charge {event.kind}, which is not a stream of sums")
         return event
 
     @property
@@ -78,7 +78,9 @@ class ScheduledTerms(Terms, TurnTerms):
 
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
         if broken := broken_turn(self.most_turns, self.separation, taken, round_index):
-            raise PrivacyError(f"round {round_index} of run {self.run} is no turn of this client: {broken}")
+            raise PrivacyError(
+                f"round {round_index} of run {self.run} is not a turn of this client: {broken}"
+            )
 
     def owed_noise(self, round_index: int) -> float:
         return self.event.noise_stddev

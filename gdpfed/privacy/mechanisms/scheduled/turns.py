@@ -95,9 +95,9 @@ class TurnSchedule:
 def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
     numbers = [period, width, *(number for each in ranges for number in each)]
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
-        raise ValueError("it holds what is no number of a client or of a round")
+        raise ValueError("it holds what is not a number of a client or of a round")
     if not 1 <= width <= period or math.gcd(width, period) > 1:
-        raise ValueError(f"{width} of {period} is no rate of turns in lowest terms")
+        raise ValueError(f"{width} of {period} is not a rate of turns in lowest terms")
     parts = [range(first, last + 1, step) for first, last, step in ranges]
     if sum(map(len, parts)) > MOST_CLIENTS:
         raise ValueError(f"it holds more than {MOST_CLIENTS} clients")
