@@ -55,7 +55,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     options = dict(override.split("=", 1) for override in chosen)
     tree = chosen_options(options, tuple(option_directories()), methods_of(options.get("method")))
     values = OverridesParser.create().parse_overrides([each for each in overrides if each not in chosen])
-    models = [each.value() for each in values if each.key_or_group == "dataset.model"]
+    models = [value.value() for value in values if value.key_or_group == "dataset.model"]
     if models and models[-1] != tree.dataset.model:
         # An option file's model_options are those of its model.
         tree.dataset.model_options = None
@@ -195,7 +195,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 
     Raises ConfigError: a value that Hydra cannot read.
     """
-    words = [with_quoted_path(each) for each in overrides if each.partition("=")[0] == key]
+    words = [with_quoted_path(override) for override in overrides if override.partition("=")[0] == key]
     try:
         return OverridesParser.create().parse_override(words[-1]).value() if words else None
     except HydraException as error:

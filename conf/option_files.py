@@ -185,7 +185,7 @@ def _starts_from(option: str) -> list[str]:
         # Hydra says what is wrong with it.
         return []
     lists = [values.get("defaults") or [] for values in read if isinstance(values, dict)]
-    return [each.rpartition("/")[2] for names in lists for each in names if isinstance(each, str)]
+    return [name.rpartition("/")[2] for names in lists for name in names if isinstance(name, str)]
 
 
 Choices = tuple[tuple[str, str], ...]

@@ -81,8 +81,8 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
     Raises ConfigError: a launcher that is not installed, or a setting that it has not.
     """
-    ours = [each for each in overrides if not each.lstrip("+").startswith(("hydra/", "hydra."))]
-    words = [each for each in overrides if each not in ours]
+    ours = [override for override in overrides if not override.lstrip("+").startswith(("hydra/", "hydra."))]
+    words = [override for override in overrides if override not in ours]
     for word in words:
         if not word.lstrip("+").startswith((f"{LAUNCHER}=", "hydra.launcher.")):
             raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")

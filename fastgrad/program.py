@@ -57,7 +57,7 @@ class Program:
             self._given = inputs.permute(0, 3, 1, 2) if lowered.has_pictures else inputs.view(num_records, -1)
         self.layers: list[Layer] = []
         for stage, numbers in zip(lowered.stages, lowered.inputs, strict=True):
-            first, *others = (inputs if each < 0 else self.layers[each].output for each in numbers)
+            first, *others = (inputs if number < 0 else self.layers[number].output for number in numbers)
             self.layers.append(layer_of(stage, Given(first, parameters, gradient, self.drawn, *others)))
         self._logits = self.layers[-1].output.view(num_records, -1)
         self._logits_back = self.layers[-1].output_back.view(num_records, -1)

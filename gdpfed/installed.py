@@ -63,7 +63,7 @@ def how_to_get(module: str) -> str:
     """Return the command that installs a missing module, through the smallest extra that has it."""
     package = _plain(_PACKAGES.get(module, module))
     always, extras = _requirements()
-    groups = [*([each] for each in always), *extras.values()]
+    groups = [*([alway] for alway in always), *extras.values()]
     having = sorted((group for group in groups if package in map(_package, group)), key=len)
     return _command(having[0] if having else [package])
 

@@ -109,7 +109,7 @@ class PrivacyConfig:
             "privacy.price_bounds=[0.001,1]",
         )
         require(
-            aversions is None or all(0 < each < 1 for each in aversions),
+            aversions is None or all(0 < aversion < 1 for aversion in aversions),
             f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one a client",
         )
 

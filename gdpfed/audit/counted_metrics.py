@@ -61,7 +61,7 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
     """Compute the accuracy from summed shares of right and wrong answers, to first order in their noise."""
-    right, wrong = (float(each) for each in rates)
+    right, wrong = (float(rate) for rate in rates)
     whole = right + wrong
     if whole <= 0 or whole < LEAST_SIGNAL * noise_stddev:
         return {"accuracy": UNKNOWN}

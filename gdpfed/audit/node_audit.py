@@ -258,14 +258,14 @@ def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float
     with _reading(path):
         _, entries = _entries(path)
         figures = []
-        for unit in dict.fromkeys(each.protects for each in entries):
-            *before, last = (each for each in entries if each.protects == unit)
+        for unit in dict.fromkeys(entry.protects for entry in entries):
+            *before, last = (entry for entry in entries if entry.protects == unit)
             if unit in budgets:
                 epsilons, delta = budgets[unit]
                 last = replace(last, saved={**last.saved, "epsilons": list(epsilons), "delta": delta})
             figures += [*last.audits([*before, last])]
-        secret = [each.sample_is_secret for each in entries]
-        public = {each.terms["run"] for each in entries if not each.sample_is_secret}
+        secret = [entry.sample_is_secret for entry in entries]
+        public = {entry.terms["run"] for entry in entries if not entry.sample_is_secret}
         return NodeStanding(tuple(figures), frozenset(public), any(secret))
 
 
@@ -303,4 +303,4 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
     """Account the last of these runs together with the earlier runs of its unit, by group of records."""
     last = entries[-1]
-    return last.audits([each for each in entries if each.protects == last.protects])
+    return last.audits([entry for entry in entries if entry.protects == last.protects])

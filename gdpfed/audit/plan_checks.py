@@ -90,12 +90,12 @@ def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     """
     plan, said = files.plan, files.plan["weighting"]
     groups = plan["groups"]
-    sizes = np.asarray([each["expected_cohort_size"] for each in groups])
+    sizes = np.asarray([group["expected_cohort_size"] for group in groups])
     weights = np.asarray(said["group_weights"])
     expected = {"effective_step": float(weights @ sizes)}
-    norms = [each.get("clipping_norm", plan["clipping_norm"]) for each in groups]
+    norms = [group.get("clipping_norm", plan["clipping_norm"]) for group in groups]
     if plan["private"] and None not in norms and plan.get("adaptive_clipping") is None:
-        noise = np.asarray([each["noise_multiplier"] for each in groups]) * np.asarray(norms)
+        noise = np.asarray([group["noise_multiplier"] for group in groups]) * np.asarray(norms)
         shares = sizes**2 / (sizes**2).sum() if said["reweighting"] != "uniform" else np.ones(len(groups))
         expected["noise_magnitude"] = float(np.mean(said["keep_fractions"] * shares * noise**2))
         kept = [rule.kept_noise(index) for index in range(len(groups))]

@@ -44,7 +44,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     if sizes.shape[1:] != (len(groups),):
         yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
         return
-    everybody = [each["clients"] for each in groups]
+    everybody = [group["clients"] for group in groups]
     reachable = [record.get("reachable") or everybody for record in files.rounds]
     cohorts = Cohorts(
         sizes=sizes,

@@ -76,7 +76,7 @@ def _execute(options: argparse.Namespace) -> int:
         )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
-    named = [user_path(each) for each in options.overrides]
+    named = [user_path(override) for override in options.overrides]
     if options.attack:
         require_folders(named[:1])
         return int(MODES.get("audit --attack")(options))

@@ -171,7 +171,7 @@ def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Ma
     from gdpfed.report.exported import Source, certificate_sources
     from gdpfed.report.figures_server import serve
 
-    nodes = [Source(str(each), NodeFigures(each, config).read) for each in ledgers]
+    nodes = [Source(str(ledger), NodeFigures(ledger, config).read) for ledger in ledgers]
     serve([*nodes, *certificate_sources(options.certificate)], options.listen, names=options.name)
     return 0
 
@@ -183,7 +183,7 @@ def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
     (path,) = ledgers
     runs = accept_ledger(path, options.copy).runs
-    said = f"goes on from {len(runs)} runs with {sum(len(each.rounds) for each in runs)} updates"
+    said = f"goes on from {len(runs)} runs with {sum(len(run.rounds) for run in runs)} updates"
     entry = journal.JournalEntry(journal.now(), "accept-ledger", "", "", journal.ACCEPTED, said)
     journal.note(NodeSettings({"ledger": str(path)}), entry)
     print(f"{path} {said}, the larger spend of it and its copy")

@@ -126,7 +126,7 @@ class NodeStatus:
                 unit: {"max_participations": own.max_participations, "min_separation": own.min_separation}
                 for unit, own in self.budgets.items()
             },
-            "runs": [self._run(each) for each in self.audit.runs],
+            "runs": [self._run(run) for run in self.audit.runs],
             "refusals": [
                 {"time": _iso(each.time), "asked": each.asked, "run": each.run, "flower_run": each.flower_run}
                 | {"cause": each.cause, "reason": each.reason}

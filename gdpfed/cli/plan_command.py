@@ -153,8 +153,8 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
         config = resolve(load([*options.overrides, *choice.overrides]))
         method = make_method(config)
     if options.json:
-        candidates = [asdict(each) for each in choice.candidates]
-        proposals = [asdict(each) for each in choice.proposals]
+        candidates = [asdict(candidate) for candidate in choice.candidates]
+        proposals = [asdict(proposal) for proposal in choice.proposals]
         _print_json({"candidates": candidates, "proposals": proposals, "plan": method.describe()})
     else:
         console = make_console()
@@ -181,7 +181,7 @@ def _epsilons(options: argparse.Namespace) -> int:
     with planning():
         noises = budget_noises(options.overrides, options.epsilons)
     if options.json:
-        _print_json([asdict(each) for each in noises])
+        _print_json([asdict(noise) for noise in noises])
     else:
         print(budget_text(noises))
     if options.output is not None:

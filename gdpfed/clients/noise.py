@@ -75,8 +75,8 @@ def keyed_steps(
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
     noise = torch.zeros(encoding.dimension, dtype=torch.float64, device=device)
     for sign, parts in ((1, new), (-1, taken_back)):
-        for each in parts:
-            drawn = gaussian_noise(encoding.dimension, each.stddev, keystream(each.key), device=device)
+        for part in parts:
+            drawn = gaussian_noise(encoding.dimension, part.stddev, keystream(part.key), device=device)
             noise.add_(drawn, alpha=sign)
     return encoding.encode_noise(noise.cpu().numpy())
 

@@ -53,7 +53,7 @@ hand_in(
 def methods_with(*options: RunOption) -> str:
     """Return the names of the methods that allow one of these options, as an error message lists them."""
     items = METHODS.items().items()
-    return ", ".join(name for name, method in items if any(each in method.goes_with for each in options))
+    return ", ".join(name for name, method in items if any(option in method.goes_with for option in options))
 
 
 def resolve(config: Config) -> Config:

@@ -72,7 +72,7 @@ class Choice:
     @property
     def overrides(self) -> list[str]:
         """The proposed overrides, for a command line."""
-        return [each.override for each in self.proposals]
+        return [proposal.override for proposal in self.proposals]
 
 
 def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:

@@ -83,7 +83,7 @@ class RecordMethod(ConfiguredMethod):
         ):
             return config
         resolved, proposals = cls.proposals(config)
-        chosen = [each.override for each in proposals]
+        chosen = [proposal.override for proposal in proposals]
         return replace(resolved, method=replace(resolved.method, chosen=chosen))
 
     @classmethod

@@ -225,7 +225,7 @@ def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
     """Round taps to a few digits, and lower the last ones if h would rise."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
-        rounded = tuple(each / 10**TAP_DIGITS for each in digits)
+        rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)
         try:
             check_taps(rounded, num_rounds)
         except PrivacyError:

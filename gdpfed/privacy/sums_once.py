@@ -136,7 +136,7 @@ class SumOnce(ABC):
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)
-        adjacencies = {getattr(each.event, "adjacency", "zero_out") for each in of_rounds}
+        adjacencies = {getattr(of_round.event, "adjacency", "zero_out") for of_round in of_rounds}
         least = cls.moved(unit, "replace_one" if "replace_one" in adjacencies else "zero_out")
         for charge in charges:
             event = charge.event
@@ -220,4 +220,4 @@ def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
 
 def noise_of(charges: Sequence[Charge]) -> float:
     """Return the standard deviation of the noise that such a sum must have under these charges."""
-    return max(each.event.noise_stddev for each in charges if isinstance(each.event, Gaussian))
+    return max(charge.event.noise_stddev for charge in charges if isinstance(charge.event, Gaussian))

@@ -137,7 +137,7 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
                 columns=objects.get("columns"),
                 test_fraction=given_value(settings, "dataset.test_fraction"),
             )
-    words = [] if any(each.startswith("dataset=") for each in settings) else [f"dataset={DATASET}"]
+    words = [] if any(setting.startswith("dataset=") for setting in settings) else [f"dataset={DATASET}"]
     words += [f"method={objects['method']}"] if "method" in objects else []
     words += [f"{KEYS[name]}={objects[name]}" for name in ("clients", "rounds") if name in objects]
     kind = "classes" if made.data is None else made.data.labels.name
@@ -170,7 +170,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
     for name in ("owners", "columns"):
         if name in objects and "data" not in objects:
             raise ConfigError(f"{name}= is about data=, which is not given: give it, or leave out {name}=")
-    said = {each.partition("=")[0]: each for each in settings}
+    said = {setting.partition("=")[0]: setting for setting in settings}
     for name, key in KEYS.items():
         if name in objects and key in said:
             raise ConfigError(f"{name}= and {said[key]!r} are both given: leave one out")
@@ -181,7 +181,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
-    said, words = {each.partition("=")[0] for each in settings}, []
+    said, words = {setting.partition("=")[0] for setting in settings}, []
     count = objects.get("clients") or given_value(settings, "dataset.num_clients")
     shared_out = objects.get("partition") or given_value(settings, "dataset.partition")
     if data is not None and data.owners is not None and shared_out in (None, "natural"):
@@ -230,7 +230,7 @@ def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -
     if plain == CLIENTS:
         return [f"privacy.budgets={CLIENTS}"]
     numbers = plain if isinstance(plain, list | tuple) else [plain]
-    return [f"privacy.budgets=[{','.join(repr(_number(each, 'budgets')) for each in numbers)}]"]
+    return [f"privacy.budgets=[{','.join(repr(_number(number, 'budgets')) for number in numbers)}]"]
 
 
 def _number(value: Any, place: str) -> float:

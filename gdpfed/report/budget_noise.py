@@ -76,7 +76,7 @@ def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:
     """Lines of text, one for each budget, with a bar as long as its noise."""
-    largest = max(each.noise for each in noises)
+    largest = max(noise.noise for noise in noises)
     lines = [
         f"{each.epsilon:>8.4g} {each.rounds:>6} {each.sigma:>8.3g} {each.noise:>8.3g}  "
         + "#" * max(1, round(BAR * each.noise / largest))
@@ -91,7 +91,7 @@ def draw_budgets(noises: Sequence[BudgetNoise], path: Path) -> None:
     """Write noise over epsilon as PNG, both on logarithmic scales."""
     figure = new_figure(*SIZE_INCHES)
     (axes,) = new_panels(figure, 1, columns=1)
-    axes.loglog([each.epsilon for each in noises], [each.noise for each in noises], **line_style(0))
+    axes.loglog([noise.epsilon for noise in noises], [noise.noise for noise in noises], **line_style(0))
     axes.set_xlabel("epsilon")
     axes.set_ylabel(f"noise of a run ({noises[0].unit}s)")
     axes.set_title(f"What a budget buys, of {noises[0].units:.0f} {noises[0].unit}s")

@@ -37,7 +37,7 @@ class Figure:
         if len(figures) == 1:
             return figures[0]
         value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
-        return cls(value, low, high, float(np.std([each.value for each in figures], ddof=1)))
+        return cls(value, low, high, float(np.std([figure.value for figure in figures], ddof=1)))
 
     @classmethod
     def around(cls, value: float, error: float, least: float = 0.0) -> "Figure":

@@ -109,9 +109,9 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
     """Name a line by its method, its data set if they differ, and the settings that differ."""
     names = [own["method.name"]]
-    if len({each["dataset.name"] for each in all_settings}) > 1:
+    if len({all_setting["dataset.name"] for all_setting in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
-    alike = [each for each in all_settings if _kind(each) == _kind(own)]
+    alike = [all_setting for all_setting in all_settings if _kind(all_setting) == _kind(own)]
     shown, more = _varied(own, alike)
     rest = [f"and {more} settings more"] if more > 1 else []
     return ", ".join([*names, *(f"{_short(key)} {_text(own[key])}" for key in shown), *rest])

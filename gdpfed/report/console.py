@@ -117,7 +117,7 @@ def _frame(columns: int, margin: int) -> int:
 
 
 def _sum_of_least(columns: Sequence[_Needed], margin: int) -> int:
-    return sum(each.least for each in columns) + _frame(len(columns), margin)
+    return sum(column.least for column in columns) + _frame(len(columns), margin)
 
 
 def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list[_Needed]]:

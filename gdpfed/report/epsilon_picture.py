@@ -96,7 +96,7 @@ def draw_cost(
     (axes,) = new_panels(figure, 1, columns=1)
     methods = list(dict.fromkeys(point.method for point in points))
     for style, method in zip(method_styles(methods), methods, strict=True):
-        own = sorted((each for each in points if each.method == method), key=lambda each: each.budgets[1])
+        own = sorted((point for point in points if point.method == method), key=lambda each: each.budgets[1])
         means = [each.result.mean for each in own]
         axes.errorbar(
             [each.budgets[1] for each in own],

@@ -85,9 +85,9 @@ class Figures:
 
 def _alarms(figures: Sequence[Figure], now: float) -> Iterator[str]:
     present = {
-        (each.labels["run"], each.labels["group"]): each.value
-        for each in figures
-        if each.name == "gdpfed_run_clients_present"
+        (figure.labels["run"], figure.labels["group"]): figure.value
+        for figure in figures
+        if figure.name == "gdpfed_run_clients_present"
     }
     for each in figures:
         of = next(iter(each.labels.values()))
@@ -110,10 +110,10 @@ def _alarms(figures: Sequence[Figure], now: float) -> Iterator[str]:
 
 def _sections(figures: Sequence[Figure]) -> Iterator[_Section]:
     by_subject: dict[tuple[str, str], list[Figure]] = defaultdict(list)
-    for each in figures:
-        subject = next(iter(each.labels.items()))
+    for figure in figures:
+        subject = next(iter(figure.labels.items()))
         if subject[0] != "of":
-            by_subject[subject].append(each)
+            by_subject[subject].append(figure)
     for (kind, name), own in by_subject.items():
         yield _MAKERS[kind](name, own)
 

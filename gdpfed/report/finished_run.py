@@ -75,7 +75,7 @@ class FinishedRun:
         """
         import pandas
 
-        rows = [{"round": each.round} | metrics_of(each, cohorts=True) for each in self.records]
+        rows = [{"round": record.round} | metrics_of(record, cohorts=True) for record in self.records]
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:

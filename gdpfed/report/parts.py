@@ -45,7 +45,7 @@ class Part:
         if self.examples < FEWEST:
             return TOO_FEW, ABSENT
         ends = self.intervals.get(metric)
-        between = ABSENT if ends is None else " to ".join(form.text(each).removesuffix(" %") for each in ends)
+        between = ABSENT if ends is None else " to ".join(form.text(end).removesuffix(" %") for end in ends)
         return form.text(self.metrics.get(metric)), between
 
 

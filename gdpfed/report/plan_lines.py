@@ -97,7 +97,7 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
         "Membership inference: an attacker who knows everything else tries to tell from the models whether a "
         f"{plan.unit} took part. At a false positive rate of 1 % its true positive rate is at most so large; "
         "where both cases are equally likely, its accuracy is (random guessing scores 1 % and 50 %). "
-        f"Computed {' and '.join(sorted(PROOFS[each] for each in proofs))}.",
+        f"Computed {' and '.join(sorted(PROOFS[proof] for proof in proofs))}.",
         "",
         f"| group | true positives at 1 % false positives | accuracy at even odds |{others}",
         "|---|---:|---:|" + ("---:|---:|" if of_members else ""),

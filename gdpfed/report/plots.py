@@ -257,10 +257,10 @@ def accuracy_curve(
     (style,) = method_styles([method])
     metric = records[-1].shown[0] if records else DEFAULT
     scaled = MetricDisplay.of(metric).scaled
-    curve = [Spread.of([scaled(each.shown[1])]) for each in records]
+    curve = [Spread.of([scaled(record.shown[1])]) for record in records]
     beside = [scaled(base_rate)] if base_rate is not None and metric == DEFAULT else []
     draw_curves(axes, [(style, method, curve)], metric, beside)
-    if records and not any(each.evaluated for each in records):
+    if records and not any(record.evaluated for record in records):
         axes.text(0.5, 0.5, "not evaluated on the server", ha="center", transform=axes.transAxes)
     if base_rate is not None and beside:
         axes.axhline(scaled(base_rate), color="black", linewidth=0.8, linestyle=":", clip_on=False)

@@ -39,9 +39,9 @@ def _comparison_row(method: Method) -> Sequence[str]:
     """The columns of a comparison that follow from a plan, one line for each budget."""
     plan = method.plan
     budgets = [
-        (records, each, steps_in(plan.charges(index)))
+        (records, group, steps_in(plan.charges(index)))
         for index, records in enumerate(records_of(plan))
-        for each in records.groups
+        for group in records.groups
     ]
     return (
         "\n".join(f"{each.epsilon:g}" for _, each, _ in budgets),

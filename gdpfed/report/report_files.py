@@ -72,7 +72,7 @@ def final_picture(lines: Sequence[Line], path: Path) -> None:
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
-    bounds = [each.mean + sign * (each.stddev or 0.0) for each in values for sign in (-1, 1)]
+    bounds = [value.mean + sign * (value.stddev or 0.0) for value in values for sign in (-1, 1)]
     shown = MetricDisplay.of(one_metric(lines))
     low, high = shown.axis(bounds)
     unit = f"{shown.heading} after the last round, axis from {low:.4g} to {high:.4g}"

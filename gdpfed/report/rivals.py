@@ -176,7 +176,7 @@ class _Constant(nn.Module):
 def _most_frequent(parties: Parties) -> Models:
     classes = parties.data.num_classes
     labels = (parties.train(each).y.astype(np.int64, copy=False) for each in range(parties.count))
-    return [_Constant(np.bincount(each, minlength=classes)) for each in labels]
+    return [_Constant(np.bincount(label, minlength=classes)) for label in labels]
 
 
 def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:

@@ -164,7 +164,7 @@ def _turns(run: FinishedRun) -> Picture:
         TurnRow(
             clients.called(client),
             number,
-            [each.round for each in run.records if each.turns and client in each.turns[number]],
+            [record.round for record in run.records if record.turns and client in record.turns[number]],
             _rounds_of_backs(run, client) if known else None,
         )
         for number, client in shown_clients(groups)

@@ -152,7 +152,7 @@ class RunStatus:
             "result": value if value == value else None,
             "delta": self.delta,
             "against": self.against,
-            "groups": [asdict(each) | {"left": each.left} for each in self.groups],
+            "groups": [asdict(group) | {"left": group.left} for group in self.groups],
             "failed_sums": self.failed,
             "rounds_not_summed": self.without_a_sum,
             "seconds_since_last_round": round(max(0.0, time.time() - self.changed), 1),
@@ -162,11 +162,11 @@ class RunStatus:
     def shown(self) -> RenderableType:
         """Return the status as one screen of text."""
         rows = [
-            [str(each.group), str(each.clients), *map(_figure, (each.budget, each.spent, each.left))]
-            for each in self.groups
+            [str(group.group), str(group.clients), *map(_figure, (group.budget, group.spent, group.left))]
+            for group in self.groups
         ]
         against = f"epsilon against {self.against} at delta {self.delta:.3g}, as of round {self.rounds}"
-        promised = any(each.budget is not None for each in self.groups)
+        promised = any(group.budget is not None for group in self.groups)
         note = against if promised else "nothing is promised: no clipping and no noise"
         table = Table("budgets", ("group", "clients", "budget", "spent", "left"), rows, note)
         lines = "\n".join(self._lines())

@@ -59,6 +59,6 @@ def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
         if epsilon is None or not group["epsilon"]:
             continue
         many = [f"{len(members)} clients, budget {group['epsilon']:g}"]
-        called = [clients.called(each) for each in members] if few else many
+        called = [clients.called(member) for member in members] if few else many
         found += [(f"{label}: {name}", epsilon, group["epsilon"]) for name in called]
     return found

@@ -41,16 +41,16 @@ def draw_spent(spendings: Sequence[Spending], path: Path) -> None:
 def _draw_party(axes: Axes, spending: Spending) -> None:
     steps = spending.steps
     runs = list(range(1, len(steps) + 1))
-    before = [each.before for each in steps]
-    own = [each.after - each.before for each in steps]
+    before = [step.before for step in steps]
+    own = [step.after - step.before for step in steps]
     bar: dict[str, Any] = {"color": COLOURS[0], "width": BAR_WIDTH, "linewidth": 0}
     if any(before):
         axes.bar(runs, before, alpha=EARLIER_OPACITY, label="runs before", **bar)
     axes.bar(runs, own, bottom=before, label="this run", **bar)
-    ends = [each - BAR_WIDTH / 2 for each in runs], [each + BAR_WIDTH / 2 for each in runs]
-    axes.hlines([each.limit for each in steps], *ends, color=COLOURS[1], linewidth=2, label="budget")
+    ends = [run - BAR_WIDTH / 2 for run in runs], [run + BAR_WIDTH / 2 for run in runs]
+    axes.hlines([step.limit for step in steps], *ends, color=COLOURS[1], linewidth=2, label="budget")
     axes.set_title(f"{spending.party}: spent {steps[-1].after:.3g}", fontsize="small", loc="left")
-    axes.set_ylim(0, 1.08 * max(max(each.limit, each.after) for each in steps))
+    axes.set_ylim(0, 1.08 * max(max(step.limit, step.after) for step in steps))
     axes.set_xlim(0.4, max(len(steps), FEWEST_PLACES) + 0.6)
     axes.set_xticks(runs[:: -(-len(runs) // MOST_TICKS)])
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))

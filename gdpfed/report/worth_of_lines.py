@@ -76,7 +76,7 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
         # What all of them are called by tells none of them apart.
         lines = {label.partition(", ")[2]: each for label, each in lines.items()}
     figures, privacy = dict[str, OfModel](), dict[str, str]()
-    models = list(dict.fromkeys(model for each in lines.values() for model in each.figures))
+    models = list(dict.fromkeys(model for line in lines.values() for model in line.figures))
     for model in models:
         having = {label: each for label, each in lines.items() if model in each.figures}
         own = next(iter(having.values()))
@@ -88,7 +88,7 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
             _refuse_others(each, first)
             name = f"{model} ({label})" if label else model
             figures[name], privacy[name] = each.figures[model], each.privacy[model]
-    titles = list(dict.fromkeys(each.title for each in lines.values()))
+    titles = list(dict.fromkeys(line.title for line in lines.values()))
     return replace(first, title="; ".join(titles), figures=figures, privacy=privacy)
 
 

@@ -275,7 +275,7 @@ def contributions_steps(
         updates /= order.norm_factor
     encodings = cohort.encodings(clients)
     if order.indicator_share:
-        bounds = updates.new_tensor([[each.clip_bound] for each in encodings])
+        bounds = updates.new_tensor([[encoding.clip_bound] for encoding in encodings])
         updates = with_indicator(updates, bounds, order.indicator_share)
     return clipped_steps(updates, encodings)
 
@@ -299,10 +299,10 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     updates.masked_fill_(~norms.isfinite(), 0.0)
     if math.isinf(encodings[0].clipping_norm):
         return updates.div_(grid).round_().clamp_(-limit, limit).long()
-    bounds = norms.new_tensor([[each.clip_bound] for each in encodings])
+    bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
     updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
     steps = updates.div_(grid).round_()
     steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
     integers = steps.long()
-    most = integers.new_tensor([each.norm_limit_squared for each in encodings])
+    most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
     return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)

@@ -151,7 +151,7 @@ class ServerSession:
         """
         of = self._clients
         return {
-            of[member]: frozenset(of[each] for each in accusers)
+            of[member]: frozenset(of[accuser] for accuser in accusers)
             for member, accusers in self._state.disputed.items()
         }
 

@@ -73,7 +73,7 @@ class RecordEntry(NodeEntry):
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
-        if len(steps) != len(rounds) or any(type(each) is not int or each < 1 for each in steps):
+        if len(steps) != len(rounds) or any(type(step) is not int or step < 1 for step in steps):
             yield f"run {name} has steps {steps} for {len(rounds)} rounds with an update"
         if self.held_out and parties_in(self.charges[0]["event"]) > 1:
             yield f"run {name} counts held-out persons, who may be trained on at another party"
@@ -111,7 +111,7 @@ class StepEntry(RecordEntry):
 
     def check_charges(self) -> Iterator[str]:
         events = [charge["event"] for charge in self.charges]
-        alike = {(each["batch_rate"], each["noise_multiplier"], parties_in(each)) for each in events}
+        alike = {(event["batch_rate"], event["noise_multiplier"], parties_in(event)) for event in events}
         if len(alike) > 1 or (events[0]["batch_rate"] != self.records["batch_rates"][0]):
             yield f"the charges of run {self.terms['run']} are not those of one noise and its batch rates"
 

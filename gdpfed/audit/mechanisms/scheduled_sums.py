@@ -101,7 +101,7 @@ class ScheduledSumsRule(AuditRule):
             ("the ledger", self.files.ledger["charges"][index], charged),
         ):
             expected = [self._charge(index, rounds)] if rounds else []
-            if [{**each, "event": _numbers(each["event"])} for each in charges] != expected:
+            if [{**charge, "event": _numbers(charge["event"])} for charge in charges] != expected:
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:

@@ -193,6 +193,6 @@ def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
         return
     if label_dtype not in LABEL_DTYPES:
         label_dtype = LABEL_DTYPES[0]
-    of_input, of_label = ([int(each) for each in sizes] for sizes in (shape, label_shape))
+    of_input, of_label = ([int(size) for size in sizes] for sizes in (shape, label_shape))
     columns = str(question.get(COLUMNS) or "") or None
     taken_as(part, own.path, of_input, str(dtype), str(label_dtype), columns, of_label)

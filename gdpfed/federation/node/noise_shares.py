@@ -106,7 +106,7 @@ _ROUNDING = 1e-9
 
 
 def _left(shares: Sequence[NoiseShare], round_of_run: RoundOfRun) -> list[NoiseShare]:
-    return [each for each in shares if not each.is_over(round_of_run.run, round_of_run.index)]
+    return [share for share in shares if not share.is_over(round_of_run.run, round_of_run.index)]
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _shares(node: Node) -> Iterator[list[NoiseShare]]:
         return
     shares = _in_state(node)
     yield shares
-    node.state[SHARES] = {DATA: json.dumps([each.to_dict() for each in shares]).encode()}
+    node.state[SHARES] = {DATA: json.dumps([share.to_dict() for share in shares]).encode()}
 
 
 def _in_state(node: Node) -> list[NoiseShare]:

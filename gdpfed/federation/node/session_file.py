@@ -156,7 +156,7 @@ class SessionFile:
             oldest = time.time() - self.seconds
             return _Contents(
                 {handle: each for handle, each in found.items() if each.opened >= oldest},
-                [each for each in shares if each.opened >= oldest],
+                [share for share in shares if share.opened >= oldest],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log(ERROR, "%s is damaged, and begun anew: %s", self._file.name, type(error).__name__)

@@ -153,7 +153,7 @@ def _recall(counts: Counts, num_classes: int, label: int) -> float | None:
 
 def _balanced_accuracy(counts: Counts, num_classes: int) -> float | None:
     recalls = [_recall(counts, num_classes, label) for label in range(num_classes)]
-    known = [each for each in recalls if each is not None]
+    known = [recall for recall in recalls if recall is not None]
     return float(np.mean(known)) if len(known) == num_classes else None
 
 

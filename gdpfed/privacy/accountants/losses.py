@@ -148,7 +148,7 @@ class BothLosses:
 
     def repeated(self, count: int) -> "BothLosses":
         """The losses of several releases with the same distribution."""
-        return BothLosses(tuple(each.repeated(count) for each in self.directions))
+        return BothLosses(tuple(direction.repeated(count) for direction in self.directions))
 
     def with_losses(self, other: "BothLosses") -> "BothLosses":
         """The losses of both releases together, in both directions."""
@@ -161,11 +161,11 @@ class BothLosses:
 
     def delta(self, epsilons: Floats) -> Floats:
         """The larger delta at every epsilon >= 0."""
-        return np.asarray(np.max([each.delta(epsilons) for each in self.directions], axis=0))
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
         """The larger epsilon at delta."""
-        return max(each.epsilon(delta) for each in self.directions)
+        return max(direction.epsilon(delta) for direction in self.directions)
 
 
 def losses_of_mixture(

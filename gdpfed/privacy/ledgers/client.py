@@ -319,14 +319,14 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
     """
     charged = [run for run in runs if run]
     charges = [charge for run in charged for charge in run]
-    if charges and all(isinstance(each.event, Gaussian) for each in charges):
+    if charges and all(isinstance(charge.event, Gaussian) for charge in charges):
         return compose_against_server(charges, delta)
     return compose_runs(charged, delta).epsilon
 
 
 def _kept_apart(runs: Sequence[Terms]) -> bool:
     """Whether all runs hold records out, and the same ones."""
-    return all(each.held_out for each in runs) and len({each.held_out_by for each in runs}) == 1
+    return all(run.held_out for run in runs) and len({run.held_out_by for run in runs}) == 1
 
 
 def _dearest(

@@ -110,7 +110,7 @@ class Participations:
         """Return the JSON form: counts by group and, where the mechanism keeps them, turns."""
         values: dict[str, Any] = {
             "participations": [
-                {str(each): counts[each] for each in sorted(counts)} for counts in self._counts
+                {str(count): counts[count] for count in sorted(counts)} for counts in self._counts
             ]
         }
         if isinstance(self._plan.mechanism, KeepsTurns):
@@ -198,7 +198,7 @@ def counts_in(charges: object) -> list[Any]:
     """The counts of a group's saved charges."""
     if not isinstance(charges, list):
         return []
-    return [each.get("count") if isinstance(each, Mapping) else None for each in charges]
+    return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]
 
 
 def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:

@@ -247,7 +247,7 @@ def one_sum_sampling_rates(
 
     bounds = [(max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED)) for rate in start]
     gains = [_estimated_gain(group, law, sigma, each) for group, each in zip(groups, bounds, strict=True)]
-    if not all(len(each.rates) for each in gains):
+    if not all(len(gain.rates) for gain in gains):
         return start
     found = _fitted(_at_one_price(gains, sizes, sampling_rate), sizes, sampling_rate, min_sampling_rate)
     return max(

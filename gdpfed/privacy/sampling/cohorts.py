@@ -111,4 +111,4 @@ def _below(plan: PrivacyPlan, round_index: int, least: int) -> list[float]:
         for each in sizes[1:]:
             together = signal.convolve(together, each)[:least]
         sizes = [together]
-    return [min(1.0, math.fsum(each.tolist())) for each in sizes]
+    return [min(1.0, math.fsum(size.tolist())) for size in sizes]

@@ -59,7 +59,7 @@ class NormFactor(Extension):
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
         """Return the requests with the clipping norms of this round."""
         share = self._adaptive.indicator_share
-        return [replace(each, norm_factor=self._factor, indicator_share=share) for each in requests]
+        return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
         """Return the sums in the unit of updates, without their last coordinate, which moves F."""

@@ -207,7 +207,7 @@ class Extensions(Sequence[Extension]):
 
     def __init__(self, items: Sequence[Extension] = ()) -> None:
         self._items = tuple(items)
-        self._of_sums = [each for each in self._items if isinstance(each, SumExtension)]
+        self._of_sums = [item for item in self._items if isinstance(item, SumExtension)]
 
     @overload
     def __getitem__(self, index: int) -> Extension: ...
@@ -248,24 +248,24 @@ class Extensions(Sequence[Extension]):
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
         """Return the cohorts of a round after all extensions have changed them."""
-        for each in self._of_sums:
-            cohorts = each.drawn(fleet, round_index, cohorts, present)
+        for of_sum in self._of_sums:
+            cohorts = of_sum.drawn(fleet, round_index, cohorts, present)
         return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
         """Return the largest parameters of a sum with all extensions."""
-        for each in self._of_sums:
-            parameters = each.sum_checked(fleet, request, round_index, parameters)
+        for of_sum in self._of_sums:
+            parameters = of_sum.sum_checked(fleet, request, round_index, parameters)
         return parameters
 
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
         """Return the sum with what all extensions add to it."""
-        for each in self._of_sums:
-            prepared = each.sum_prepared(fleet, request, prepared, ahead=ahead)
+        for of_sum in self._of_sums:
+            prepared = of_sum.sum_prepared(fleet, request, prepared, ahead=ahead)
         return prepared
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:

@@ -86,8 +86,8 @@ class ClientMemory(SumExtension):
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
         """Find the states of the clients of these requests; a request for counts does not change them."""
-        updates = [each for each in requests if each.coordinates is None]
-        self._asked, self.kept = {client for each in updates for client in each.clients.tolist()}, None
+        updates = [request for request in requests if request.coordinates is None]
+        self._asked, self.kept = {client for update in updates for client in update.clients.tolist()}, None
         if not updates:
             return
         if self._told is None:

@@ -54,10 +54,10 @@ class CorrelatedNoise(SumExtension):
         What is no request is left as it is, for the ledger to refuse.
         """
         return [
-            replace(each, scheduled_members=self._members(each, order.round_index))
-            if type(each) is SumRequest
-            else each
-            for each in requests
+            replace(request, scheduled_members=self._members(request, order.round_index))
+            if type(request) is SumRequest
+            else request
+            for request in requests
         ]
 
     def _members(self, request: SumRequest, round_index: int) -> int:

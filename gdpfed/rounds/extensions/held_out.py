@@ -139,8 +139,8 @@ def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | Non
     if len(blocks) > 1:
         members = sorted(summed.members)
         parties = [
-            PartyCounts(each, blocks[each].tolist(), judged(blocks[each], num_classes, noise))
-            for each in members
+            PartyCounts(member, blocks[member].tolist(), judged(blocks[member], num_classes, noise))
+            for member in members
         ]
         # Blocks of clients that are not in the sum are noise alone.
         blocks, noise = blocks[members], noise * sqrt(len(members))

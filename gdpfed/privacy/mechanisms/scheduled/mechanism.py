@@ -136,7 +136,7 @@ class ScheduledSums(Mechanism, HasTurns):
     ) -> float:
         distinct = {(), *(tuple(taken) for taken in turns.values())}
         costs = ([*paid, *self._charges(m, group, each, rounds)] for each in distinct)
-        return max(compose_against_server(each, delta) for each in costs)
+        return max(compose_against_server(cost, delta) for cost in costs)
 
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> ScheduledTerms:
         limits = self.limits[m]

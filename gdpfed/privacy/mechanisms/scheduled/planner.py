@@ -25,8 +25,8 @@ def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: b
     )
     sent = math.fsum(group.expected_cohort_size for group in planned)
     limits = (
-        TurnLimits(most_turns=each.most_turns, separation=each.separation, taps=each.taps)
-        for each in stream.groups
+        TurnLimits(most_turns=group.most_turns, separation=group.separation, taps=group.taps)
+        for group in stream.groups
     )
     return PrivacyPlan(
         groups=planned,

@@ -74,7 +74,7 @@ class TurnSchedule:
 
     def to_text(self) -> str:
         """The JSON form: of each group P, w and its clients as ranges [first, last, step]."""
-        return json.dumps([[each.period, each.width, _ranges(each.clients)] for each in self.groups])
+        return json.dumps([[group.period, group.width, _ranges(group.clients)] for group in self.groups])
 
     @classmethod
     def from_text(cls, text: str) -> "TurnSchedule":
