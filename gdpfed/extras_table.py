@@ -28,6 +28,12 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "statistics_crossed": "gdpfed.extras.statistics.model:counts",
         "trees": "gdpfed.extras.trees.model:trees",
     },
+    "gdpfed.label_kinds": {"times_to_event": "gdpfed.extras.survival.labels:Times"},
+    "gdpfed.losses": {"discrete_hazard": "gdpfed.extras.survival.hazards:discrete_hazard"},
+    "gdpfed.metrics": {
+        "concordance": "gdpfed.extras.survival.figures:CONCORDANCE",
+        "integrated_brier": "gdpfed.extras.survival.figures:BRIER",
+    },
     "gdpfed.works": {
         "client_statistics": "gdpfed.extras.statistics.client_work",
         "record_statistics": "gdpfed.extras.statistics.record_work",

@@ -142,11 +142,16 @@ def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]
     """What the card must say of a run's tables, by their declaration."""
     label = declared.get("label", {})
     labels = list(label.get("columns", {})) or [label.get("column", "")]
+    if "time" in label:
+        labels = [label["time"], label["event"]["column"]]
     inputs = [*declared.get("numeric", {}), *declared.get("categorical", {})]
     if "columns" in label:
         outcomes = ": none, one or several of them"
     elif "range" in label:
         outcomes = f", a number from {label['range'][0]:g} to {label['range'][1]:g}"
+    elif "time" in label:
+        edges = label["edges"]
+        outcomes = f": the time to an event, in {len(edges)} intervals up to {edges[-1]:g}"
     else:
         outcomes = f", {' or '.join(map(str, label.get('classes', ())))}"
     told = ", ".join(map(str, labels))

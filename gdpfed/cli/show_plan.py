@@ -60,8 +60,7 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
 
         task = task_of(config)
         columns = declared_columns(task.source)
-        shape = (columns.num_classes,) if columns.label_set else ()
-        labels = labels_of(columns.label_kind, columns.num_classes, shape)
+        labels = labels_of(columns.label_kind, columns.num_classes, columns.label_shape)
         check_loss(task.loss, labels, task.class_weights)
     if any(override.startswith("dataset.model") for override in overrides):
         from gdpfed.learning.models import check_model as check

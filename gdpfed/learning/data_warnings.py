@@ -67,4 +67,4 @@ def data_warnings(task: Task) -> Iterator[str]:
     missing = data.labels.unlearnt(data.train.y, data.test.y)
     if len(missing):
         named = listed([data.named_classes[number] for number in missing.tolist()], MOST_NAMED)
-        yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}"
+        yield f"{data.labels.weighed} {named} {data.labels.unlearnt_words}".lstrip()

@@ -87,7 +87,7 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
         example = torch.zeros(2, *form.input_shape, dtype=getattr(torch, form.input_dtype))
     else:
         example = torch.zeros(2, len(model.columns.inputs), dtype=torch.float64)
-    output = "probabilities" if form.labels.weighed else "value"
+    output = "value" if form.labels.name == "numbers" else "probabilities"
     program = torch.onnx.export(
         _WholeModel(model).eval(),
         (example,),

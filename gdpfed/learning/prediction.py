@@ -21,7 +21,7 @@ from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_file import TableFile, listed
 from gdpfed.learning.data.table_rows import inputs_of, num_rows, open_declared
 from gdpfed.learning.data.text_cells import Texts, texts_of
-from gdpfed.learning.labels.kind import Names
+from gdpfed.learning.labels.kind import LabelKind, Names
 from gdpfed.learning.model_folder import ModelDescription, read_model
 from gdpfed.learning.models import said
 from gdpfed.learning.unfamiliar import Unfamiliar
@@ -41,28 +41,36 @@ class Predictions:
 
     Attributes:
         labels: names of classes, or numbers in the unit of the label, shape (N,); of sets 1 where a record
-            has a label and else 0, shape (N, labels); of pictures the class at every place, by its number.
-        probabilities: of every class or label, shape (N, classes, ...), float32; None of numbers.
-        classes: what classes or labels are called, in this order.
+            has a label and else 0, shape (N, labels); of pictures the class at every place, by its number; of
+            times to an event the median time, shape (N,), NaN where that lies beyond the horizon.
+        probabilities: of every class or label, shape (N, classes, ...), float32; of times to an event the
+            survival at the ends of the intervals, shape (N, intervals); None of numbers.
+        classes: what classes or labels are called, or the ends of the intervals, in this order.
         notes: what of the records was not read, or is not as the model knows it, one line each.
+        shown_as: what labels and probabilities are called in a table.
     """
 
     labels: Names | npt.NDArray[np.float64]
     probabilities: npt.NDArray[np.float32] | None
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    shown_as: tuple[str, str] = LabelKind.shown_as
 
     def to_table(self) -> dict[str, list[object]]:
-        """The predictions as columns: the predicted label, and the probability of every class or label."""
+        """The columns of a table: what is predicted, and the probability of every class or label.
+
+        A number that is not known is None.
+        """
         table: dict[str, list[object]] = {}
+        label, probability = self.shown_as
         if self.labels.ndim == 1:
-            table["predicted"] = self.labels.tolist()
+            table[label] = [None if each != each else each for each in self.labels.tolist()]
         else:
             columns = self.labels.T.tolist()
-            table |= {f"predicted_{name}": each for name, each in zip(self.classes, columns, strict=True)}
+            table |= {f"{label}_{name}": each for name, each in zip(self.classes, columns, strict=True)}
         if self.probabilities is not None:
             columns = self.probabilities.T.tolist()
-            table |= {f"probability_{name}": each for name, each in zip(self.classes, columns, strict=True)}
+            table |= {f"{probability}_{name}": each for name, each in zip(self.classes, columns, strict=True)}
         return table
 
 
@@ -199,7 +207,8 @@ class LoadedModel:
             scaled = outputs.reshape(len(x)).double().numpy()
             return Predictions((scaled + 1) / 2 * (high - low) + low, None, ())
         shares = probabilities.numpy()
-        return Predictions(labels.answers(shares, np.array(classes, dtype=object)), shares, classes)
+        answers = labels.answers(shares, np.array(classes, dtype=object))
+        return Predictions(answers, shares, classes, shown_as=labels.shown_as)
 
     def _array(self, data: Any) -> npt.NDArray[np.generic]:
         form, given = self.description.form, np.asarray(data)

@@ -34,6 +34,7 @@ def in_markdown(subject: CardSubject) -> CardSubject:
 
 
 def _columns(columns: Columns) -> Columns:
+    times = columns.times
     return replace(
         columns,
         label=text(columns.label),
@@ -41,6 +42,7 @@ def _columns(columns: Columns) -> Columns:
         numeric=tuple(replace(each, name=text(each.name)) for each in columns.numeric),
         categorical=tuple(replace(each, name=text(each.name)) for each in columns.categorical),
         label_set=tuple(replace(each, name=text(each.name)) for each in columns.label_set),
+        times=times and replace(times, time=text(times.time), event=text(times.event)),
         purpose=text(columns.purpose),
         period=text(columns.period),
     )

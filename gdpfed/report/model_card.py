@@ -331,6 +331,8 @@ def who_and_what(subject: CardSubject) -> list[str]:
 def _outcomes(columns: Columns) -> str:
     if columns.label_set:
         return ": none, one or several of them"
+    if columns.times is not None:
+        return f": the time to an event, in {columns.num_classes} intervals up to {columns.times.horizon:g}"
     if columns.label_range is None:
         return f", {' or '.join(columns.class_names)}"
     low, high = columns.label_range

@@ -1,4 +1,4 @@
-"""Sets of labels and pictures of labels: every engine and every form of gradients computes the same."""
+"""Sets and pictures of labels, and times: every engine and every form of gradients computes the same."""
 
 from typing import Any
 
@@ -40,10 +40,27 @@ def pixels(path):
     return saved(path / "pixels.npz", x, (x[:, 0] > 0.4).astype(int) + 2 * (x[:, 0] < -0.4))
 
 
+def times(path):
+    """When something happened to 60 records, in one of five intervals, or until when nothing had."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(60, 3))
+    days, left = 40 * rng.exponential(np.exp(x[:, 0])), rng.uniform(5, 90, 60)
+    lines = [f"{a},{b},{c},{min(t, u)},{int(t <= u)}" for (a, b, c), t, u in zip(x, days, left, strict=True)]
+    (path / "times.csv").write_text("\n".join(["a,b,c,days,died", *lines, ""]))
+    (path / "columns.yaml").write_text(
+        "label: {time: days, event: died, edges: [10, 20, 35, 50, 80]}\n"
+        "numeric: {a: [-1, 1], b: [-1, 1], c: [-1, 1]}\n"
+    )
+    return DataSource("csv", str(path / "times.csv"))
+
+
+LOSSES = {sets: "binary_cross_entropy", times: "discrete_hazard"}
 TASKS: dict[str, Any] = {
     "sets, compiled": (sets, "mlp", {"model_options": (("hidden_units", 500),)}, ProgrammedTraining),
     "sets, weighed": (sets, "linear", {"class_weights": (1.0, 4.0, 0.5)}, BatchedTraining),
     "pixels": (pixels, "fcn", {}, BatchedTraining),
+    "times, compiled": (times, "mlp", {"model_options": (("hidden_units", 1500),)}, ProgrammedTraining),
+    "times": (times, "linear", {}, BatchedTraining),
     "pixels, weighed": (pixels, "fcn", {"class_weights": (1.0, 4.0, 0.5)}, BatchedTraining),
 }
 
@@ -51,7 +68,7 @@ TASKS: dict[str, Any] = {
 @pytest.fixture(params=TASKS)
 def case(request, tmp_path):
     make, model, more, engine = TASKS[request.param]
-    loss = "binary_cross_entropy" if make is sets else "cross_entropy"
+    loss = LOSSES.get(make, "cross_entropy")
     return Task(make(tmp_path), model, "iid", 7, 0, loss=loss, **more).described(), engine
 
 

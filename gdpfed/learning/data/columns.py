@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.learning.data.times_to_event import TimesToEvent
+
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
 DAYS_A_YEAR = 365.25
 Days = TypeVar("Days", float, npt.NDArray[np.float64])
@@ -89,10 +91,10 @@ class Columns:
     """The declared columns of a table.
 
     Attributes:
-        label: the column with the labels; empty where a label is a set, of several columns.
-        classes: the values that make each class, in the order of class numbers; empty for a number or a set.
-        class_names: what each class is called, or each label of a set.
-        label_range: what -1 and 1 stand for where a label is a number; None for classes.
+        label: the column with the labels; empty where a label is of several columns.
+        classes: the values that make each class, in the order of class numbers; empty of other labels.
+        class_names: what each class is called, or each label of a set; of times the ends of the intervals.
+        label_range: what -1 and 1 stand for where a label is a number; None of other labels.
         numeric, categorical: inputs of the model, in this order.
         party: whose a record is.
         record_group: which group of records it belongs to, whose budget is its own.
@@ -100,6 +102,7 @@ class Columns:
         person: the column that says which person a row is about; None where every row is one's own.
         person_parties: at how many parties one person may have rows at most; nobody links them.
         label_set: the columns of a label that is a set, each with its value for 0 and that for 1.
+        times: the two columns of a label that is a time to an event.
         missing: texts that stand for a missing value in every column that does not have them as values,
             besides :data:`ALWAYS_MISSING`.
         missing_labels: ``error``, or ``drop`` for leaving out records without a label.
@@ -131,16 +134,26 @@ class Columns:
     person_parties: int = 1
     label_set: tuple[Named, ...] = ()
     missing_parties: str = ""
+    times: TimesToEvent | None = None
 
     @property
     def label_kind(self) -> str:
         """The kind of its labels, by name."""
+        if self.times is not None:
+            return "times_to_event"
         return "label_sets" if self.label_set else "classes" if self.classes else "numbers"
 
     @property
     def label_names(self) -> list[str]:
         """The columns with labels."""
+        if self.times is not None:
+            return [self.times.time, self.times.event]
         return [each.name for each in self.label_set] or [self.label]
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """The shape of the label of a record."""
+        return (2,) if self.times is not None else (len(self.label_set),) if self.label_set else ()
 
     @property
     def num_inputs(self) -> int:
@@ -162,12 +175,16 @@ class Columns:
         """The input or label of that name, if it is a number; else None."""
         if name == self.label and self.label_range is not None:
             return Numeric(name, *self.label_range)
+        if self.times is not None and name == self.times.time:
+            return Numeric(name, 0.0, self.times.horizon)
         return next((each for each in self.numeric if each.name == name), None)
 
     def values(self, name: str) -> tuple[str, ...]:
         """The declared values of a column; none where it holds numbers, or is not declared."""
         if name == self.label:
             return tuple(value for values in self.classes for value in values)
+        if self.times is not None and name == self.times.event:
+            return (*self.times.censored, *self.times.happened)
         named = (*self.label_set, *self.categorical, self.party, self.record_group, self.test)
         return next((each.values for each in named if each is not None and each.name == name), ())
 
@@ -178,8 +195,8 @@ class Columns:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, or labels in a set; 1 where a label is a number."""
-        return len(self.classes) or len(self.label_set) or 1
+        """How many classes there are, labels in a set or intervals of time; 1 where a label is a number."""
+        return len(self.classes) or len(self.label_set) or (len(self.times.edges) if self.times else 1)
 
     @property
     def digest(self) -> str:
@@ -195,7 +212,7 @@ class Columns:
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
 
 
-NEW = ("label_set", "missing_marks", "missing_parties")
+NEW = ("label_set", "missing_marks", "missing_parties", "times")
 """Fields that a declaration has had from the start only where they say something."""
 
 

@@ -23,6 +23,7 @@ from gdpfed.learning.data.columns import (
     whole,
 )
 from gdpfed.learning.data.file_form import DECIMALS, ENCODINGS, SEPARATORS
+from gdpfed.learning.data.times_to_event import read_times
 from gdpfed.learning.data.yaml_parts import Part, read_parts
 
 COLUMNS_FILE = "columns.yaml"
@@ -101,8 +102,11 @@ def columns_of(values: Any, place: str) -> Columns:
 
 
 def _label(reader: Part) -> dict[str, Any]:
-    """What is declared of labels: one column with classes or a range, or the columns of a set."""
+    """What is declared of labels: one column with classes or a range, the columns of a set, or a time."""
     nothing: dict[str, Any] = {"label": "", "classes": (), "class_names": (), "label_range": None}
+    if isinstance(reader.values, Mapping) and "time" in reader.values:
+        times = read_times(reader)
+        return nothing | {"class_names": times.interval_names, "times": times}
     if isinstance(reader.values, Mapping) and "columns" in reader.values:
         columns = reader.mapping(required=("columns",), allowed=())["columns"]
         if isinstance(columns.values, Mapping):
@@ -223,6 +227,8 @@ def to_yaml(columns: Columns) -> str:
     label: dict[str, Any] = {"column": columns.label}
     if columns.label_set:
         label = {"columns": {each.name: list(each.values) for each in columns.label_set}}
+    elif columns.times is not None:
+        label = columns.times.to_values()
     elif columns.label_range is None:
         label["classes"] = dict(zip(columns.class_names, map(list, columns.classes), strict=True))
     else:

@@ -29,6 +29,7 @@ from gdpfed.learning.data.table_rows import (
     open_declared,
 )
 from gdpfed.learning.data.text_cells import TextCells
+from gdpfed.learning.data.times_to_event import Followed
 
 MOST_TEXTS = 50
 """Of the different wrong values of a column, that are shown; of others their number is said."""
@@ -135,6 +136,7 @@ class _Check:
         self.rows = self.left_out = 0
         self.found: list[Finding] = []
         self.repeats = Repeats(columns)
+        self.followed = None if columns.times is None else Followed(columns.times)
         self._seen = {name: _Seen() for name in present}
         self._lines: dict[tuple[str, str, str], list[int]] = {}
         self._texts: dict[tuple[str, str], int] = {}
@@ -161,9 +163,10 @@ class _Check:
 
         if count:
             where = Where("", batch.rows, note)
-            self.repeats.rows(
-                checked_rows(_with_blanks(table, columns), columns, where, kept, shared_out=True)
-            )
+            rows = checked_rows(_with_blanks(table, columns), columns, where, kept, shared_out=True)
+            self.repeats.rows(rows)
+            if self.followed is not None:
+                self.followed.note(rows.y)
             self.repeats.cells(batch.cells, file.place)
         for name, cells in table.items():
             seen, taken = self._seen[name], cells.taken(kept)
@@ -201,6 +204,8 @@ class _Check:
         columns = self.columns
         if self.rows == self.left_out:
             return
+        if self.followed is not None:
+            yield from self.followed.words()
         for name, seen in self._seen.items():
             if not seen.filled:
                 yield f"column '{name}' is missing in all rows"
@@ -216,7 +221,7 @@ class _Check:
         yield from mark_warnings(columns)
         for name, seen in self._seen.items():
             column = columns.number(name)
-            if column is not None and seen.filled:
+            if column is not None and seen.filled and not (columns.times and name == columns.times.time):
                 yield from _odd_range(seen, column)
 
 

@@ -17,6 +17,7 @@ from gdpfed.learning.data.file_form import own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
+from gdpfed.learning.data.times_to_event import TimesToEvent
 from gdpfed.learning.labels import Labels
 
 
@@ -27,7 +28,8 @@ class Rows:
     Attributes:
         x: inputs, shape (N, inputs), float32.
         y: class numbers, int64, or numbers of which -1 and 1 are the ends of the declared range, float32,
-            shape (N,); of sets 0 and 1, int64, shape (N, labels). Numbers beyond their range are as they are.
+            shape (N,); of sets 0 and 1, int64, shape (N, labels); of times to an event as `TimesToEvent` has
+            them, float32, shape (N, 2). Numbers beyond their range are as they are.
         parties: the number of each one's party, shape (N,), int64; None where none is declared or asked for.
         groups: the number of each one's group of records, shape (N,), int64; None where none is declared.
         for_testing: which of them are declared to be for testing, shape (N,), bool; None where nothing is.
@@ -59,6 +61,7 @@ class Rows:
 NO_PARTY = (
     "so nobody knows whose the row is: fill it in, or declare missing_parties: drop to leave such rows out"
 )
+NO_TIME = "and it must say when the event happened, or until when nothing had"
 OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
@@ -277,6 +280,8 @@ def _one_hot(cells: TextCells, column: Categorical, where: Where) -> npt.NDArray
 def _labels(table: Table, columns: Columns, where: Where) -> Labels:
     if columns.label_set:
         return np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
+    if columns.times is not None:
+        return _times(table, columns, columns.times, where)
     label = columns.number(columns.label)
     if label is not None:
         numbers = _to_unit(numbers_in(table, label, where), label)
@@ -284,6 +289,16 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
         return np.clip(numbers, -most, most).astype(np.float32)
     numbers_of = {value: number for number, values in enumerate(columns.classes) for value in values}
     return _looked_up(table, columns.label, numbers_of, where)
+
+
+def _times(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
+    """When and whether the event happened, float32[N,2]; NaN where one of both is missing or refused."""
+    cells, number = as_numbers(table[times.time]), columns.number(times.time)
+    numbers = cells.numbers if number is None else numbers_in(table, number, where)
+    where.refuse(times.time, cells, cells.missing, NO_TIME)
+    where.refuse(times.time, cells, numbers < 0, "which is below 0, and a time begins at 0")
+    happened = _looked_up(table, times.event, times.numbers, where, refused=-1)
+    return times.labels(numbers, happened)
 
 
 def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
@@ -304,8 +319,11 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
     return np.maximum(numbers, 0)
 
 
-def _looked_up(table: Table, name: str, values: Mapping[str, int], where: Where) -> npt.NDArray[np.int64]:
+def _looked_up(
+    table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
+) -> npt.NDArray[np.int64]:
+    """The number of every cell; `refused`: of one that is none of the values."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, f"which is none of {listed([*values])}")
-    return np.maximum(numbers, 0)
+    return np.maximum(numbers, refused)

@@ -224,7 +224,8 @@ def _positions(
 
 def _within(labels: Labels) -> Labels:
     """Labels to train on, of which numbers beyond their range count as its nearer end."""
-    return np.clip(labels, -1, 1).astype(np.float32) if labels.dtype.kind == "f" else labels
+    numbers = labels.dtype.kind == "f" and labels.ndim == 1
+    return np.clip(labels, -1, 1).astype(np.float32) if numbers else labels
 
 
 def _existing(path: str | None, setting: str) -> Path:
@@ -243,8 +244,8 @@ def _folder(path: Path) -> Path:
 def _declared_alone(columns: Columns) -> Dataset:
     """The data set of a server that holds no row."""
     kind = labels_of(columns.label_kind, columns.num_classes)
-    shape = (0, columns.num_classes) if columns.label_set else (0,)
-    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), np.zeros(shape, kind.dtype))
+    no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
+    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
     persons = None if columns.person is None else np.zeros(0, np.int64)
     nothing = replace(nothing, persons=persons)
     names = columns.party.values if columns.party else ()

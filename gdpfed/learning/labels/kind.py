@@ -30,7 +30,7 @@ else:
 Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 Outputs = npt.NDArray[np.float64]
 Targets = npt.NDArray[np.int64] | npt.NDArray[np.float64]
-Names = npt.NDArray[np.object_] | npt.NDArray[np.int64]
+Names = npt.NDArray[np.object_] | npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class LabelKind(ABC):
         weighed: what has a class weight each, a class or a label; empty where nothing has.
         unlearnt_words: what is wrong with what `unlearnt` finds.
         is_one_class: whether a label is one class, so that classes can be counted, shared out and told apart.
+        shown_as: what predictions and their probabilities are called in a table.
     """
 
     name: ClassVar[str]
@@ -70,6 +71,7 @@ class LabelKind(ABC):
     metric: ClassVar[str]
     weighed: ClassVar[str] = ""
     is_one_class: ClassVar[bool] = False
+    shown_as: ClassVar[tuple[str, str]] = ("predicted", "probability")
     unlearnt_words: ClassVar[str] = (
         "is in the test split and in no training example of it: it is not learnt unless nodes have data of "
         "their own, and counts as wrong. Add training examples, or take it out of the test split"

@@ -186,6 +186,6 @@ def central_evaluation(
         if metric.of(nothing, targets) is None:
             raise LearningError(
                 f"dataset.metrics={name} is not defined on the test split, whose {len(targets)} labels are "
-                "all alike: choose another metric, or a test split with several labels"
+                "too much alike: choose another metric, or a test split with several labels"
             )
     return CentralEvaluation(model, data, task.make_loss(), chosen, device)
