@@ -40,6 +40,11 @@ def folder(root, more=TRANSFORMS, count=5):
     return root
 
 
+def run_form(root):
+    words = ["dataset=image_folder", f"dataset.path={root}", "dataset.num_clients=2", "dataset.model=linear"]
+    return task_of(load(words)).described().form
+
+
 def by_torchvision(root):
     from torchvision import transforms
 
@@ -56,26 +61,13 @@ def by_torchvision(root):
 
 def test_they_are_those_of_torchvision_in_a_simulation_and_at_a_node(tmp_path):
     root = folder(tmp_path)
-    x, *_ = read_own(root)
-    np.testing.assert_allclose(x, by_torchvision(root), atol=1e-6)  # type: ignore[arg-type]
-    form = (
-        task_of(
-            load(
-                [
-                    "dataset=image_folder",
-                    f"dataset.path={root}",
-                    "dataset.num_clients=2",
-                    "dataset.model=linear",
-                ]
-            )
-        )
-        .described()
-        .form
-    )
+    x = np.asarray(read_own(root)[0])
+    np.testing.assert_allclose(x, by_torchvision(root), atol=1e-6)
+    form = run_form(root)
     np.testing.assert_array_equal(own_split(root, form).x, x)
     data = load_dataset(DataSource("image_folder", str(root)))
     every = np.concatenate([part.take(np.arange(len(part))).x for part in (data.train, data.test)])
-    assert sorted(map(bytes, every)) == sorted(map(bytes, x))  # type: ignore[arg-type]
+    assert sorted(map(bytes, every)) == sorted(map(bytes, x))
 
 
 @pytest.mark.parametrize("size", [(20, 31), (31, 20), (5, 9), (8, 8), (7, 7), (3, 100)])
@@ -95,10 +87,10 @@ def test_shapes_are_those_of_torchvision(size):
 
 def test_a_padded_picture_is_black_around(tmp_path):
     root = folder(tmp_path, "transforms: [{resize: [4, 4]}, {pad: 2}]\n", 1)
-    x, *_ = read_own(root)
-    assert x.shape == (2, 3, 8, 8)  # type: ignore[union-attr]
-    assert (x[:, :, [0, 1, 6, 7]] == -1).all()  # type: ignore[index]
-    assert (x[:, :, 2:6, 2:6] > -1).any()  # type: ignore[index]
+    x = np.asarray(read_own(root)[0])
+    assert x.shape == (2, 3, 8, 8)
+    assert (x[:, :, [0, 1, 6, 7]] == -1).all()
+    assert (x[:, :, 2:6, 2:6] > -1).any()
 
 
 def test_another_scale_or_crop_is_another_declaration(tmp_path):
@@ -136,7 +128,7 @@ def test_predictions_scale_bytes_as_training_did(tmp_path):
     pixels = np.random.default_rng(1).integers(0, 256, (4, 3, 8, 8))
     with torch.no_grad():
         outputs = model.module(torch.from_numpy(scale.of(pixels.astype(np.uint8)))).softmax(1)
-    np.testing.assert_allclose(model.predict(pixels).probabilities, outputs, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(model.predict(pixels).probabilities), outputs, atol=1e-6)
     with pytest.raises(
         LearningError, match=r"normalizes the bytes of pictures as declared: give them, from 0"
     ):

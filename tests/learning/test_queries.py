@@ -262,29 +262,18 @@ def postgres(tmp_path):
     shutil.chown(home, "nobody")
     run = ["runuser", "-u", "nobody", "--"]
     try:
-        subprocess.run(
-            [*run, "initdb", "-D", home / "data", "-U", "reader", "-A", "trust"],
-            check=True,
-            capture_output=True,
-        )
-        start = [
-            "pg_ctl",
-            "-D",
-            home / "data",
-            "-l",
-            home / "log",
-            "-w",
-            "-o",
-            f"-p {PORT} -k {home} -h 127.0.0.1",
-        ]
-        subprocess.run([*run, *start, "start"], check=True, stdout=subprocess.DEVNULL)
+        make = ["initdb", "-D", f"{home}/data", "-U", "reader", "-A", "trust"]
+        subprocess.run([*run, *make], check=True, capture_output=True)
+        place = f"-p {PORT} -k {home} -h 127.0.0.1"
+        start = ["pg_ctl", "-D", f"{home}/data", "-l", f"{home}/log", "-w", "-o", place, "start"]
+        subprocess.run([*run, *start], check=True, stdout=subprocess.DEVNULL)
         address = f"postgresql://reader@127.0.0.1:{PORT}/postgres"
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute("CREATE TABLE visit (id integer, age numeric(4, 1), stays text, note text)")
             connection.cursor().executemany("INSERT INTO visit VALUES (%s, %s, %s, %s)", VISITS[::-1])
         yield address
     finally:
-        subprocess.run([*run, "pg_ctl", "-D", home / "data", "-m", "immediate", "stop"], capture_output=True)
+        subprocess.run([*run, "pg_ctl", "-D", f"{home}/data", "-m", "immediate", "stop"], capture_output=True)
         shutil.rmtree(home)
 
 
@@ -292,8 +281,8 @@ def postgres(tmp_path):
 def test_postgresql_answers_as_the_others_and_changes_nothing(tmp_path, postgres):
     x, y, *_ = read_own(site(tmp_path, postgres))
     again = read_own(site(tmp_path, sqlite_file(tmp_path)))
-    np.testing.assert_array_equal(x, again[0])  # type: ignore[arg-type]
-    np.testing.assert_array_equal(y, again[1])  # type: ignore[arg-type]
+    for found, other in ((x, again[0]), (y, again[1])):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(other))
     for query, words in (
         (
             "WITH x AS (DELETE FROM visit RETURNING *) SELECT * FROM x",

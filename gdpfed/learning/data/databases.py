@@ -54,7 +54,7 @@ class Limits:
     `over`: whether the time was up.
     """
 
-    seconds: int
+    seconds: float
     mebibytes: int
     ends: float = field(init=False, default=float("inf"))
 

@@ -104,9 +104,9 @@ def read_picture_form(folder: Path) -> PictureForm:
         raise found["slice"].wrong("a number from 0, the first slice, to 1, the last one")
     if window is None and (spacing, place) != (None, None):
         raise LearningError(f"{folder / PICTURES_FILE}: spacing and slice are of scans: declare window, too")
-    channels, shapes, scale = _channels(found["channels"]), (), None
-    if "transforms" in found:
-        shapes, scale = declared_transforms(found["transforms"], int(size), channels)
+    channels = _channels(found["channels"])
+    said = found.get("transforms")
+    shapes, scale = ((), None) if said is None else declared_transforms(said, int(size), channels)
     if shapes and spacing is not None:
         raise found["transforms"].wrong("without a shape: spacing says how a scan becomes a square")
     return PictureForm(classes, int(size), channels, window, spacing, place, shapes, scale)
