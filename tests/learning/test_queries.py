@@ -117,6 +117,7 @@ def test_a_query_is_a_table_wherever_one_is(tmp_path):
         ("SELECT id, date('now') AS age, stays FROM visit", "asks for 'now', which is another"),
         ("SELECT id, current_date - born AS age FROM visit", "asks for current_date, which is another"),
         ("SELECT id, age FROM visit", "lacks the column 'stays'"),
+        ("SELECT id, note FROM visit", "lacks the column 'stays'; it has id, note$"),
         ("SELECT id, age, stays FROM visits", "cannot be answered: .*visits"),
         ("SELECT stays, age, id FROM visit", "the first column, 'stays', is the same in rows 1 and 2"),
         ("SELECT nullif(id, 3) AS id, age, stays FROM visit", "the first column, 'id', is empty in a row"),
@@ -128,6 +129,20 @@ def test_a_query_changes_nothing_and_says_what_rows_are(tmp_path, database, quer
     source = database(tmp_path)
     refused(site(tmp_path, source, query), words)
     assert len(read_own(site(tmp_path, source))[1]) == 10  # type: ignore[arg-type]
+
+
+def test_a_query_that_looks_at_other_rows_is_noted(tmp_path):
+    asked = "SELECT id, CAST(AVG(age) OVER (PARTITION BY stays) AS INT) AS age, stays FROM visit"
+    notes = {}
+    for query in (asked, QUERY.replace("note", "'over (x)'")):
+        path = site(tmp_path, sqlite_file(tmp_path) if query == asked else "clinic.sqlite", query)
+        rows, findings = check_table(path, read_columns(path.with_name("columns.yaml")))
+        notes[query] = [each.words for each in findings]
+        assert rows
+    assert [any("looks at other rows (OVER)" in each for each in said) for said in notes.values()] == [
+        True,
+        False,
+    ]
 
 
 def test_words_in_texts_and_names_are_none(tmp_path):

@@ -176,7 +176,8 @@ def _of_frame(
     def read(wanted: Sequence[int], uneven: Any) -> Any:
         yield Batch({names[at]: table.column(at).combine_chunks() for at in wanted}, rows, rows)
 
-    return dataset_of_table(TableFile(PLACE, names, FileForm(), Found(), read), columns, test_fraction)
+    table = TableFile(PLACE, names, FileForm(), Found(), read, of_lines=False)
+    return dataset_of_table(table, columns, test_fraction)
 
 
 def _plain(value: Any) -> Any:

@@ -38,6 +38,11 @@ CHANGING = re.compile(
     re.IGNORECASE,
 )
 """What is another at every reading."""
+OTHER_ROWS = re.compile(r"\bover\b", re.IGNORECASE)
+OVER_NOTE = (
+    "the query looks at other rows (OVER): what goes into a row must be about its own person alone, else one "
+    "person moves the rows of others"
+)
 
 
 def open_query(path: Path, place: str, form: TableForm) -> TableFile:
@@ -54,6 +59,8 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
         names = answer.names
     check_width(place, len(names))
     found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
+    if OTHER_ROWS.search(NOT_SQL.sub(" ", query)):
+        found.head.append(OVER_NOTE)
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
         chosen = ", ".join(quoted_name(names[at]) for at in [0, *wanted])
@@ -67,7 +74,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
                 yield Batch(cells, numbers, numbers)
                 count += len(numbers)
 
-    return TableFile(place, names, own, found, read)
+    return TableFile(place, names, own, found, read, of_lines=False)
 
 
 def _query(path: Path, place: str) -> str:

@@ -101,6 +101,7 @@ class TableFile:
         names: of its columns, in order.
         own: what the site says of it.
         found: what was found in it; more is while it is read.
+        of_lines: whether the names are a line of the file.
     """
 
     place: str
@@ -108,6 +109,7 @@ class TableFile:
     own: FileForm
     found: Found
     _read: Callable[[Sequence[int], Uneven | None], Iterator[Batch]]
+    of_lines: bool = True
 
     def batches(self, names: Sequence[str], uneven: Uneven | None = None) -> Iterator[Batch]:
         """All rows, in order, with the named columns alone.
@@ -121,7 +123,7 @@ class TableFile:
             if (count := list(self.names).count(name)) != 1:
                 fault = "has twice" if count else "lacks"
                 has = listed([each or "one without a name" for each in self.names])
-                nothing = not {*names} & {*self.names}
+                nothing = self.of_lines and not {*names} & {*self.names}
                 hint = f". Is line 1 a row? Say header: [a, b] in {FILES_FILE}" if nothing else ""
                 raise LearningError(f"{self.place} {fault} the column '{name}'; it has {has}{hint}")
         return self._read([self.names.index(name) for name in names], uneven)
@@ -301,7 +303,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
                 "anew"
             )
 
-    return TableFile(place, names, form.own, Found(), read)
+    return TableFile(place, names, form.own, Found(), read, of_lines=False)
 
 
 def one_line(error: Exception) -> str:
