@@ -69,6 +69,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "gdpfed.audit_checks": {
         "client_statistics": "gdpfed.extras.statistics.audit:check_statistics",
         "record_statistics": "gdpfed.extras.statistics.audit:check_statistics",
+        "trees": "gdpfed.extras.trees.audit:check_trees",
     },
     "gdpfed.audit_cards": {
         "own_spending": "gdpfed.extras.fedpcs.audit.card:BudgetsCard",

@@ -1,8 +1,8 @@
 """Gradient boosting of random trees on records: a round is one noised sum of gradients in every leaf.
 
 Splits are drawn from public numbers, so nothing but the sums of leaves is paid for. Every round all K trees
-take a step along them: the weak learner of a round is the mean of K trees. Each record is in one leaf of every
-tree, so averaging over K trees brings no more noise into a score than one tree would (`.model`).
+take a step along them: the weak learner of a round is the mean of K trees. Each record is in one leaf of
+every tree, so averaging over K trees brings no more noise into a score than one tree would (`.model`).
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,10 @@ class TreesConfig(RecordMethodConfig):
 class Trees(DPSum):
     """theta - eta (sum_i sum_batch clip_C(g phi(x)) + C sigma N(0, I)) / sum_i B_i, phi(x) of norm 1.
 
-    phi(x) has 1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the sum
-    by min(||g||, C): sqrt(K (g / sqrt(K))^2), with g the gradient of its loss by the model's outputs, which
-    is below sqrt(2) for classes. That is the sum of `DPSum`, and so are its noise and what it costs.
+    phi(x) has 1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the
+    sum by min(||g||, C), as K (||g|| / sqrt(K))^2 = ||g||^2, with g the gradient of its loss by the model's
+    outputs, whose norm is below sqrt(2) for classes. That is the sum of `DPSum`, and so are its noise and
+    what it costs.
     """
 
     name: ClassVar[str] = "trees"

@@ -33,8 +33,10 @@ class Leaves(nn.Module):
         self.trees, self.depth = splits.inputs.shape
         self.register_buffer("inputs", torch.tensor(splits.inputs.reshape(-1)))
         self.register_buffer("thresholds", torch.tensor(splits.thresholds.reshape(-1)))
-        self.register_buffer("digits", 2.0 ** torch.arange(self.depth), persistent=False)
-        self.register_buffer("numbers", torch.arange(2.0**self.depth), persistent=False)
+        digits = torch.tensor([float(2**level) for level in range(self.depth)])
+        self.register_buffer("digits", digits, persistent=False)
+        numbers = torch.tensor([float(place) for place in range(2**self.depth)])
+        self.register_buffer("numbers", numbers, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return one number of each leaf."""
