@@ -26,6 +26,7 @@ from PIL import Image
 
 from benchmarks.harness import CONSOLE, PROJECT
 from benchmarks.simulation.random_data import draw_plays
+from testing.stays import write_stays
 
 ALONE = "simulation.workers=1"
 ONE_ROUND = ("run.num_rounds=1", "dataset.num_clients=6", "privacy.sampling_rate=1", ALONE)
@@ -36,6 +37,7 @@ SHORT_TEXT = (
     "dataset.model_options={hidden_units:4,num_layers:1}",
 )
 FIXED_NORM = "privacy.clipping=fixed"
+STAYS = ("dataset=eicu", "privacy=record_level", "method=dp_sum", "run.num_rounds=1", "secagg=off", ALONE)
 PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.num_clients=4")
 
 
@@ -115,6 +117,10 @@ BENCHMARKS: dict[str, Tiny] = {
     ),
     "cost": Tiny(("--seeds=2", "--", *ONE_ROUND)),
     "chosen": Tiny(("--seeds=1", "--most=10", "--only", "gdpfed_star", "--", "dataset=digits", *ONE_ROUND)),
+    "eicu": Tiny(
+        ("--output={folder}/made", "dataset.path={folder}/patient.csv"),
+        {"SEEDS": "0", "SWEEPS": {"eicu": ("Persons", (*STAYS, "privacy.budgets=[8]"))}},
+    ),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(
         (
@@ -253,6 +259,7 @@ def draw_data(folder: Path) -> None:
     """Draw a small text of plays and a small folder of pictures, and make a folder for documents."""
     (folder / "docs").mkdir()
     (folder / "docs" / "page.md").write_text("what anybody may read, " * 400, encoding="utf-8")
+    write_stays(folder / "patient.csv", hospitals=40)
     draw_plays(folder / "plays.txt", num_roles=24, num_characters=450)
     generator = np.random.default_rng(0)
     for part in ("train", "test"):

@@ -15,6 +15,10 @@ FAILING: Mapping[str, Collection[str]] = {
     "hospitals.md": {"gdpfed check exported.csv tables/columns.yaml"},
 }
 """Commands of a page that are there to find faults."""
+FILES: Mapping[str, Mapping[str, Path]] = {
+    "eicu.md": {"patient.csv": DOCS.parents[1] / "shared" / "data" / "eicu-demo" / "patient.csv"}
+}
+"""Of a page: files that it has its reader put into the folder first, and where they are here if they are."""
 NEEDS_FILES = "## The same with four real hospitals"
 """A section from which on a page needs files that the checkout does not have."""
 

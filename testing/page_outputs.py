@@ -1,6 +1,6 @@
 """Carries out tutorials of docs/, and writes into them what each command printed, and their pictures.
 
-    python -m testing.page_outputs own_table.md hospitals.md omop.md own_budgets.md
+    python -m testing.page_outputs own_table.md hospitals.md eicu.md omop.md own_budgets.md
 
 Private runs draw their noise anew, so figures differ from one time to the next.
 """
@@ -14,7 +14,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from testing.page_examples import DOCS, FAILING, NEEDS_FILES, steps, with_outputs
+from testing.page_examples import DOCS, FAILING, FILES, NEEDS_FILES, steps, with_outputs
 
 PICTURES = {"own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"}}
 """Of a page: a picture of its own, and the file of a run that it is."""
@@ -53,6 +53,8 @@ def write_outputs(page: str) -> None:
         redirect_stderr(printed),
     ):
         folder = str(Path.cwd())
+        for name, file in FILES.get(page, {}).items():
+            shutil.copy(file, name)
         done = [
             (block, shown("".join(said.values()), folder))
             for block, said in steps(text.partition(NEEDS_FILES)[0], newly, FAILING.get(page, ()))

@@ -9,6 +9,8 @@ from gdpfed.runs.file_formats import AT_CHANCE_FILE, read_result
 
 WITHOUT_A_MODEL = "* without any model: "
 """How the line of a model card begins that says what the most frequent class alone is right for."""
+UNEVEN = 0.8
+"""With so large a share of one class, accuracy is mostly the share: the AUC is looked at in its place."""
 UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.clipping_norm does not fit"
 
 

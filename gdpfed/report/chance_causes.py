@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 
 from gdpfed.learning.labels.intervals import area_interval, share_interval
-from gdpfed.report.chance import AtChance
+from gdpfed.report.chance import UNEVEN, AtChance
 from gdpfed.report.model_card import base_rate
 from gdpfed.report.plan_lines import unspent
 from gdpfed.rounds.extensions.held_out import HeldOutResult
@@ -53,7 +53,8 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
     found = _at_clients(run) if nodes_alone else _on_the_servers(run, concluded.records)
     if found is None or found.low > found.share:
         return None
-    return AtChance(**(vars(found) | {"causes": list(causes(run, concluded))}))
+    named = [*_rare(found, concluded.records), *causes(run, concluded)]
+    return AtChance(**(vars(found) | {"causes": named}))
 
 
 def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
@@ -72,6 +73,16 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
         return False
     others, members = data.labels.counts(data.test.y).tolist()
     return area_interval(area, members, others)[0] > 0.5
+
+
+def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
+    """Where one class is nearly all, accuracy may be the wrong figure, and not the model at fault."""
+    measured = records[-1].metrics if records else {}
+    if found.share >= UNEVEN and "auc" not in measured:
+        yield (
+            f"'{found.most_frequent}' is so frequent that accuracy tells models hardly apart: "
+            "dataset.metrics=[auc,accuracy] shows the area under the curve, and gdpfed compare its interval"
+        )
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:

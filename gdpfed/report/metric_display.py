@@ -28,6 +28,7 @@ DATASETS = {
     "cifar10-prior": "CIFAR-10 (JPEG), random prior",
     "digits": "Digits",
     "fmnist": "FMNIST",
+    "fmnist-prior": "FMNIST, random prior",
     "heart_disease": "Heart disease",
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",

@@ -27,9 +27,10 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import METHODS
+from gdpfed.report.chance import UNEVEN
 from gdpfed.report.class_figures import AREA, Labels, Scores, accuracy, area, figures_of, row_terms
 from gdpfed.report.finished_run import read_run
-from gdpfed.report.worth import EVERYWHERE, MOST_COLUMNS, UNEVEN, Judged, Worth
+from gdpfed.report.worth import EVERYWHERE, MOST_COLUMNS, Judged, Worth
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 from gdpfed.runs.paths import as_of_run
 
@@ -200,13 +201,13 @@ def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
     return model
 
 
-def worth_of(path: Path, overrides: Sequence[str], pull: float) -> Worth:
+def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
     """Compare a finished run's model with what parties could have without it.
 
     Args:
         path: of the run.
         overrides: of its own settings, such as where its data are now.
-        pull: lambda of models that each party fits near the run's.
+        pull: lambda of models that each party fits near the run's; None leaves these out.
 
     Raises:
         LearningError: the model or the data cannot be read.
@@ -254,7 +255,9 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
     return {name: Judged(values[name], terms[name]) for name in computed}
 
 
-def ours(parties: Parties, config: Config, path: Path, pull: float, *, by_person: bool) -> Iterator[Rival]:
+def ours(
+    parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
+) -> Iterator[Rival]:
     """The run's model, its clients' own models if any, and the model that each party adapts."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
@@ -265,11 +268,12 @@ def ours(parties: Parties, config: Config, path: Path, pull: float, *, by_person
         yield Rival(f"{label}, own models", promise, parties.scores(personal))
     local = names_of(model, config.training.local_parameters or ())
     if local:
-        own = parties.own(model, local, pull)
+        own = parties.own(model, local, pull or 0.0)
         yield Rival(f"{label}, own {', '.join(local)}", NOT_ACCOUNTED, parties.scores(own))
-    every = [name for name, _ in model.named_parameters()]
-    near = parties.own(model, every, pull)
-    yield Rival(f"{label}, own fit near it", NOT_ACCOUNTED, parties.scores(near))
+    if pull is not None:
+        every = [name for name, _ in model.named_parameters()]
+        near = parties.own(model, every, pull)
+        yield Rival(f"{label}, own fit near it", NOT_ACCOUNTED, parties.scores(near))
 
 
 def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:

@@ -16,8 +16,6 @@ EVERYWHERE = "all"
 HEADINGS = ("accuracy", "AUC", "balanced accuracy"), ("sensitivity", "specificity", "calibration")
 BY_PARTY = (DEFAULT, AREA)
 """What is shown by party."""
-UNEVEN = 0.8
-"""With so large a share of one class, accuracy is mostly the share: the AUC is looked at in its place."""
 MOST_COLUMNS = 20
 """Parties of which each has a column; of more only those with enough rows."""
 NOTE = (

@@ -15,7 +15,7 @@ from gdpfed.report.worth import Judged, Worth
 OfModel = Mapping[str, Mapping[str, Figure]]
 
 
-def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float) -> Worth:
+def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None) -> Worth:
     """Compare finished runs' models with what their parties could have without them, all in one table.
 
     Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
@@ -29,7 +29,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 
 
 def worth_by_line(
-    runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float
+    runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
     """The same for each line by itself; raises as :func:`worth_of_runs`."""
     return [

@@ -149,7 +149,7 @@ def test_yaml_says_everything_and_reads_back():
             "dataset=mnist",
             "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, cifar10-hog, "
             "cifar10-jpeg, cifar10-prior, csv, digits, eicu, eicu-hospitals, eicu-stays, flower_app, fmnist, "
-            "heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare, "
+            "fmnist-prior, heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare, "
             "tinyshakespeare-ngram",
         ),
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),

@@ -1,6 +1,7 @@
-"""The day of docs/hospitals.md, run as it stands there, and on real hospitals where their files are."""
+"""The days of docs/hospitals.md and docs/eicu.md, run as they stand there, where their files are."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,22 @@ def test_the_same_runs_with_real_hospitals(here, capsys):
     (row,) = csv.DictReader(said["gdpfed predict heart/model patient.csv"].splitlines())
     assert row["predicted"] in ("healthy", "disease")
     assert "| switzerland | 3 | 3 |" in (here / "heart" / "model_card.md").read_text()
+
+
+STAYS = page_examples.FILES["eicu.md"]["patient.csv"]
+
+
+@pytest.mark.skipif(not STAYS.is_file(), reason=f"needs the eICU demo in {STAYS}")
+def test_regions_and_their_stays_are_answered_as_the_page_says(here, capsys):
+    shutil.copy(STAYS, here / "patient.csv")
+    text = (
+        (ROOT / "docs" / "eicu.md")
+        .read_text(encoding="utf-8")
+        .replace("run.num_rounds=100", "run.num_rounds=2")
+    )
+    said = follow(text.replace("run.seed=0,1", "run.seed=0"), capsys)
+    assert "Northeast" in said["gdpfed partition dataset=eicu dataset.path=patient.csv"]
+    answer = " ".join(said["gdpfed compare sweep --html --output worth"].split())
+    assert answer.startswith("Beside each party alone, by AUC: ")
+    assert "Of 580 test rows 91.6 % are of one class" in answer
+    assert (here / "worth" / "worth.html").is_file()

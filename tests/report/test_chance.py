@@ -66,6 +66,17 @@ def test_a_result_is_at_chance_where_its_interval_reaches_the_most_frequent_clas
     assert at_chance(run, concluded(entry(0.6, auc=0.52))) is not None
 
 
+def test_a_class_that_is_nearly_all_is_a_cause_where_no_auc_was_measured(tmp_path):
+    y = np.array([0] * 184 + [1] * 16)
+    found = at_chance(run_of(tmp_path, y=y), concluded(entry(0.92)))
+    assert found is not None
+    (cause,) = found.causes
+    assert cause.startswith("'0' is so frequent that accuracy tells models hardly apart: dataset.metrics=")
+    found = at_chance(run_of(tmp_path, y=y), concluded(entry(0.92, auc=0.5)))
+    assert found is not None
+    assert found.causes == []
+
+
 def test_inputs_that_are_not_scaled_are_a_cause(tmp_path):
     x = np.zeros((200, 5), dtype=np.float32)
     x[:, 0] = 250.0
