@@ -43,7 +43,7 @@ from gdpfed.federation.node.allowed import check_overrides, refuse_overrides
 from gdpfed.federation.node.connection_file import CONNECTION_FILE
 from gdpfed.files import read_regular, write_whole
 from gdpfed.identities import public_key_of, read_roster
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.signed_apps import AppSignatureError, AppStatement, release_of, signed_in
 
 SEEN_FILE = "seen.json"
@@ -123,7 +123,7 @@ class AppGate:
                 raise TypeError(f"{number!r} is no number")
         except FileNotFoundError:
             return 0, {}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *WRONG_FORM) as error:
             raise AppSignatureError(
                 f"{self.seen_file}, which says what this node has seen, cannot be read ({error}): restore "
                 "it, or remove it if the app is the newest one"

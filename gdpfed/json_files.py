@@ -5,7 +5,11 @@ Python's reader takes the last of two equal keys, and takes NaN and Infinity, wh
 
 import json
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, NoReturn
+
+WRONG_FORM = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
+"""What is raised where data of a JSON text are not of the form that their reader expects."""
 
 
 def read_json(text: str | bytes) -> Any:
@@ -14,7 +18,9 @@ def read_json(text: str | bytes) -> Any:
     Raises ValueError: no JSON, a key that is said twice, or a number that is not finite; one line.
     """
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refused)
+        return json.loads(
+            text, object_pairs_hook=_without_repeats, parse_constant=_refused, parse_float=_finite
+        )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -25,6 +31,13 @@ def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' is there twice")
     return values
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return number
 
 
 def _refused(constant: str) -> NoReturn:

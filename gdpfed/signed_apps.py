@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from gdpfed.errors import InputError
 from gdpfed.identities import IdentityError, write_new
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from secagg import Identity
 from secagg.crypto.signatures import is_signed
 
@@ -142,7 +142,7 @@ class SignedApp:
             if version != FORMAT_VERSION or type(version) is not int:
                 raise ValueError(f"its format is {version!r}, not {FORMAT_VERSION}")
             signed = cls(AppStatement(**told), **signatures)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except WRONG_FORM as error:
             if isinstance(error, AppSignatureError):
                 raise
             raise AppSignatureError(
@@ -198,8 +198,8 @@ def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> Signed
             "identity sign-app, and submit it with: deploy.operate train --bundle"
         )
     try:
-        entry = json.loads(verifications[consortium_key.hex()])["signed_app"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        entry = read_json(verifications[consortium_key.hex()])["signed_app"]
+    except WRONG_FORM:
         entry = None
     if not isinstance(entry, str):
         raise AppSignatureError(

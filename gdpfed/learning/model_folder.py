@@ -17,7 +17,7 @@ from torch import nn
 
 from gdpfed.errors import LearningError
 from gdpfed.files import save_whole
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns, to_yaml
@@ -37,16 +37,7 @@ FORMAT_VERSION, SCALED_VERSION = 2, 3
 """The second where a scale of pictures is declared, of which an earlier reader would not know."""
 MOST_INPUTS = 2**26
 """Numbers of one example."""
-DAMAGED = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    RuntimeError,
-    MemoryError,
-    OverflowError,
-    SafetensorError,
-)
+DAMAGED = (OSError, *WRONG_FORM, RuntimeError, MemoryError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,7 @@ class ModelDescription:
 
         Raises ValueError, TypeError, KeyError: the text is none, or of another version.
         """
-        values: dict[str, Any] = json.loads(text)
+        values: dict[str, Any] = read_json(text)
         if (version := values.pop("version")) not in (FORMAT_VERSION, SCALED_VERSION):
             raise ValueError(f"it has format version {version}, and this gdpfed reads {SCALED_VERSION}")
         options = tuple((str(key), value) for key, value in values["options"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.errors import ReportError
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.report.evaluated import Result
 from gdpfed.report.metric_display import MetricDisplay, metrics_of
 from gdpfed.runs.file_formats import (
@@ -194,7 +194,7 @@ def read_plan(path: Path) -> Mapping[str, Any]:
     try:
         plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *WRONG_FORM):
         raise ReportError(f"{path} is a damaged run: {PLAN_FILE} holds no plan") from None
     return dict(plan)
 

@@ -1,10 +1,10 @@
 """The clients of a finished run: the group and the name of each."""
 
-import json
 from dataclasses import dataclass
 from itertools import chain
 
 from gdpfed.errors import ReportError
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.runs.file_formats import ASSIGNMENT_FILE, PARTIES
 
@@ -21,9 +21,9 @@ class RunClients:
         """Read them from a run's directory. Raises ReportError: its assignment of clients is damaged."""
         path = run.path / ASSIGNMENT_FILE
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
+            saved = read_json(path.read_text(encoding="utf-8"))
             groups = [list(chain(*(range(*each) for each in group))) for group in saved["clients"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *WRONG_FORM) as error:
             raise ReportError(f"{path} is not an assignment of clients: {error}") from None
         if [len(group) for group in groups] != [group["clients"] for group in run.plan["groups"]]:
             raise ReportError(f"{path} has other clients than the plan: restore it from a copy")

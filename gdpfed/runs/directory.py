@@ -17,7 +17,7 @@ from conf.load import to_yaml
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.model_folder import save_declaration, save_model
@@ -136,7 +136,7 @@ class RunDirectory:
         try:
             saved = read_versioned(path)
             name = saved["run"]
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, *WRONG_FORM) as error:
             raise RunError(
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
@@ -227,7 +227,7 @@ class RunDirectory:
         path = self.path / COUNTS_FILE
         try:
             counts = np.asarray(read_versioned(path)["counts"], dtype=np.float64)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        except (OSError, *WRONG_FORM) as error:
             raise RunError(
                 f"run.resume={self.path}: {COUNTS_FILE} cannot be read ({error}); each client releases its "
                 "class counts once: restore it from a copy or start a new run"

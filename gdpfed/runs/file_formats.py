@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gdpfed.errors import GDPFedError, RunError
 from gdpfed.files import save_whole
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 
 R = TypeVar("R")
 
@@ -108,7 +108,7 @@ def read_result(
         return None
     try:
         return of_values(read_versioned(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as reason:
+    except (OSError, *WRONG_FORM) as reason:
         raise error(f"{path} cannot be read as {words}: {reason}") from None
 
 

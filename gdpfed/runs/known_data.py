@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
+from gdpfed.json_files import WRONG_FORM
 from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
@@ -46,7 +47,7 @@ def refuse_other_data(run: Path, task: Task) -> None:
         return  # Nothing is resumed without one, and whoever reads it says why.
     try:
         began = dict(read_versioned(path)["sha256"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *WRONG_FORM) as error:
         raise RunError(
             f"run.resume={run}: {DATA_FILE} cannot be read ({error}), so nobody knows what the run began "
             "with: restore it from a copy, or start a new run"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from math import isnan, nan
 from pathlib import Path
 
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.runs.file_formats import ROUNDS_FILE, VERSION_KEY, check_version, versioned
 
 
@@ -121,7 +121,7 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
             values = read_json(line)
             check_version(path, values.pop(VERSION_KEY, None))
             records.append(RoundLogEntry(**values))
-        except (ValueError, TypeError, AttributeError) as error:
+        except WRONG_FORM as error:
             raise ValueError(f"{path} line {number} is not a record of a round: {error}") from None
     return records
 

@@ -151,6 +151,7 @@ def test_a_checkpoint_reads_back(paused):
         ('{"a": {"b": 1, "c": 2, "b": 1}}', "the key 'b' is there twice"),
         ('{"epsilon": NaN}', "NaN is not a number of JSON"),
         ("[-Infinity]", "-Infinity is not a number of JSON"),
+        ('{"epsilon": 1e999}', "1e999 is too large for a number"),
         ("[\N{ARABIC-INDIC DIGIT ONE}]", "Expecting value"),
         ("[" * 100_000, "nested too deep"),
         ("", "Expecting value"),

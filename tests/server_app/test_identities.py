@@ -230,9 +230,10 @@ def test_a_node_takes_no_older_roster_than_it_has_seen(tmp_path):
     write_files(old, stolen, number=8)
     with pytest.raises(NodeConfigError, match="ask the consortium for its newest roster"):
         trusts(old)
-    (tmp_path / "ledger.json.roster").write_text("{}")
-    with pytest.raises(NodeConfigError, match="is damaged: remove it if"):
-        trusts(new)
+    for damaged in ("{}", '{"number": 1e999, "digest": ""}', "[]", "[" * 100_000):
+        (tmp_path / "ledger.json.roster").write_text(damaged)
+        with pytest.raises(NodeConfigError, match="is damaged: remove it if"):
+            trusts(new)
 
 
 def test_an_identity_is_its_owners_and_in_a_folder_that_others_do_not_write(tmp_path, monkeypatch):

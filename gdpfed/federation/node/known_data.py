@@ -14,7 +14,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.join_checks import DataRefusedError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.own import OwnData
@@ -95,7 +95,7 @@ def _runs_in(path: Path) -> dict[str, str]:
         if body["version"] != VERSION:
             raise ValueError(f"it has version {body['version']!r}, and this program reads {VERSION}")
         return {str(run): str(name) for run, name in body["runs"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except WRONG_FORM as error:
         log(
             ERROR,
             "%s, which says what runs began with, is damaged (%s): put it back, or remove it",

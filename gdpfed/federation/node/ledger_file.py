@@ -20,7 +20,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK
 from gdpfed.privacy.ledgers.client import ClientLedger
 
@@ -131,10 +131,10 @@ class LedgerFile:
         if not data:
             return []
         try:
-            known = json.loads(data)["ledger"]
+            known = read_json(data)["ledger"]
             if not known or not all(isinstance(each, str) for each in known):
                 raise ValueError(known)
-        except (ValueError, KeyError, TypeError):
+        except WRONG_FORM:
             raise self._lost("has a damaged lock, which says what was written last: ") from None
         return list(known)
 

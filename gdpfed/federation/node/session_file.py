@@ -25,7 +25,7 @@ from gdpfed.clients.keyed_noise import NoiseShare
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from secagg import LocalProtocolError
 
 KEY_BYTES, HANDLE_BYTES = 32, 16
@@ -158,7 +158,7 @@ class SessionFile:
                 {handle: each for handle, each in found.items() if each.opened >= oldest},
                 [share for share in shares if share.opened >= oldest],
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except WRONG_FORM as error:
             log(ERROR, "%s is damaged, and begun anew: %s", self._file.name, type(error).__name__)
             return _Contents()
 

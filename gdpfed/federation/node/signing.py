@@ -22,7 +22,7 @@ from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 from secagg import ACTIVE, Identity, RemoteProtocolError, Roster, RosterError
 from secagg.crypto.signatures import CHALLENGE_BYTES, join_statement
 
@@ -108,7 +108,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
         try:
             highest: dict[str, Any] = own if data is None else dict(read_json(data))
             number, digest = int(highest["number"]), str(highest["digest"])
-        except (ValueError, KeyError, TypeError):
+        except WRONG_FORM:
             raise NodeConfigError(
                 f"{beside}, which says which roster this node has seen last, is damaged: remove it if the "
                 "consortium's roster is the newest one"

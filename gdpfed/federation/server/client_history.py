@@ -17,7 +17,7 @@ from gdpfed.clients.messages import HISTORY_RECORD, MOST_TOLD_RUNS, TOLD_ROUNDS,
 from gdpfed.errors import RunError
 from gdpfed.federation.server.questions import Records
 from gdpfed.files import PRIVATE_MODE, read_regular, save_whole
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 
 HISTORY_FILE = "client_history.json"
 VERSION = 1
@@ -97,7 +97,7 @@ class ClientHistory:
             return {}
         except OSError as error:
             raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except WRONG_FORM as error:
             raise RunError(
                 f"{self.path}, which says what clients have sent, is damaged ({type(error).__name__}): put "
                 "it back, or remove it, and nodes are told of no earlier run"
