@@ -1,14 +1,13 @@
-"""The file in which a run says that its result is not above chance."""
+"""What the most frequent class alone is right for, on a model card, and results that are not above it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from gdpfed.runs.file_formats import AT_CHANCE_FILE, read_result
+from gdpfed.runs.file_formats import AT_CHANCE_FILE, MODEL_CARD_FILE, read_result
 
-WITHOUT_A_MODEL = "* without any model: "
-"""How the line of a model card begins that says what the most frequent class alone is right for."""
+_WITHOUT_A_MODEL = "* without any model: "
 UNEVEN = 0.8
 """With so large a share of one class, accuracy is mostly the share: the AUC is looked at in its place."""
 UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.clipping_norm does not fit"
@@ -55,3 +54,18 @@ class AtChance:
     @classmethod
     def _of_values(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
+
+
+def base_rate_line(name: str, share: float) -> str:
+    """The line of a model card that says for what share the most frequent class alone is right."""
+    return f"{_WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"
+
+
+def base_rate_on_card(directory: Path) -> str | None:
+    """What `base_rate_line` says in a run's model card; None where there is no card, or no such line."""
+    try:
+        card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
+    except OSError:
+        return None
+    lines = (line for line in card.splitlines() if line.startswith(_WITHOUT_A_MODEL))
+    return next((line.removeprefix(_WITHOUT_A_MODEL) for line in lines), None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gdpfed.report.chance import WITHOUT_A_MODEL, AtChance
+from gdpfed.report.chance import AtChance, base_rate_on_card
 from gdpfed.report.comparison import computed_settings
 from gdpfed.report.evaluated import Result
 from gdpfed.report.facts import Fact, FactLines
@@ -57,7 +57,7 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
     result = Result.of(directory, records[-1])
     comma = "," if result.note else ""
     yield Fact("result", f"{result}{comma} after {done} of {planned} rounds")
-    if (rate := _without_a_model(directory)) is not None:
+    if (rate := base_rate_on_card(directory)) is not None:
         yield Fact("without a model", rate)
     if settings["method"]["name"] == WITHOUT_PRIVACY:
         return
@@ -68,16 +68,6 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
     else:
         known = Result.of(beside, read_rounds(beside)[-1])
         yield Fact("without privacy", f"{known}, as in {beside.name}")
-
-
-def _without_a_model(directory: Path) -> str | None:
-    """The accuracy without a model, as the model card states it; None if it states none."""
-    try:
-        card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
-    except OSError:
-        return None
-    lines = (line for line in card.splitlines() if line.startswith(WITHOUT_A_MODEL))
-    return next((line.removeprefix(WITHOUT_A_MODEL) for line in lines), None)
 
 
 def run_without_privacy(directory: Path, settings: Settings) -> Path | None:

@@ -13,7 +13,7 @@ from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.learning.task import Task
 from gdpfed.privacy.mechanism_options import record_groups
-from gdpfed.report.chance import WITHOUT_A_MODEL
+from gdpfed.report.chance import base_rate_line
 from gdpfed.report.markdown import in_markdown
 from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
@@ -234,10 +234,7 @@ def base_rate(task: Task) -> tuple[str, float] | None:
 
 def base_rate_lines(subject: CardSubject) -> list[str]:
     """Lines on the accuracy of always guessing the most frequent class."""
-    if subject.base_rate is None:
-        return []
-    name, share = subject.base_rate
-    return [f"{WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"]
+    return [] if subject.base_rate is None else [base_rate_line(*subject.base_rate)]
 
 
 def in_plain_words(subject: CardSubject) -> list[str]:

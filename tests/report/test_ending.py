@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gdpfed.report.chance import WITHOUT_A_MODEL
+from gdpfed.report.chance import base_rate_line
 from gdpfed.report.comparison import lines_of
 from gdpfed.report.comparison_tables import differences_table, results_table, seeds_table
 from gdpfed.report.ending import run_without_privacy, show_ending
@@ -28,12 +28,12 @@ def ending_of(directory: Path) -> list[str]:
 
 def test_the_end_has_the_result_beside_what_is_known_and_budgets_as_bars(tmp_path):
     run = write_run(tmp_path / "private", PRIVATE, accuracies=(0.5, 0.875))
-    (run / "model_card.md").write_text(f"# A card\n{WITHOUT_A_MODEL}answering '3' is right for 10.3 %\n")
+    (run / "model_card.md").write_text(f"# A card\n{base_rate_line('3', 0.103)}\n")
     write_run(tmp_path / "bare", ["method=fedavg"], accuracies=(0.5, 0.918))
     lines = ending_of(run)
     assert [line.strip() for line in lines[:4]] == [
         "result           accuracy 87.5 % after 2 of 2 rounds",
-        "without a model  answering '3' is right for 10.3 %",
+        "without a model  answering '3' always would be right for 10.3 % of it",
         "without privacy  accuracy 91.8 %, as in bare",
         f"spent, group 0   {'█' * 10}{'░' * 10} 0.50 of 1, 360 clients",
     ]
