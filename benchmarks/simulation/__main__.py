@@ -44,7 +44,7 @@ from gdpfed.report.console import Table
 PARTS = ("race", "limit", "growth")
 ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450
 COLOUR_CLIENTS, COLOUR_CLIENTS_A_ROUND, COLOUR_EXAMPLES = 1000, 60, 10
-GPU_PRECISIONS = ("tf32", "bf16")
+GPU_SETTINGS = ("graphs=auto", "precision=tf32", "precision=bf16")
 OTHERS = ("pfl", "loop", "flower")
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
@@ -54,7 +54,7 @@ GROWTH_ROUNDS = 3
 def race(work: Work, others: Sequence[str]) -> Table:
     """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores.
 
-    On a GPU ours is measured in lower precisions, too.
+    On a GPU ours is measured with graphs and in lower precisions, too.
     """
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
     spread = cores > 1
@@ -63,8 +63,8 @@ def race(work: Work, others: Sequence[str]) -> Table:
         "loop": [partial(plain_loop, work, cores), *[partial(plain_loop, work, 1)] * spread],
         "flower": [partial(flower, work)] * (work.model == "cnn2"),
     }
-    precisions = [partial(simulate, work, f"simulation.precision={each}") for each in GPU_PRECISIONS]
-    ours = [partial(simulate, work), *precisions * (work.device == "cuda")]
+    settings = [partial(simulate, work, f"simulation.{each}") for each in GPU_SETTINGS]
+    ours = [partial(simulate, work), *settings * (work.device == "cuda")]
     measured = measure([*ours, *(way for name in others for way in ways[name])])
     title = f"{work.model}, {work.num_clients:,} clients, {work.cohort} a round, on {_named(work.device)}"
     headings = ("rounds", "seconds a round: median (least, most)", "times `gdpfed simulate`")

@@ -19,7 +19,7 @@ CARRYING_OUT = {
         | {"mlflow", "show_cohorts"}
     ),
     "secagg": frozenset({"keys_ahead", "roster_file", "consortium_key"}),
-    "simulation": frozenset({"engine", "workers", "clients_at_once", "backend", "ray_address"}),
+    "simulation": frozenset({"engine", "workers", "clients_at_once", "graphs", "backend", "ray_address"}),
 }
 """How a run is carried out: results do not follow from these, so they may change when it is resumed."""
 OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})

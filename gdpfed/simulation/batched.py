@@ -22,6 +22,7 @@ from gdpfed.learning.training.record_training import RecordGradients, Take
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
+from gdpfed.simulation.step_graphs import GraphedTraining
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 from secagg import Encoding
 
@@ -90,6 +91,7 @@ class BatchedEngine(Engine):
         precision: of the products in local training.
         chunk_clients: how many clients at once; None for as many as suit the device.
         bits: the source of every client's secret bits, for works on records and noise of its own.
+        graphs: whether a step of local training may be recorded as a graph, on a GPU.
     """
 
     def __init__(
@@ -98,12 +100,13 @@ class BatchedEngine(Engine):
         device: torch.device,
         *,
         precision: str = "float32",
+        graphs: bool = False,
         chunk_clients: int | None = None,
         bits: BitsOf = secret_bits,
     ) -> None:
         self.device = device
         self._precision = precision
-        self._choose_training = partial(choose_training, task, device, precision)
+        self._choose_training = partial(choose_training, task, device, precision, graphs)
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
         self._at_once: dict[str, int] = {}
@@ -180,6 +183,8 @@ class BatchedEngine(Engine):
                 if len(clients) == 1:
                     raise
                 at_once[order.work] = len(clients) // 2
+                if isinstance(self._training, GraphedTraining):
+                    self._training.forget()
                 continue
             begin += len(clients)
             yield chunk

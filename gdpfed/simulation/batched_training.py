@@ -126,8 +126,11 @@ class BatchedTraining:
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
 
-    `draws`: whether layers of the model draw by keys.
+    `draws`: whether layers of the model draw by keys. `keeps_casts`: whether copies in bf16 may
+    be used again within a step.
     """
+
+    keeps_casts = True
 
     def __init__(
         self, model: nn.Module, device: torch.device, precision: str = "float32", loss: Loss = cross_entropy
@@ -203,7 +206,10 @@ class BatchedTraining:
     @contextmanager
     def _forward(self) -> Iterator[None]:
         """Use the operations for many clients at once; in bf16 if asked for."""
-        mixed = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        lower = self.precision == "bf16"
+        mixed = torch.autocast(
+            self.device.type, torch.bfloat16, enabled=lower, cache_enabled=lower and self.keeps_casts
+        )
         with BatchedOperations(), mixed:
             yield
 

@@ -65,7 +65,7 @@ def choose_engine(
         kind += f", {form.form}"
     elif batched:
         # Compiles what there is to compile, for all workers.
-        kind += choose_training(task, device, settings.precision)[1]
+        kind += choose_training(task, device, settings.precision, settings.graphs == "auto")[1]
     if settings.backend == RAY:
         return _on_ray(replace(settings, engine="batched" if batched else "sequential"), task, kind, records)
     if device.type == "cuda":
@@ -184,7 +184,13 @@ def _obstacle_to_batching(task: Task) -> str:
 def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, batched: bool) -> Engine:
     if not batched:
         return SequentialEngine()
-    return BatchedEngine(task, device, precision=settings.precision, chunk_clients=settings.clients_at_once)
+    return BatchedEngine(
+        task,
+        device,
+        precision=settings.precision,
+        graphs=settings.graphs == "auto",
+        chunk_clients=settings.clients_at_once,
+    )
 
 
 def _on_gpus(settings: SimulationConfig, task: Task, batched: bool) -> Engine:

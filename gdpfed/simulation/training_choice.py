@@ -11,6 +11,7 @@ from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
+from gdpfed.simulation.step_graphs import CudaGraphs, GraphedTraining, Record
 
 TRIED_RECORDS = 3
 # float32 sums in another order; a program that is wrong is further off.
@@ -18,11 +19,12 @@ MOST_OFF = 1e-3
 
 
 def choose_training(
-    task: Task, device: torch.device, precision: str
+    task: Task, device: torch.device, precision: str, graphs: bool = False
 ) -> tuple[BatchedTraining | ProgrammedTraining, str]:
     """Choose how to train a task's model; return the training and its description.
 
-    A program is taken on a CPU in float32, if it computes what autograd computes on drawn records.
+    A program is taken on a CPU in float32, if it computes what autograd computes on drawn records. `graphs`:
+    whether a step may be recorded, where a device can.
     """
     words = ""
     if precision == "float32":
@@ -32,7 +34,19 @@ def choose_training(
             words = f", without compiled loops ({error})"
         except NotLoweredError:
             pass
+    if graphs and device.type == "cuda":
+        return _graphed(task, device, precision, CudaGraphs(device))
     return BatchedTraining(task.build_model(), device, precision, task.make_loss()), words
+
+
+def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
+    """Steps as graphs; without them where one of drawn records cannot be recorded, which the words say."""
+    model, loss = task.build_model(), task.make_loss()
+    training = GraphedTraining(model, device, precision, loss, record)
+    x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
+    if refusal := training.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0):
+        return BatchedTraining(task.build_model(), device, precision, loss), f", without graphs ({refusal})"
+    return training, ", a graph a step"
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:

@@ -37,7 +37,7 @@ from gdpfed.errors import ConfigError
         (["compare", "."], ". is not a run: it holds no config.yaml with the settings of one [report]"),
         (["simulate", "--jobs", "x"], "argument --jobs: 'x' is no whole number; 'gdpfed simulate --help'"),
         (["compare", __file__], "is not a run: it is a file, and a run is a directory [report]"),
-        (["plan", "method=gdpfed_pls"], "sampled_fedavg; did you mean gdpfed_plus? [config]"),
+        (["plan", "method=gdpfed_pls"], "trees; did you mean gdpfed_plus? [config]"),
         (
             ["plan", "privacy.budgets=[1,3,6"],
             "privacy.budgets=[1,3,6 opens a [ and does not close it: in a",

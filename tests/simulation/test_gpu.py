@@ -17,6 +17,7 @@ from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.engine import SequentialEngine
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.parallel_engines import SeveralDevices
+from gdpfed.simulation.step_graphs import GraphedTraining
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 from tests.simulation.test_batched_models import MODELS, drawn
 from tests.simulation.test_batched_records import bits_of, cohort_for
@@ -111,3 +112,22 @@ def test_a_run_is_resumed_there_and_passes_its_audit(tmp_path, settings):
     assert main(["simulate", f"run.resume={run}", "run.stop_after_round=null"]) == 0
     assert len(read_rounds(run)) == 3
     assert main(["audit", str(run)]) == 0
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn2", "cnn3"])
+def test_a_graph_a_step_has_the_bits_of_steps_without(model, momentum):
+    order = order_of(model, momentum=momentum, learning_rate=0.05)
+    cohort = cohort_of(order)
+    engines = [BatchedEngine(order.task, GPU, chunk_clients=20, graphs=each) for each in (False, True)]
+    without, with_graphs = (updates_by(each, order, cohort) for each in engines)
+    assert type(engines[1]._training) is GraphedTraining
+    assert without.keys() == with_graphs.keys() == set(cohort.clients)
+    assert all(np.array_equal(without[each], with_graphs[each]) for each in without)
+
+
+def test_the_line_of_a_run_says_that_steps_are_graphs():
+    config = load(["dataset=digits", "dataset.model=mlp", "simulation.graphs=auto", "run.device=cuda"])
+    engine, words = choose_engine(config.simulation, task_of(config), "cuda")
+    engine.close()
+    assert words.startswith("many clients at once, a graph a step on ")
