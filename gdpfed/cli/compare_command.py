@@ -10,10 +10,10 @@ from gdpfed.decimal_numbers import decimal_number
 DEFAULT_PULL = 3.0
 PAGE_FOLDER = Path("worth")
 EXAMPLES = """\
-gdpfed compare runs/mine                        beside each party alone
-gdpfed compare runs/seed* --output worth        mean of several seeds
-gdpfed compare runs/sweep --html                from which budget on it is worth it
-gdpfed compare runs/mine --path /data/tables    where the data are now"""
+gdpfed compare runs/mine                      beside each party alone
+gdpfed compare runs/seed* --output worth      mean of several seeds
+gdpfed compare runs/sweep --html              from which budget on it is worth
+gdpfed compare runs/mine --path /data/tables  where the data are now"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
