@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """The figures of the records of one budget, which clients of one group hold.
+    """What the audit found for one group of records: share, batch rate, and steps paid and allowed.
 
     Attributes:
         number: of this group of records.

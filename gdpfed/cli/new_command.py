@@ -167,7 +167,9 @@ def _answers(options: argparse.Namespace) -> dict[str, Any]:
         said = getattr(options, question.key)
         if question.key == "path" and answers["data"] == "digits":
             if said is not None:
-                raise InputError(f"--path {said}: the digits are bundled; say --data for data of your own")
+                raise InputError(
+                    f"--path {said}: the digits are bundled; leave it out, or choose --data for your own"
+                )
             continue
         default = question.default(answers)
         if said is None and not options.yes:

@@ -15,7 +15,7 @@ ENDINGS = (".yaml", ".yml")
 def written_out(words: Sequence[str]) -> list[str]:
     """Replace every file by the overrides that it holds; overrides on the command line win.
 
-    Raises ConfigError: a file that there is not, that is no YAML, or that holds something else than settings.
+    Raises ConfigError: no such file, one that is not YAML, or that holds something else than settings.
     """
     if not any(_is_file(word) for word in words):
         return list(words)

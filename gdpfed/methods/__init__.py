@@ -97,7 +97,7 @@ def make_method(config: Config) -> Method:
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
-            f"set privacy.unit={method.unit}, or privacy={method.unit}_level with all that goes with it"
+            f"set privacy.unit={method.unit}, or privacy={method.unit}_level, which sets the rest"
         )
     if config.privacy.clipping == "adaptive" and "adaptive clipping" not in method.goes_with:
         able = methods_with("adaptive clipping")

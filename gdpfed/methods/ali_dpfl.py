@@ -151,7 +151,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """tau_r by ``method.rule``, at the largest budget; stricter ones are as ``heterogeneous`` says.
+        """Return tau_r of every round by ``method.rule``, calibrated to the largest budget.
 
         Raises ConfigError: more steps in a round than a client takes.
         """

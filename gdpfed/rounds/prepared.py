@@ -88,7 +88,7 @@ class PreparedSum:
 
     @cached_property
     def context(self) -> bytes:
-        """A hash of the training, the same for all clients of the sum."""
+        """A hash of the training order and the start model, the same for all clients of the sum."""
         return self.order.context(self.start)
 
 

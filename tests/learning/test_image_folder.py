@@ -269,7 +269,7 @@ def one_of_a_class(root):
             {"sequence_length": 80},
             "dataset.sequence_length=80 has no meaning for data set 'image_folder'",
         ),
-        (Path.rmdir, {}, "is no directory: name the one with the class folders"),
+        (Path.rmdir, {}, "is not a directory: name the one with the class folders"),
     ],
 )
 def test_folders_that_cannot_be_used_are_named_in_one_line(tmp_path, make, settings, words):

@@ -182,7 +182,7 @@ def _result(
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
-    """The worst group of budgets and what a run costs, the mean over all settings of a data set."""
+    """By method: the worst budget group's result and the cost of a run, averaged over all settings."""
     rows = []
     for row, choice in experiment.rows.items():
         own = [each for each in entries if each.method == row]

@@ -46,7 +46,7 @@ Planned = Sequence[tuple[Cell, StepNoise | str]]
 
 
 def present_steps(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Calibrate every number of local steps, at the largest budget of every cell."""
+    """Show the noise that each number of local steps needs, at each cell's largest budget."""
     planned = [(cell, _noise_or_reason(cell)) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],

@@ -60,7 +60,7 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
 
 
 def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
-    """Return zeta_i = ||g_i - mean g|| without what noise adds to its square in the mean, at least 0, (k,).
+    """Return zeta_i = ||g_i - mean g||, less what noise adds to its square on average, at least 0, (k,).
 
     With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
     sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows. `gradients`: as they were released, shape (k, d).

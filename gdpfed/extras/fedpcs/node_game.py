@@ -61,7 +61,7 @@ def answered(config: Config) -> Equilibrium:
     if paths.shape != shape or announced.ndim != 2 or announced.shape[1] != num_rounds:
         raise ConfigError(
             f"method.paths has shape {paths.shape} and method.announced {announced.shape}, for {shape[0]} "
-            f"clients and {num_rounds} rounds: leave both to the run that asks its nodes"
+            f"clients and {num_rounds} rounds: leave both out; a run that asks its nodes sets them"
         )
     budgets, means = paths.astype(np.float64).T, announced.astype(np.float64)
     inside = (budgets >= method.least_budget) & (budgets <= method.highest_budget)

@@ -56,7 +56,7 @@ class SampledFedAvgConfig(MethodConfig):
 
 
 class SampledFedAvg(ConfiguredMethod):
-    """theta + sum_{i in S} w_i Delta_i, without clipping and noise.
+    """theta + sum_{i in S} w_i Delta_i, without clipping or noise.
 
     random: every client with chance q, w_i = theta_i / q. aocs, delta: all train, the server reads every
     update and draws client i with a chance p_i of it, w_i = theta_i / p_i. fed_cbs: the server knows how many

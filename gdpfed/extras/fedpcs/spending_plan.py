@@ -160,7 +160,7 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
 
 
 def _rounded_down(targets: Floats) -> Floats:
-    """Each target, or the level below it: at most `LEVELS` of them, in equal ratios from least to most."""
+    """Round each target down to one of at most `LEVELS` levels, in equal ratios from least to most."""
     least, most = float(targets.min()), float(targets.max())
     if most <= least * (1 + SAME):
         return np.full_like(targets, least)

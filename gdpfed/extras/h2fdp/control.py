@@ -172,7 +172,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Theorem 4.3's nu with c2 = v2 = 1, of which `power` 3 is printed, and 2 is right.
+    """Return Theorem 4.3's nu, with c2 = v2 = 1; `power` is J's exponent: 3 as printed, 2 as corrected.
 
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
     noise is added once, and 1 / s where it is added on every device.

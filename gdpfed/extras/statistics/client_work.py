@@ -32,7 +32,7 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 def check_asked(order: TrainingOrder, dimension: int) -> None:
     """Refuse an order of another model, or whose sum has not one coordinate a cell: OrderError."""
     (asked, cells), model = asked_of(order.task), order.task.model
-    if cells != dimension or Asked.from_json(asked).kind != model:
-        raise OrderError(
-            f"the order asks {model} for {dimension} numbers, and not for the {cells} cells of what it names"
-        )
+    if (kind := Asked.from_json(asked).kind) != model:
+        raise OrderError(f"the order's model is {model}, and what it counts is of the kind {kind}")
+    if cells != dimension:
+        raise OrderError(f"the order asks for {dimension} numbers, and what it counts has {cells} cells")

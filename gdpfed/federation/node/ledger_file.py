@@ -106,7 +106,7 @@ class LedgerFile:
 
     def _lost(self, what: str) -> LedgerError:
         lock = f"{self.path.name}.lock"
-        return LedgerError(f"ledger={self.path} {what}put the last one back, or, {ANEW.format(lock=lock)}")
+        return LedgerError(f"ledger={self.path} {what}put its newest copy back, or, {ANEW.format(lock=lock)}")
 
     def _body(self, data: bytes) -> Any:
         try:
@@ -120,7 +120,8 @@ class LedgerFile:
             # The server may read the text of a LedgerError, and what is in a ledger is not for it.
             log(ERROR, "ledger=%s is damaged: %s", self.path, error)
             raise LedgerError(
-                f"ledger={self.path} is damaged (this client's log says how): put the last one back"
+                f"ledger={self.path} is damaged (this client's log says how): put its newest undamaged copy "
+                "back"
             ) from None
         return read["ledger"]
 

@@ -66,7 +66,10 @@ class NodeAnswer:
             raise NodeRefusedError(f"SuperNode {node_id} does not join: {reply.failure}")
         record = reply.records.get(CLIENT_RECORD)
         if record is None:
-            raise NodeRefusedError(f"SuperNode {node_id} does not say which client it is")
+            raise NodeRefusedError(
+                f"SuperNode {node_id} does not say which client it is: see that it "
+                "runs this version of the app"
+            )
         if unlike := foreign_wire(record):
             raise NodeRefusedError(f"SuperNode {node_id} does not join: {unlike}")
         client_id = record.get("client_id")

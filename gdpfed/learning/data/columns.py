@@ -230,7 +230,7 @@ COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|cop
 
 
 def bare_name(name: str) -> str:
-    """A party's name without what tells no two parties apart: case, script of digits, marks of a copy."""
+    """A party's name without case, script of digits and marks of a copy, to find names that are alike."""
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
     digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
     return COPY.sub("", digits.removeprefix("copy of ")).strip()

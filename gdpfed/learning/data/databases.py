@@ -207,7 +207,7 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator
         connection.execute("SET lock_configuration=true")
         kinds = [each.type.name for each in connection.extract_statements(query)]
         if kinds != ["SELECT"]:
-            raise LearningError(f"{place} is no query: DuckDB reads {', '.join(kinds)}, and it is one SELECT")
+            raise LearningError(f"{place} must be one SELECT: DuckDB reads it as {', '.join(kinds)}")
         reader = connection.sql(query).to_arrow_reader(ROWS)
         yield Answer(list(reader.schema.names), _timed((batch.columns for batch in reader), limits))
 

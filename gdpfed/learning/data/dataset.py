@@ -251,7 +251,7 @@ class ExampleForm:
 
     @property
     def labels(self) -> LabelKind:
-        """What its label is.
+        """The kind of an example's label.
 
         Raises LearningError: no kind of that name.
         """

@@ -36,7 +36,7 @@ def load(source: DataSource) -> Dataset:
     root = Path(source.path or "").expanduser()
     if source.path is None or not root.is_dir():
         raise LearningError(
-            f"dataset.path={source.path} is no directory: name the one with the class folders"
+            f"dataset.path={source.path} is not a directory: name the one with the class folders"
         )
     declared = _declared(root, source)
     if declared is not None and [each.name for each in root.iterdir()] == [PICTURES_FILE]:

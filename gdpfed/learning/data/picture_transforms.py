@@ -26,10 +26,7 @@ else:
 RESIZE, CENTER_CROP, PAD, NORMALIZE = "resize", "center_crop", "pad", "normalize"
 NAMES = (RESIZE, CENTER_CROP, PAD, NORMALIZE)
 MOST_PIXELS_AN_EDGE = 4096
-RANDOM = (
-    "drawn anew at every reading, and a picture is read once and the same at every party: the transforms are "
-    f"{', '.join(NAMES)}"
-)
+NO_CHANCE = "a transform without chance, since a picture is read once and alike at every party: one of"
 DRAWN = ("random", "color_jitter", "auto_augment", "trivial_augment", "aug_mix", "elastic")
 """How the names of torchvision's transforms begin that draw."""
 LAST_PIXEL = 255
@@ -87,7 +84,7 @@ def declared_transforms(
             raise each.wrong("one transform with its numbers, as in {resize: 64}")
         ((name, said),) = each.items()
         if name.startswith(DRAWN):
-            raise each.wrong(f"no transform that is {RANDOM}")
+            raise each.wrong(f"{NO_CHANCE} {', '.join(NAMES)}")
         if name not in NAMES:
             raise each.wrong(f"one of {', '.join(NAMES)}")
         if scale is not None:

@@ -322,7 +322,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The number of every cell; `refused`: of one that is none of the values."""
+    """The number of every cell's value; a cell whose value is not known gets `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, f"which is none of {listed([*values])}")

@@ -15,14 +15,14 @@ def read_parts(path: Path, purpose: str) -> "Part":
 
     `purpose`: what it must do, for an error.
 
-    Raises LearningError: no such file, or no YAML.
+    Raises LearningError: no such file, or not YAML in UTF-8.
     """
     try:
         values = read_yaml(path.read_text(encoding="utf-8"), as_texts=True)
     except OSError as error:
         raise LearningError(f"{path} cannot be read ({error.strerror}): it must {purpose}") from None
     except UnicodeDecodeError as error:
-        raise LearningError(f"{path} is no YAML: {error}") from None
+        raise LearningError(f"{path} is not in UTF-8 ({error}): save it in UTF-8") from None
     except ValueError as error:
         raise LearningError(f"{path}: {error}") from None
     return Part(str(path), values, "")

@@ -1,4 +1,4 @@
-"""Composition: the joint cost of a list of charges, by the proof that its schedule allows.
+"""Composition: the joint cost of a list of charges, by a proof that is valid for their schedule.
 
 * **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
   then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure

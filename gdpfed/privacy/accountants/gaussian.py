@@ -88,9 +88,7 @@ def zcdp_rho(charges: Sequence[Charge]) -> float:
     rho = 0.0
     for charge in charges:
         if not isinstance(charge.event, Gaussian):
-            raise PrivacyError(
-                f"zCDP has no bound for {charge.event.kind}, which is sampled; use the pld accountant"
-            )
+            raise PrivacyError(f"zCDP has no bound here for {charge.event.kind}; use the pld accountant")
         rho += charge.count / (2 * charge.event.noise_multiplier**2)
     return rho
 

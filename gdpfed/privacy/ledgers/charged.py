@@ -222,7 +222,7 @@ class PlainCopies:
         expected = ", ".join(kind.__name__ for kind in self._kinds)
         raise PrivacyError(
             f"{name} is a {type(value).__name__}: give a number, a string, an array of numbers, or one of "
-            f"{expected}, no subclass of it"
+            f"{expected}, not a subclass of it"
         )
 
 
@@ -238,7 +238,7 @@ def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> 
         if type(each) is not kinds[0]:
             raise PrivacyError(
                 f"{asked}: a {type(each).__name__} is not a request for a sum; make a {kinds[0].__name__}, "
-                "no subclass of it"
+                "not a subclass of it"
             )
         read.append(copies.of(each, f"{asked}, request {len(read)}"))
     return tuple(read)

@@ -105,7 +105,7 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(tmp_path, damage):
     begin(path)
     path.write_text(damage(path.read_text()))
     before = path.read_text()
-    with pytest.raises(LedgerError, match="is damaged .*: put the last one back"):
+    with pytest.raises(LedgerError, match="is damaged .*: put its newest undamaged copy back"):
         begin(path)
     assert path.read_text() == before
 
