@@ -44,7 +44,7 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
 
 
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
-    """Refuse a run with an override that the node's operator does not allow; without a word all are.
+    """Refuse a run with an override that the node's operator does not allow; without a list all are allowed.
 
     Raises NodeConfigError: it has one.
     """
