@@ -120,7 +120,7 @@ def _group(name: str, composed: DictConfig, choices: Sequence[str]) -> SettingGr
 
 def _default_choices() -> list[str]:
     text = (OWN_DIRECTORY / "config.yaml").read_text(encoding="utf-8")
-    entries = (each for each in yaml.safe_load(text)["defaults"] if isinstance(each, dict))
+    entries = (default for default in yaml.safe_load(text)["defaults"] if isinstance(default, dict))
     return [f"{group}={option}" for entry in entries for group, option in entry.items()]
 
 

@@ -48,7 +48,7 @@ def jobs_of(overrides: Sequence[str]) -> list[Job]:
     """
     given = tuple(dict.fromkeys(overrides))
     values = [_values(override) for override in given]
-    swept = [len(each) > 1 for each in values]
+    swept = [len(value) > 1 for value in values]
     keys = [override.partition("=")[0] for override in given]
     several = {key for key, among in zip(keys, swept, strict=True) if among}
     refuse_twice([override for key, override in zip(keys, given, strict=True) if key in several])

@@ -286,7 +286,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
     body = data["ledger"]
     canonical = json.dumps(body, sort_keys=True).encode()
     intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
-    return intact, [node_entry(each) for each in body["runs"]]
+    return intact, [node_entry(run) for run in body["runs"]]
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:

@@ -197,13 +197,13 @@ def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[st
         if adaptive[key] != privacy[f"clipping_{key}"]:
             yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"
     # Contributions B_m and the updates in them, C_m, added up over a round's cohort.
-    norms = [each["charges"][0]["event"]["clipping_norm"] for each in plan["groups"]]
+    norms = [group["charges"][0]["event"]["clipping_norm"] for group in plan["groups"]]
     contributed = math.fsum(
         each["expected_cohort_size"] * norm for each, norm in zip(plan["groups"], norms, strict=True)
     )
     updates = contributed * math.sqrt(1 - adaptive["indicator_share"] ** 2)
-    mean = math.fsum(each["expected_cohort_size"] for each in plan["groups"])
-    stddev = max(each["charges"][0]["event"]["noise_stddev"] for each in plan["groups"])
+    mean = math.fsum(group["expected_cohort_size"] for group in plan["groups"])
+    stddev = max(group["charges"][0]["event"]["noise_stddev"] for group in plan["groups"])
     noise = stddev / (2 * adaptive["indicator_share"] * contributed)
     if not math.isclose(noise, privacy["clipping_noise"], rel_tol=AGREES_WITHIN):
         yield (

@@ -277,12 +277,12 @@ class NodeFigures:
         status = self._known = NodeStatus.read(self._ledger, self._config, self._known)
         own = {"ledger": str(self._ledger)}
         yield Figure("gdpfed_node_ledger_sound", float(status.passed), own)
-        for each in status.to_dict()["budgets"]:
-            group = "" if each["record_group"] is None else str(each["record_group"])
-            about = own | {"protects": each["protects"], "record_group": group}
-            yield Figure("gdpfed_node_epsilon_budget", each["budget"], about)
-            yield Figure("gdpfed_node_epsilon_spent", each["spent"], about)
-            yield Figure("gdpfed_node_epsilon_left", each["left"], about)
+        for budget in status.to_dict()["budgets"]:
+            group = "" if budget["record_group"] is None else str(budget["record_group"])
+            about = own | {"protects": budget["protects"], "record_group": group}
+            yield Figure("gdpfed_node_epsilon_budget", budget["budget"], about)
+            yield Figure("gdpfed_node_epsilon_spent", budget["spent"], about)
+            yield Figure("gdpfed_node_epsilon_left", budget["left"], about)
         public = status.standing.public_runs
         refused = Counter(
             each.cause

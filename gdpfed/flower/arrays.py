@@ -153,7 +153,7 @@ def flower_arrays(
     Raises LearningError: arrays that nobody has placed in this process.
     """
     model = ArrayModel(Layout.from_json(layout))
-    if any(each.is_meta for each in model.parameters()):
+    if any(parameter.is_meta for parameter in model.parameters()):
         return model
     if start not in _STARTS:
         raise LearningError(

@@ -50,13 +50,13 @@ class DPSum(RecordMethod):
         noise_multiplier = max(each.noise_stddev for each in ranges) / bound
         return [
             replace(
-                each,
+                request,
                 clipping_norm=bound,
                 noise_multiplier=noise_multiplier,
                 noise_at=NoiseAt.CLIENT,
                 noise=self.plan.noise,
             )
-            for each in super().requests(theta, round_index, cohorts)
+            for request in super().requests(theta, round_index, cohorts)
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:

@@ -126,7 +126,7 @@ def draw_cost(
 
 def _name_axes(axes: Axes, points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str) -> None:
     shown = MetricDisplay.of(metric)
-    ends = [each.result.mean + sign * each.bar[max(sign, 0)] for each in points for sign in (-1, 1)]
+    ends = [point.result.mean + sign * point.bar[max(sign, 0)] for point in points for sign in (-1, 1)]
     low, high = shown.axis([*ends, *(level.mean for level in levels.values())])
     axes.set_ylim(low, high)
     axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")

@@ -27,7 +27,7 @@ def in_markdown(subject: CardSubject) -> CardSubject:
         columns=None if subject.columns is None else _columns(subject.columns),
         parts=None
         if parts is None
-        else Parts([replace(each, name=text(each.name)) for each in parts.parties], parts.budgets),
+        else Parts([replace(party, name=text(party.name)) for party in parts.parties], parts.budgets),
         base_rate=None if rate is None else (text(rate[0]), rate[1]),
         at_chance=None if chance is None else replace(chance, most_frequent=text(chance.most_frequent)),
     )

@@ -89,7 +89,7 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
             participations = plan.groups[index].participations_p99
             bounds.append(plan.inference_bound_of_members(index, participations))
         proofs.add(bounds[0].proof)
-        rows.append(f"| {name} | {' | '.join(_cells(each) for each in bounds)} |")
+        rows.append(f"| {name} | {' | '.join(_cells(bound) for bound in bounds)} |")
     members = "the server and members of its sums" if plan.sums_hidden else "members of its sums"
     others = f" {members}: true positives | accuracy at even odds |" if of_members else ""
     return [

@@ -183,11 +183,11 @@ def _most_frequent(parties: Parties) -> Models:
 def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
     """FedAvg over all parties, weighted by rows."""
     model, loss = parties.task.build_model(), parties.task.make_loss()
-    for each in model.parameters():
-        each.requires_grad_(True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
     theta, rng, cpu = flatten(model), np.random.default_rng(averaging.seed), torch.device("cpu")
     splits = [parties.train(each) for each in range(parties.count)]
-    weights = np.array([len(each) for each in splits]) / sum(map(len, splits))
+    weights = np.array([len(split) for split in splits]) / sum(map(len, splits))
     rate = averaging.learning_rate
     for _ in range(averaging.num_rounds):
         training = LocalTraining(averaging.local_steps, averaging.batch_size, rate, averaging.momentum)

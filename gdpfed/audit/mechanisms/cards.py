@@ -140,7 +140,7 @@ class StepsCard(MechanismCard):
         )
 
     def _parties(self) -> int:
-        events = (each["event"] for group in self.plan["groups"] for each in group["charges"])
+        events = (charge["event"] for group in self.plan["groups"] for charge in group["charges"])
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:

@@ -122,7 +122,7 @@ class SampledSumsRule(ChargedGroups):
             return
         client = max(counts, key=lambda each: counts[each])
         expected = sum(self._rate(index, number) for number in range(charged))
-        everybody = sum(each["clients"] for each in self.plan["groups"])
+        everybody = sum(group["clients"] for group in self.plan["groups"])
         chance = stats.binom.sf(counts[client] - 1, charged, min(1.0, expected / max(charged, 1)))
         if counts[client] > expected and chance < UNLIKELY / everybody:
             yield (

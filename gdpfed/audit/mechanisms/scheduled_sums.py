@@ -63,7 +63,7 @@ class ScheduledSumsRule(AuditRule):
             each["clients"] * each["turns"]["most_turns"] / self._period(index)
             for index, each in enumerate(plan["groups"])
         )
-        clients = sum(each["clients"] for each in plan["groups"])
+        clients = sum(group["clients"] for group in plan["groups"])
         if not _same(plan["sampling_rate"], sent / clients):
             yield f"plan.json has sampling_rate {plan['sampling_rate']}, which its turns do not make"
         if plan["sampling_rate"] > privacy["sampling_rate"] * (1 + ROUNDING):

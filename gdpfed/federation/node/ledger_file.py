@@ -193,7 +193,7 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the body of a ledger that holds everything that any of these holds."""
     runs: dict[str, dict[str, Any]] = {}
-    for entry in (each for body in bodies for each in body["runs"]):
+    for entry in (run for body in bodies for run in body["runs"]):
         known = runs.setdefault(entry["terms"]["run"], dict(entry))
         mine, its = _steps_by_round(known), _steps_by_round(entry)
         # A round may have several updates: each counts with the more steps of the two.

@@ -124,7 +124,7 @@ def _shares(node: Node) -> Iterator[list[NoiseShare]]:
 
 def _in_state(node: Node) -> list[NoiseShare]:
     record = node.state.get(SHARES)
-    return [NoiseShare.from_dict(each) for each in json.loads(record[DATA])] if record else []
+    return [NoiseShare.from_dict(share) for share in json.loads(record[DATA])] if record else []
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:

@@ -105,8 +105,8 @@ def round_requests(
     """Return the method's requests of a round, changed to ask for shares of held-out records."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
-        replace(each, start=model, work="held_out_rates", coordinates=dimension)
-        for each in method.requests(model, round_index, cohorts)
+        replace(request, start=model, work="held_out_rates", coordinates=dimension)
+        for request in method.requests(model, round_index, cohorts)
     ]
 
 

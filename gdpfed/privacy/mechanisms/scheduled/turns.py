@@ -83,7 +83,7 @@ class TurnSchedule:
         Raises PrivacyError: another form, or a client twice.
         """
         try:
-            groups = tuple(_group(*each) for each in json.loads(text))
+            groups = tuple(_group(*group) for group in json.loads(text))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise PrivacyError(f"the terms have no schedule of turns: {error}") from None
         clients = [client for group in groups for client in group.clients]
