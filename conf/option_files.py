@@ -212,7 +212,10 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
         (group, options.get(group), methods if group == "method" else ()) for group in groups()
     ]
     if not (all(part in known for part in parts) and _each_group_is_alone(directories)):
-        made = _composed(tuple(f"{group}={name}" for group, name in chosen), directories, methods)
+        searched = ",".join(f"'file://{directory}'" for directory in directories[1:])
+        choices = (f"{group}={name}" for group, name in chosen)
+        with initialized(methods):
+            made = compose("config", overrides=[f"hydra.searchpath=[{searched}]", *choices])
         known |= dict.fromkeys(parts, made)
         return made
     tree = deepcopy(known[first])
@@ -239,12 +242,6 @@ def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods
 def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
     files = (path for directory in directories for path in directory.glob("*/*.yaml"))
     return not any(ANOTHER_GROUP.search(path.read_text(encoding="utf-8")) for path in files)
-
-
-def _composed(choices: tuple[str, ...], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    others = ",".join(f"'file://{directory}'" for directory in directories[1:])
-    with initialized(methods):
-        return compose("config", overrides=[f"hydra.searchpath=[{others}]", *choices])
 
 
 def initialized(methods: Methods) -> initialize_config_dir:

@@ -138,19 +138,16 @@ class Joined:
         Raises RunError: too few stay; it says why the last one does not.
         """
         for client_id, reason in refusals.items():
-            self._remove(client_id, reason)
+            self.refused[self.nodes.pop(client_id)] = reason
+            self.roster.pop(client_id, None)
+            self.budgets.pop(client_id, None)
+            self.records.pop(client_id, None)
             if (left := len(self.nodes)) < enough:
                 raise RunError(
                     f"{reason}; {left} nodes are left and {enough} are needed: "
                     f"run.minimum_nodes={left} goes on without it"
                 )
             log(WARNING, "%s", reason)
-
-    def _remove(self, client_id: int, reason: str) -> None:
-        self.refused[self.nodes.pop(client_id)] = reason
-        self.roster.pop(client_id, None)
-        self.budgets.pop(client_id, None)
-        self.records.pop(client_id, None)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
         """Add nodes from their answers, by node id; the log names each one that cannot take part."""
