@@ -126,6 +126,7 @@ def test_a_table_is_copied_with_the_declaration_beside_it(tmp_path):
     # How the site's file is written, and the database of a query, by the name of the copy.
     (there / "a.sql").write_text("SELECT 1 AS id")
     (there / "a.sqlite").write_bytes(b"SQLite format 3")
+    (there / "b.csv").touch()
     (there / "files.yaml").write_text("a: {database: a.sqlite, missing: ['no', '-9']}\nb: {decimal: ','}\n")
     copy_examples(there / "a.sql", own / "examples.sql")
     assert (own / "a.sqlite").read_bytes() == b"SQLite format 3"
