@@ -53,8 +53,8 @@ def write_outputs(page: str) -> None:
         redirect_stderr(printed),
     ):
         folder = str(Path.cwd())
-        for name, file in FILES.get(page, {}).items():
-            shutil.copy(file, name)
+        for name, place in FILES.get(page, {}).items():
+            shutil.copy(place, name)
         done = [
             (block, shown("".join(said.values()), folder))
             for block, said in steps(text.partition(NEEDS_FILES)[0], newly, FAILING.get(page, ()))

@@ -19,6 +19,8 @@ INTERVALS = (
 )
 NOT_PRIVATE = {"private": False}
 """What the file says of its values: they carry no noise, so no budget covers them."""
+MOST_FEW = 20
+"""Parties with too few examples that have a row each; more of them share one."""
 HEADINGS = ("run", "test examples of", "number")
 NOTE = (
     "The released model on the test examples of each party, and of all parties whose budget is the same. "
@@ -61,6 +63,15 @@ class Parts:
         """The parties, then the budgets."""
         return [*self.parties, *self.budgets]
 
+    @property
+    def rows(self) -> list[Part]:
+        """All of them, where many parties with too few examples are one."""
+        few = [each for each in self.parties if each.examples < FEWEST]
+        if len(few) <= MOST_FEW:
+            return self.all
+        together = Part(f"{len(few)} parties", max(each.examples for each in few), {}, {})
+        return [*(each for each in self.parties if each.examples >= FEWEST), together, *self.budgets]
+
     def to_json(self) -> str:
         """The JSON text that :meth:`read` reads."""
         return json.dumps(versioned(NOT_PRIVATE | asdict(self)), allow_nan=False, indent=1)
@@ -94,12 +105,12 @@ def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
             [
                 label if index == 0 else "",
                 part.name,
-                str(part.examples),
+                f"up to {part.examples}" if part not in parts.all else str(part.examples),
                 figure.removesuffix(" %"),
                 interval,
             ]
             for label, parts in found
-            for index, part in enumerate(parts.all)
+            for index, part in enumerate(parts.rows)
             for figure, interval in [part.shown(metric)]
         ],
         note=NOTE,

@@ -60,10 +60,11 @@ def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
     """
     ours, theirs = worth.judged[model][figure], worth.judged[other][figure]
     found, terms = ours.values - theirs.values, ours.terms - theirs.terms
-    if worth.persons is not None:
-        _, person = np.unique(worth.persons, return_inverse=True)
-        terms = np.bincount(person.reshape(-1), terms)
-    variance = float(terms @ terms)
+    persons = np.arange(len(terms)) if worth.persons is None else worth.persons
+    numbers, person = np.unique(persons, return_inverse=True)
+    by_person = np.zeros(len(numbers))
+    np.add.at(by_person, person.reshape(-1), terms)
+    variance = float(by_person @ by_person)
     if len(found) > 1:
         variance += float(found.var(ddof=1)) / len(found)
     mean, half = float(found.mean()), Z * math.sqrt(variance)

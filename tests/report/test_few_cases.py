@@ -38,6 +38,18 @@ def test_parts_have_intervals_or_are_too_few_in_tables_and_files(tmp_path):
     ]
 
 
+def test_many_parties_with_few_examples_share_a_row():
+    parties = [part(str(number), 3 + number % 2, 0.9, (0.8, 0.99)) for number in range(21)]
+    large, budget = part("large", 40, 0.7, (0.6, 0.8)), part("budget 8 (group 0)", 114, 0.8, (0.7, 0.9))
+    rows = parts_table([("run", Parts([*parties, large], [budget]))], "auc").rows
+    assert [row[1:4] for row in rows] == [
+        ["large", "40", "70.0"],
+        ["21 parties", "up to 4", "too few"],
+        ["budget 8 (group 0)", "114", "80.0"],
+    ]
+    assert len(parts_table([("run", Parts(parties[:20], [budget]))], "auc").rows) == 21
+
+
 def counted(records, seed, noise):
     """Noised counts of so many records, of which four in five are answered rightly."""
     rng = np.random.default_rng(seed)
