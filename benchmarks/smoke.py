@@ -71,6 +71,19 @@ def _first(folder: Path, usual: Any) -> object:
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
+def _last(folder: Path, usual: Mapping[str, Any]) -> object:
+    """The last one of what there is."""
+    return dict(list(usual.items())[-1:])
+
+
+def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
+    """One value of each setting that is tried."""
+    return {
+        name: (function, {key: values[:1] for key, values in grid.items()})
+        for name, (function, grid) in usual.items()
+    }
+
+
 def _less(folder: Path, usual: Any) -> object:
     """Secure aggregation of few short vectors."""
     return replace(
@@ -229,6 +242,21 @@ BENCHMARKS: dict[str, Tiny] = {
         {"REPEATS": 1, "TAPS": (0, 1), "MODELS": {"linear": ("dataset.model=linear",)}},
     ),
     "tables": Tiny(("--rows", "50", "--columns", "5"), alone=False),
+    "tree_splits": Tiny(
+        ("--seeds=1", "--data={folder}"),
+        {"KINDS": _first_settings, "EPSILONS": (3,), "TREES": 4, "TUNING_SEEDS": (9,)},
+    ),
+    "trees": Tiny(
+        ("--seeds=1", "--data={folder}"),
+        {
+            "EPSILONS": (3,),
+            "DRAWN_EPSILONS": (),
+            "STEPS": (1.0,),
+            "NORMS": (1.0,),
+            "ROUNDS": (1, 2),
+            "MODELS": _last,
+        },
+    ),
     "trust": Tiny((), {"PROJECT": _folder}),
     "voted": Tiny(
         ("--seeds=2", "dataset=breast_cancer", "run.num_rounds=1", "dataset.num_clients=3", ALONE),
@@ -236,7 +264,7 @@ BENCHMARKS: dict[str, Tiny] = {
     ),
     "worth": Tiny(("dataset.num_clients=8", "run.num_rounds=2")),
 }
-NO_BENCHMARKS = frozenset({"harness", "smoke", "vectors"})
+NO_BENCHMARKS = frozenset({"harness", "smoke", "table_sets", "vectors"})
 
 
 def run_tiny(name: str, folder: Path) -> int:

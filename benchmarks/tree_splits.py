@@ -32,8 +32,9 @@ from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.table_sets import table_sets
 from benchmarks.trees import EPSILONS, interval
 from conf.load import load
-from gdpfed.clients.configured import task_of
+from gdpfed.clients.configured import source_of
 from gdpfed.extras.trees.splits import Splits, drawn_splits, widths_of
+from gdpfed.learning.data import load_dataset
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.report.console import Table
 
@@ -59,7 +60,7 @@ class Rows:
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Rows":
         """Those of a run's data set."""
-        data = task_of(load([*overrides, "privacy=record_level", "method=dp_sum"])).load()
+        data = load_dataset(source_of(load(overrides)))
         columns = data.columns
         if columns is None:
             raise ValueError(f"{' '.join(overrides)} has no declared columns")
