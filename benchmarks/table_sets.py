@@ -24,7 +24,6 @@ numeric:
   apachescore: {range: [0, 250]}
 categorical: {gender: [Female, Male]}
 party: {column: region, values: [Midwest, Northeast, South, West]}
-person: uniquepid
 """
 ADULT_NAMES = (
     *("age", "workclass", "fnlwgt", "education", "years", "marital", "occupation", "relationship", "race"),
@@ -92,7 +91,7 @@ def _eicu(patients: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str]]:
     kept = ("actualhospitalmortality", "age", "admissionheight", "admissionweight", *scores, "gender")
     for stay in patients:
         if stay["region"] and stay["actualhospitalmortality"]:
-            row = {name: stay[name] for name in (*kept, "region", "uniquepid")}
+            row = {name: stay[name] for name in (*kept, "region")}
             yield row | {name: "" for name in scores if row[name].startswith("-")}
 
 
