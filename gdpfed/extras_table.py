@@ -26,6 +26,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "statistics": "gdpfed.extras.statistics.model:counts",
         "statistics_by_group": "gdpfed.extras.statistics.model:counts",
         "statistics_crossed": "gdpfed.extras.statistics.model:counts",
+        "statistics_survival": "gdpfed.extras.statistics.model:counts",
         "trees": "gdpfed.extras.trees.model:trees",
     },
     "gdpfed.label_kinds": {"times_to_event": "gdpfed.extras.survival.labels:Times"},
@@ -67,8 +68,8 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "subnet_steps": "gdpfed.extras.h2fdp.audit:SubnetsOfRecords",
     },
     "gdpfed.audit_checks": {
-        "client_statistics": "gdpfed.extras.statistics.audit:check_statistics",
-        "record_statistics": "gdpfed.extras.statistics.audit:check_statistics",
+        "client_statistics": "gdpfed.extras.statistics.audit.checks:check_statistics",
+        "record_statistics": "gdpfed.extras.statistics.audit.checks:check_statistics",
         "trees": "gdpfed.extras.trees.audit:check_trees",
     },
     "gdpfed.audit_cards": {

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns, Numeric
+from gdpfed.learning.data.times_to_event import TimesToEvent, interval_of, survived
 
 Spacing = Literal["even", "decades"]
 SPACINGS = ("even", "decades")
@@ -37,6 +38,7 @@ class Asked:
         columns: which columns are counted, in their order; empty for all inputs and labels.
         by: the column whose values are the groups; None without groups.
         crossed: pairs of columns that are counted together.
+        survival: whether events and censored records are counted by interval, and nothing else is.
     """
 
     bins: int = 16
@@ -44,10 +46,14 @@ class Asked:
     columns: tuple[str, ...] = ()
     by: str | None = None
     crossed: tuple[tuple[str, str], ...] = ()
+    survival: bool = False
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the same of."""
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        # Without it where it says nothing, as before there was survival.
+        values |= {} if values.pop("survival") is False else {"survival": True}
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -65,11 +71,18 @@ class Asked:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
             raise LearningError(f"method.spacing={self.spacing} is none of {', '.join(SPACINGS)}")
+        if type(self.survival) is not bool or (self.survival and (self.columns or self.crossed)):
+            raise LearningError(
+                "method.survival=true counts events and censored records alone: leave method.columns and "
+                "method.crossed out, and count them in another run"
+            )
         return self
 
     @property
     def kind(self) -> str:
         """The name of the model that stands for these counts, by which a node refuses them."""
+        if self.survival:
+            return "statistics_survival"
         if self.crossed:
             return "statistics_crossed"
         return "statistics" if self.by is None else "statistics_by_group"
@@ -85,12 +98,14 @@ class Cells:
         edges: of the bins, which are the cells but the first and the last two; empty where the column holds
             no numbers.
         may_miss: whether the last cell is for rows without a value.
+        times: of which times to an event these are the cells; None of one column.
     """
 
     name: str
     labels: tuple[str, ...]
     edges: tuple[float, ...] = ()
     may_miss: bool = True
+    times: TimesToEvent | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -101,6 +116,28 @@ class Cells:
         edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
         bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)
+
+    @classmethod
+    def of_times(cls, columns: Columns) -> Self:
+        """The cells of times to an event: events by interval, then censored by how many were survived.
+
+        Raises LearningError: the declaration has no such label.
+        """
+        times = columns.times
+        if times is None:
+            raise LearningError(
+                "method.survival=true counts times to an event, and the label of the declaration is none: "
+                "declare label: {time: COLUMN, event: COLUMN, edges: [...]}"
+            )
+        names = times.interval_names
+        censored = [f"censored after {name}" for name in ("0", *names)]
+        labels = (*(f"event by {name}" for name in names), *censored)
+        return cls(f"{times.time}, {times.event}", labels, may_miss=False, times=times)
+
+    def of_labels(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+        """The cell of every label of times to an event: float32[N,2] -> int64[N]."""
+        count = len(self) // 2
+        return np.where(labels[:, 1] > 0, interval_of(labels[:, 0]), count + survived(labels[:, 0]))
 
     def of_number(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """The cell of every number, NaN for missing: float64[N] -> int64[N].
@@ -155,6 +192,8 @@ class Layout:
 
         Raises LearningError: a column that is not declared, groups that are no values, or too many cells.
         """
+        if asked.survival:
+            return cls.of_survival(columns, asked)
         counted = asked.columns or (*columns.inputs, *columns.label_names)
         groups = () if asked.by is None else (asked.by,)
         names = dict.fromkeys([*counted, *groups, *chain.from_iterable(asked.crossed)])
@@ -177,6 +216,20 @@ class Layout:
                 f"{made.size} cells are more than {MOST_CELLS}: use fewer method.bins, or cross fewer columns"
             )
         return made
+
+    @classmethod
+    def of_survival(cls, columns: Columns, asked: Asked) -> Self:
+        """The layout of one block: events and censored records by interval, within groups if there are some.
+
+        Raises LearningError: there are no times to an event, or the groups are no values of a column.
+        """
+        times = Cells.of_times(columns)
+        if asked.by is None:
+            return cls((times,), (Block(0),))
+        groups = cells_of(columns, asked.by, asked)
+        if groups.edges or asked.by in columns.label_names:
+            raise LearningError(f"method.by={asked.by} is no column of values: groups are the values of one")
+        return cls((times, groups), (Block(0, 1, by_group=True),))
 
     def shape(self, block: Block) -> tuple[int, ...]:
         """How many cells a block has: (cells,), (groups, cells) or (rows, columns)."""
@@ -232,9 +285,8 @@ def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
         return Cells(name, (*categorical.values, MISSING))
     if name == columns.label:
         return Cells(name, columns.class_names, may_miss=False)
-    for each in columns.label_set:
-        if each.name == name:
-            return Cells(name, each.values, may_miss=False)
+    if name in columns.label_names:
+        return Cells(name, columns.values(name), may_miss=False)
     known = ", ".join([*columns.inputs, *columns.label_names])
     raise LearningError(
         f"'{name}' is no input and no label of the declaration: {EDGES_NOTE}; there are {known}"

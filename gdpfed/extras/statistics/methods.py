@@ -26,7 +26,12 @@ from gdpfed.record_steps import Work
 
 SLACK = 1 / 64
 """Of the bound on a record's counts, for what rounding to the grid of the sum may add to them."""
-LOSSES = {"classes": "cross_entropy", "numbers": "squared_error", "label_sets": "binary_cross_entropy"}
+LOSSES = {
+    "classes": "cross_entropy",
+    "numbers": "squared_error",
+    "label_sets": "binary_cross_entropy",
+    "times_to_event": "discrete_hazard",
+}
 """One for each kind of labels; nothing is trained by it."""
 
 
@@ -39,6 +44,7 @@ class StatisticsConfig(MethodConfig):
     columns: list[str] | None = None
     by: str | None = None
     crossed: Any = None
+    survival: bool = False
     minimum_count: float = 10.0
 
     def validate(self) -> None:
@@ -69,6 +75,7 @@ class StatisticsConfig(MethodConfig):
             columns=tuple(self.columns or ()),
             by=self.by,
             crossed=tuple((str(rows), str(across)) for rows, across in self.crossed or ()),
+            survival=self.survival,
         ).checked()
 
 
@@ -99,14 +106,17 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
     options = cast("StatisticsConfig", config.method)
     columns = source_columns(source_of(config))
     counted = options.columns or [*columns.inputs, *columns.label_names]
+    if options.survival:
+        _check_survival(options, method)
+        counted = []
     options = replace(options, columns=list(counted), average="none", server_learning_rate=1.0)
     if isinstance(options, RecordStatisticsConfig):
         options = replace(options, chosen=[])
     layout, parties = Layout.of(columns, options.asked), configured_parties(config) or 1
     if config.dataset.model != options.asked.kind:
         raise ConfigError(
-            f"method={method.name} counts in the model {options.asked.kind} what method.by and "
-            f"method.crossed ask for, not in dataset.model={config.dataset.model}: set "
+            f"method={method.name} counts in the model {options.asked.kind} what method.by, method.crossed "
+            f"and method.survival ask for, not in dataset.model={config.dataset.model}: set "
             f"dataset.model={options.asked.kind}, or use gdpfed stats"
         )
     privacy = replace(
@@ -127,6 +137,20 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
         run=replace(config.run, num_rounds=ONE_STEP["num_rounds"]),
         training=replace(config.training, **{key: ONE_STEP[key] for key in ONE_STEP if key != "num_rounds"}),
     )
+
+
+def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
+    """Refuse survival where clients count, whose shares no formula of survival is for: ConfigError."""
+    if method is ClientStatistics:
+        raise ConfigError(
+            "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
+            "parties, of which a survival curve has no valid band: use privacy=record_level"
+        )
+    if options.columns or options.crossed:
+        raise ConfigError(
+            "method.survival=true counts events and censored records alone: leave method.columns and "
+            "method.crossed out, and count them in another run"
+        )
 
 
 def _check(config: Config) -> None:

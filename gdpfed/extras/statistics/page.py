@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gdpfed.extras.statistics.curves_shown import picture_of_curves
 from gdpfed.extras.statistics.figures import NORMAL_QUANTILE
 from gdpfed.extras.statistics.result import ColumnFigures, Statistics
 from gdpfed.extras.statistics.shown import heading, named, note, tables_of
@@ -50,6 +51,7 @@ def write_page(found: Statistics, directory: Path) -> Path:
         about=heading(found),
         note=note(found),
         pictures=pictures,
+        curves=picture_of_curves(found.curves),
         tables=list(tables_of(found)),
         sampling=list(_sampling(found)),
     )

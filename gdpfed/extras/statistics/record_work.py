@@ -54,6 +54,8 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 def blocks_in(order: TrainingOrder) -> int:
     """In how many cells of what is asked for a record is, whatever the declared columns are."""
     asked = Asked.from_json(asked_of(order.task)[0])
+    if asked.survival:
+        return 1
     if not asked.columns:
         raise OrderError("the order does not name the columns that are counted")
     return len(asked.columns) + len(asked.crossed) + (asked.by is not None and asked.by not in asked.columns)

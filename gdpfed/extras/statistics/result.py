@@ -23,6 +23,7 @@ from gdpfed.extras.statistics.figures import (
 from gdpfed.extras.statistics.layout import Cells, Layout
 from gdpfed.extras.statistics.methods import StatisticsConfig
 from gdpfed.extras.statistics.rows import source_columns
+from gdpfed.extras.statistics.survival import Curve, LogRank, curves_of
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.observers import Observer, RoundEnded
@@ -83,6 +84,8 @@ class Statistics:
         minimum_count: cells with less are not shown.
         n: how many are counted.
         columns, tables: by column and group, and by pairs of columns.
+        curves: of times to an event, of all and by group.
+        log_rank: whether the groups survive alike; None where that is not asked, or too few are counted.
     """
 
     counted: str
@@ -95,6 +98,8 @@ class Statistics:
     n: Figure
     columns: Sequence[ColumnFigures]
     tables: Sequence[CrossTable] = ()
+    curves: Sequence[Curve] = ()
+    log_rank: LogRank | None = None
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
@@ -114,7 +119,15 @@ class Statistics:
                 )
             )
         tables = [CrossTable(**each) for each in values.pop("tables")]
-        return cls(**values | {"n": Figure(**values["n"])}, columns=columns, tables=tables)
+        curves = [Curve.of_values(each) for each in values.pop("curves", ())]
+        test = values.pop("log_rank", None)
+        return cls(
+            **values | {"n": Figure(**values["n"])},
+            columns=columns,
+            tables=tables,
+            curves=curves,
+            log_rank=None if test is None else LogRank(**test),
+        )
 
     def save(self, directory: Path) -> None:
         """Write the file of a run."""
@@ -142,9 +155,14 @@ def statistics_of(
     clients, stddev = noise
     least, group = cast("StatisticsConfig", config.method).minimum_count, plan.groups[0]
     found, tables, parts = list[ColumnFigures](), list[CrossTable](), layout.parts(released)
+    curves, test = list[Curve](), None
     for block, part in zip(layout.blocks, parts, strict=True):
         first = layout.columns[block.first]
-        if block.second is None:
+        if first.times is not None:
+            names = () if block.second is None else layout.columns[block.second].labels
+            counts = part.reshape(-1, len(first))
+            curves, test = curves_of(first.times.edges, names, counts, stddev, least)
+        elif block.second is None:
             found.append(_column(first, None, part, stddev, least))
         elif block.by_group:
             groups = layout.columns[block.second]
@@ -166,6 +184,8 @@ def statistics_of(
         n=records(parts, stddev),
         columns=found,
         tables=tables,
+        curves=curves,
+        log_rank=test,
     )
 
 

@@ -32,6 +32,7 @@ from gdpfed.learning.data.table_rows import (
     num_rows,
     numbers_in,
     open_declared,
+    times_in,
 )
 from gdpfed.learning.data.tabular import declared_columns, load, own_columns
 from gdpfed.learning.data.text_cells import numbered
@@ -78,6 +79,8 @@ def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shar
 
 
 def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where) -> npt.NDArray[np.int64]:
+    if cells.times is not None:
+        return cells.of_labels(times_in(table, columns, cells.times, where))
     number = columns.number(cells.name)
     if number is not None:
         return cells.of_number(numbers_in(table, number, where))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from gdpfed.extras.statistics.curves_shown import survival_note, survival_tables
 from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
 from gdpfed.extras.statistics.result import ColumnFigures, CrossTable, Statistics
 from gdpfed.report.console import Table
@@ -24,6 +25,8 @@ def heading(found: Statistics) -> str:
 
 def note(found: Statistics) -> str:
     """How figures are to be read."""
+    if found.curves:
+        return survival_note(found)
     off = NORMAL_QUANTILE * found.noise_stddev
     hidden = f"; {HIDDEN}: below {found.minimum_count:g}" if found.minimum_count else ""
     return (
@@ -42,6 +45,7 @@ def tables_of(found: Statistics) -> Iterator[Table]:
         yield Table("Columns of values", VALUE_HEADINGS, values)
     for each in found.tables:
         yield from crossed(each)
+    yield from survival_tables(found)
 
 
 def named(column: ColumnFigures) -> str:

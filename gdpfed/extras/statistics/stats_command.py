@@ -78,7 +78,9 @@ def overrides_of(words: Sequence[str]) -> list[str]:
     keys = {word.partition("=")[0] for word in words}
     client = any(word in CLIENT_LEVEL for word in words)
     kind = "statistics"
-    if any(word.startswith("method.crossed=") and not word.endswith("=null") for word in words):
+    if "method.survival=true" in words:
+        kind = "statistics_survival"
+    elif any(word.startswith("method.crossed=") and not word.endswith("=null") for word in words):
         kind = "statistics_crossed"
     elif any(word.startswith("method.by=") and not word.endswith("=null") for word in words):
         kind = "statistics_by_group"

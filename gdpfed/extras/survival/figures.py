@@ -39,7 +39,7 @@ def concordance(outputs: Outputs, targets: Targets) -> float | None:
     return (right + alike / 2) / known if known else None
 
 
-def pairs(expected: Floats, times: npt.NDArray[np.floating], event: Bools) -> tuple[int, int, int]:
+def pairs(expected: Floats, times: npt.NDArray[np.generic], event: Bools) -> tuple[int, int, int]:
     """How many pairs are known, in how many the earlier is expected earlier, and in how many both alike.
 
     `expected`: larger where a model expects a longer time, shape (N,).

@@ -80,8 +80,8 @@ class Times(LabelKind):
         In the unit of the ends that `names` hold, or in intervals without them; NaN where more than half
         survive the horizon.
         """
-        ends = [float(name) for name in names] or [*range(1, self.num_classes + 1)]
-        ends = np.array([0.0, *ends])
+        named = [float(name) for name in names] or [*range(1, self.num_classes + 1)]
+        ends = np.array([0.0, *named])
         survival = np.concatenate([np.ones((len(probabilities), 1)), probabilities], axis=1)
         reached = survival <= HALF
         last = np.maximum(reached.argmax(axis=1), 1)

@@ -281,7 +281,7 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
     if columns.label_set:
         return np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
     if columns.times is not None:
-        return _times(table, columns, columns.times, where)
+        return times_in(table, columns, columns.times, where)
     label = columns.number(columns.label)
     if label is not None:
         numbers = _to_unit(numbers_in(table, label, where), label)
@@ -291,8 +291,11 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
     return _looked_up(table, columns.label, numbers_of, where)
 
 
-def _times(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
-    """When and whether the event happened, float32[N,2]; NaN where one of both is missing or refused."""
+def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
+    """When and whether the event happened, float32[N,2]; NaN where one of both is missing or refused.
+
+    Faults go to ``where``.
+    """
     cells, number = as_numbers(table[times.time]), columns.number(times.time)
     numbers = cells.numbers if number is None else numbers_in(table, number, where)
     where.refuse(times.time, cells, cells.missing, NO_TIME)

@@ -24,7 +24,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.yaml_parts import Part
 
 MOST_INTERVALS, MOST_NAMED = 1000, 6
-ZERO_ONE = (("0",), ("1",))
+ZERO_ONE: tuple[tuple[str, ...], tuple[str, ...]] = (("0",), ("1",))
 """The values of censored records and of events, where no others are declared."""
 Positions = npt.NDArray[np.float32]
 
@@ -86,12 +86,14 @@ class TimesToEvent:
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
     """The interval in which a position lies, from 0: float32[N] -> int64[N]."""
-    return np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
+    found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
+    return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
     """How many intervals one survived that is censored at a position: float32[N] -> int64[N]."""
-    return np.floor(positions + np.float32(0.5)).astype(np.int64)
+    found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
+    return found
 
 
 @dataclass
@@ -143,7 +145,7 @@ def read_times(label: Part) -> TimesToEvent:
     Raises LearningError: it is none; one line that names what is wrong.
     """
     found = label.mapping(required=("time", "event"), allowed=("edges", "intervals", "horizon"))
-    event, (censored, happened) = found["event"], ZERO_ONE
+    event, censored, happened = found["event"], *ZERO_ONE
     if isinstance(event.values, str):
         name = event.text()
     else:

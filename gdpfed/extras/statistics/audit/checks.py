@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gdpfed.audit.rules import rule_of
 from gdpfed.audit.run_files import FORMAT_VERSION, RunFiles
 from gdpfed.errors import AuditError
+from gdpfed.extras.statistics.audit.curves import curves_of
 
 METHODS = {"record_statistics": "record", "client_statistics": "client"}
 RESULT, WEIGHTS = "statistics.json", "model/weights.safetensors"
@@ -27,6 +28,8 @@ Z = 1.96
 SAME = 1e-6
 # Of the bound on what one may move, for rounding to the grid of the sum.
 SLACK = 1 / 64
+TIMES = "\n"
+"""Under which the cells of times to an event are kept, which is the name of no column."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -98,6 +101,13 @@ def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str
     if "columns" in label:
         for name, values in label["columns"].items():
             found[name] = _Column(name, tuple(map(str, values)), (), may_miss=False)
+    elif "time" in label:
+        event, ends = label["event"], tuple(map(float, label["edges"]))
+        found[label["time"]] = _numbers(label["time"], 0.0, ends[-1], method)
+        words = (*map(str, event["censored"]), *map(str, event["happened"]))
+        found[event["column"]] = _Column(event["column"], words, (), may_miss=False)
+        cells = [f"event by {end:.10g}" for end in ends] + [f"censored {end:.10g}" for end in (0.0, *ends)]
+        found[TIMES] = _Column(TIMES, tuple(cells), ends, may_miss=False)
     elif "range" in label:
         low, high = label["range"]
         found[label["column"]] = _numbers(label["column"], low, high, method)
@@ -129,6 +139,11 @@ def _blocks(
 ) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
     """What every block counts, with its shape: a column, a column by groups, or two columns."""
     by = method["by"]
+    if method["survival"]:
+        followed, groups = columns[TIMES], columns[by] if by is not None else None
+        rows = 1 if groups is None else len(groups.cells)
+        yield ("survival", followed, groups), (rows, len(followed.cells))
+        return
     if by is not None:
         yield ("column", columns[by], None), (len(columns[by].cells),)
     for name in method["columns"]:
@@ -185,8 +200,11 @@ def _check_figures(
     """Every shown count and every figure follows from the released counts and their noise."""
     noise = found["noise_stddev"]
     columns, tables = list[dict[str, Any]](), list[dict[str, Any]]()
+    curves, test = list[dict[str, Any]](), None
     for ((kind, first, second), _), part in zip(blocks, parts, strict=True):
-        if kind == "column":
+        if kind == "survival":
+            curves, test = curves_of(first.ends, second.cells if second else (), part, noise, least)
+        elif kind == "column":
             columns.append(_column(first, None, part, noise, least))
         elif kind == "groups":
             columns.append(_column(first, None, part.sum(axis=0), noise * math.sqrt(len(part)), least))
@@ -205,9 +223,16 @@ def _check_figures(
             )
     inverse = [1 / part.size for part in parts]
     whole = sum(weight * part.sum() for weight, part in zip(inverse, parts, strict=True)) / sum(inverse)
-    computed = {"n": _about(whole, Z * noise / math.sqrt(sum(inverse))), "columns": columns, "tables": tables}
+    computed: dict[str, Any] = {
+        "n": _about(whole, Z * noise / math.sqrt(sum(inverse))),
+        "columns": columns,
+        "tables": tables,
+    }
+    computed |= {"curves": curves, "log_rank": test}
+    # Files from before there were curves have none.
+    known = {"curves": [], "log_rank": None, **found}
     for key, value in computed.items():
-        yield from _differences(found[key], value, f"{RESULT}: {key}")
+        yield from _differences(known[key], value, f"{RESULT}: {key}")
 
 
 def _column(column: _Column, group: str | None, counts: Floats, noise: float, least: float) -> dict[str, Any]:
