@@ -50,7 +50,7 @@ class CudaGraphs:
 
     def __call__(self, step: Callable[[], None]) -> Replays:
         """Record a step; RuntimeError: it does something that no graph can, as to wait for the device."""
-        current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+        current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
         with torch.cuda.stream(aside):
             for _ in range(WARM_UPS):
@@ -164,9 +164,9 @@ class GraphedTraining(BatchedTraining):
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
         """Record a step on given examples, (n, ...) and (n, ...); return why that cannot be, or nothing."""
         training = LocalTraining(1, len(x), 1.0, momentum)
-        several = [torch.stack([each] * TRIED_CLIENTS) for each in (x, y)]
+        inputs, labels = (torch.stack([given] * TRIED_CLIENTS) for given in (x, y))
         try:
-            self._step(self._shape(*several, training, adds=False), len(theta))
+            self._step(self._shape(inputs, labels, training, adds=False), len(theta))
         except (RuntimeError, NotImplementedError) as error:
             return " ".join(str(error).split())[:200]
         finally:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import asdict, fields
 from itertools import zip_longest
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -266,11 +267,17 @@ def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
     wanted = [("fmnist", "gdpfed_op"), ("digits", "h2fdp"), ("cifar10-prior", "fedpcs")]
     for dataset, method in wanted:
         option_files.chosen_options({"dataset": dataset, "method": method}, directories, methods)
-    for dataset, method in zip([d for d, _ in wanted], [m for _, m in wanted[1:] + wanted[:1]], strict=True):
-        options = {"dataset": dataset, "method": method}
-        found = option_files.chosen_options(options, directories, methods)
-        words = tuple(f"{group}={name}" for group, name in options.items())
-        composed = option_files._composed(words, directories, methods)
+    mixed = [
+        {"dataset": dataset, "method": method}
+        for (dataset, _), (_, method) in zip(wanted, wanted[1:] + wanted[:1], strict=True)
+    ]
+    with patch.object(option_files, "compose", side_effect=AssertionError("all parts are known")):
+        put_together = [option_files.chosen_options(options, directories, methods) for options in mixed]
+    for options, found in zip(mixed, put_together, strict=True):
+        # Nothing is known now, so Hydra composes all of it.
+        option_files._known.cache_clear()
+        option_files._tree.cache_clear()
+        composed = option_files.chosen_options(options, directories, methods)
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
         assert [OmegaConf.get_type(found, str(key)) for key in found] == [
             OmegaConf.get_type(composed, str(key)) for key in composed

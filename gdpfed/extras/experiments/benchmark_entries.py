@@ -103,7 +103,10 @@ class Entry:
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of ``asdict``, after JSON has made lists of tuples."""
-        return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+        read: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**read)
 
 
 def _text(value: object) -> str:
