@@ -273,11 +273,11 @@ def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
     ]
     with patch.object(option_files, "compose", side_effect=AssertionError("all parts are known")):
         put_together = [option_files.chosen_options(options, directories, methods) for options in mixed]
-    for options, found in zip(mixed, put_together, strict=True):
+    for chosen, found in zip(mixed, put_together, strict=True):
         # Nothing is known now, so Hydra composes all of it.
         option_files._known.cache_clear()
         option_files._tree.cache_clear()
-        composed = option_files.chosen_options(options, directories, methods)
+        composed = option_files.chosen_options(chosen, directories, methods)
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
         assert [OmegaConf.get_type(found, str(key)) for key in found] == [
             OmegaConf.get_type(composed, str(key)) for key in composed
