@@ -257,6 +257,6 @@ def test_a_label_that_all_have_is_warned_of(tmp_path):
 
 
 def test_a_kind_that_there_is_not_is_refused():
-    assert LABEL_KINDS.names() == ["classes", "label_sets", "numbers", "pixels"]
+    assert LABEL_KINDS.names() == ["classes", "label_sets", "numbers", "pixels", "times_to_event"]
     with pytest.raises(LearningError, match="no kind of labels 'trees': choose one of classes, label_sets"):
         labels_of("trees", 3)

@@ -165,3 +165,34 @@ def test_an_order_that_asks_for_more_than_its_model_says_is_refused(hospitals):
         lying = replace(order, task=replace(order.task, model=model))
         with pytest.raises(OrderError, match=said):
             check_asked(lying, count)
+
+
+TIMES = """\
+label: {time: days, event: {column: status, censored: [alive], happened: [dead]}, edges: [10, 30]}
+numeric: {age: [0, 40]}
+categorical: {ward: [a, b]}
+"""
+
+
+def test_nodes_count_survival_and_their_operators_refuse_it(hospitals, monkeypatch):
+    """At one of four nodes nothing happened to anybody."""
+    for client in range(NODES):
+        lines = [f"{5 * day},{('alive', 'dead')[client > 0 and day % 2]},30,a" for day in range(8)]
+        path = hospitals / str(client) / "own.csv"
+        path.write_text("\n".join(["days,status,age,ward", *lines, ""]))
+    for place in ("public", *map(str, range(NODES))):
+        (hospitals / place / "columns.yaml").write_text(TIMES)
+    more = ("privacy.budgets=[300]", "method.minimum_count=0", "method.survival=true", "method.by=ward")
+    words = asked(hospitals, *more, model="statistics_survival")
+    run(hospitals / "run", words, grid=grid(hospitals))
+    found = statistics_in(hospitals / "run")
+    of_all = found.curves[0]
+    # Events at 5, 15, 25 and 35 days, of which the last is beyond the horizon, at three of the nodes.
+    assert [point.events for point in of_all.points] == pytest.approx([3, 6], abs=12 * found.noise_stddev)
+    assert of_all.n.value == pytest.approx(32, abs=12 * found.noise_stddev)
+    assert audit_run(hospitals / "run").findings == ()
+    monkeypatch.setattr("gdpfed.federation.server.join.SETTLE_SECONDS", 0.01)
+    refusing = grid(hospitals, refused_models="statistics_survival")
+    with pytest.raises(RunError, match="this node was started with refused-models"):
+        run(hospitals / "refused", words, grid=refusing)
+    assert not (hospitals / "refused").exists()
