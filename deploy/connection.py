@@ -85,7 +85,8 @@ class Way:
             return (
                 f"the name of {first} is not known here ({unknown.strerror}): see {named}, and the site's DNS"
             )
-        reason = next((os.strerror(each.errno) for each in causes if _has_number(each)), "no answer in time")
+        numbers = [number for each in causes if (number := _number_of(each))]
+        reason = os.strerror(numbers[0]) if numbers else "no answer in time"
         remedy = (
             f"see that it runs, and {self.proxy_file}"
             if self.proxy
@@ -286,8 +287,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _has_number(error: BaseException) -> bool:
-    return isinstance(error, OSError) and not isinstance(error, gaierror) and bool(error.errno)
+def _number_of(error: BaseException) -> int | None:
+    return error.errno if isinstance(error, OSError) else None
 
 
 def _status_of_proxy(error: Exception) -> int | None:
