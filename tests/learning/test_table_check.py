@@ -150,7 +150,13 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     assert "missing: ['?']\n" in text
     assert not {"71", "160", "ambulance", "yes"} & {*text.replace(",", " ").replace("[", " ").split()}
     assert main(["check", str(path)]) == 2
-    assert "label.classes is ['VALUE', 'VALUE']; it must be different values" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "LOW and HIGH of Age, pressure, " in said
+    assert "are to be replaced by numbers" in said
+    (tmp_path / "columns.yaml").write_text(text.replace("[LOW, HIGH]", "[0, 200]"))
+    assert main(["check", str(path)]) == 2
+    assert "label is to be replaced by the values that there may be" in capsys.readouterr().err
+    (tmp_path / "columns.yaml").write_text(text)
     assert main(["columns", str(path)]) == 2
     assert "exists: name another file with --output" in capsys.readouterr().err
     other = tmp_path / "from_data.yaml"

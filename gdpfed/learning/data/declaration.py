@@ -62,6 +62,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
     Raises LearningError: it is none.
     """
+    _refuse_unfinished(values, place)
     found = Part(place, values, "").mapping(
         required=("label",),
         allowed=(
@@ -99,6 +100,36 @@ def columns_of(values: Any, place: str) -> Columns:
     if twice:
         raise LearningError(f"{place} declares the column '{twice[0]}' twice: declare it once")
     return columns
+
+
+def _refuse_unfinished(values: Any, place: str) -> None:
+    """Refuse a first declaration in which LOW, HIGH or VALUE were left, with all such columns at once."""
+    parts = values if isinstance(values, Mapping) else {}
+    numeric, label = parts.get("numeric"), parts.get("label")
+    categorical = parts.get("categorical")
+    ranges = [*numeric.items()] if isinstance(numeric, Mapping) else []
+    lists = [*categorical.items()] if isinstance(categorical, Mapping) else []
+    if isinstance(label, Mapping):
+        ranges, lists = [*ranges, ("label", label.get("range"))], [*lists, ("label", label)]
+    without_ends = [str(name) for name, said in ranges if _entries(said, "range") & {"LOW", "HIGH"}]
+    if without_ends:
+        raise LearningError(
+            f"{place}: LOW and HIGH of {', '.join(without_ends)} are to be replaced by numbers: write "
+            "what is known, or ranges that are surely wide enough, as gdpfed columns --coarse does, and let "
+            "gdpfed stats --fill find narrower ones by noised counts"
+        )
+    unnamed = [str(name) for name, said in lists if _entries(said, "classes") == {"VALUE"}]
+    if unnamed:
+        raise LearningError(
+            f"{place}: VALUE of {', '.join(unnamed)} is to be replaced by the values that there may be, as "
+            "in [female, male]: take them from how the data are recorded, not from the rows"
+        )
+
+
+def _entries(said: Any, key: str) -> set[str]:
+    """The entries of a list, or of the one under a key."""
+    entries = said.get(key) if isinstance(said, Mapping) else said
+    return {*map(str, entries)} if isinstance(entries, list) else set()
 
 
 def _label(reader: Part) -> dict[str, Any]:
