@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "flower_arrays": "gdpfed.flower.arrays:flower_arrays",
         "statistics": "gdpfed.extras.statistics.model:counts",
         "statistics_by_group": "gdpfed.extras.statistics.model:counts",
+        "statistics_by_party": "gdpfed.extras.statistics.model:counts",
         "statistics_crossed": "gdpfed.extras.statistics.model:counts",
         "statistics_survival": "gdpfed.extras.statistics.model:counts",
         "trees": "gdpfed.extras.trees.model:trees",

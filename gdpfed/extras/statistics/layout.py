@@ -1,7 +1,8 @@
 """What is counted: the cells of each column and of pairs of columns, by the declaration and by nothing else.
 
 A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
-removed, whatever the record is. A block is a column, a column within every group, or a pair of columns.
+removed, whatever the record is. A block is a column, a column within every group or at every party, or a pair
+of columns.
 """
 
 import json
@@ -24,6 +25,7 @@ BELOW, ABOVE, MISSING = "below", "above", "missing"
 STEPS = (1, 2, 5)
 MOST_DECADES = 6
 """Powers of ten below the largest end of a range that bins by decades tell apart."""
+PARTY = "party"
 MOST_BINS, MOST_CELLS = 1000, 1_000_000
 EDGES_NOTE = "give a column with a range in the declaration, or one with values"
 
@@ -39,6 +41,8 @@ class Asked:
         by: the column whose values are the groups; None without groups.
         crossed: pairs of columns that are counted together.
         survival: whether events and censored records are counted by interval, and nothing else is.
+        parties: how many parties there are, where each is a group of its own; 0 where they are counted
+            together.
     """
 
     bins: int = 16
@@ -47,12 +51,15 @@ class Asked:
     by: str | None = None
     crossed: tuple[tuple[str, str], ...] = ()
     survival: bool = False
+    parties: int = 0
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` makes the same of."""
         values = asdict(self)
-        # Without it where it says nothing, as before there was survival.
-        values |= {} if values.pop("survival") is False else {"survival": True}
+        # Without what says nothing, as before there were these two.
+        for key, nothing in (("survival", False), ("parties", 0)):
+            if values[key] == nothing:
+                del values[key]
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -76,6 +83,13 @@ class Asked:
                 "method.survival=true counts events and censored records alone: leave method.columns and "
                 "method.crossed out, and count them in another run"
             )
+        if type(self.parties) is not int or self.parties < 0:
+            raise LearningError(f"{self.parties!r} is no number of parties")
+        if self.parties and (self.by is not None or self.crossed or self.survival):
+            raise LearningError(
+                "method.by_party=true counts columns at each party, and goes neither with method.by nor with "
+                "method.crossed or method.survival: count those in a run of their own"
+            )
         return self
 
     @property
@@ -83,6 +97,8 @@ class Asked:
         """The name of the model that stands for these counts, by which a node refuses them."""
         if self.survival:
             return "statistics_survival"
+        if self.parties:
+            return "statistics_by_party"
         if self.crossed:
             return "statistics_crossed"
         return "statistics" if self.by is None else "statistics_by_group"
@@ -179,12 +195,14 @@ class Layout:
     """All cells of a sum.
 
     Attributes:
-        columns: each column's cells.
+        columns: each column's cells; with `by_party` the last one is for the party that counts.
         blocks: in the order in which they stand in the sum.
+        by_party: whether each party's records are in groups of their own.
     """
 
     columns: tuple[Cells, ...]
     blocks: tuple[Block, ...]
+    by_party: bool = False
 
     @classmethod
     def of(cls, columns: Columns, asked: Asked) -> Self:
@@ -203,14 +221,17 @@ class Layout:
             raise LearningError(
                 f"method.by={asked.by} holds numbers: groups are the values of another column"
             )
-        if asked.by is None:
+        if asked.parties:
+            blocks = [Block(places[name], len(kept), by_group=True) for name in counted]
+            kept += (Cells(PARTY, party_names(asked.parties), may_miss=False),)
+        elif asked.by is None:
             blocks = [Block(places[name]) for name in counted]
         else:
             group = places[asked.by]
             others = [places[name] for name in counted if name != asked.by]
             blocks = [Block(group), *(Block(each, group, by_group=True) for each in others)]
         crossed = [Block(places[rows], places[across]) for rows, across in asked.crossed]
-        made = cls(kept, (*blocks, *crossed))
+        made = cls(kept, (*blocks, *crossed), bool(asked.parties))
         if made.size > MOST_CELLS:
             raise LearningError(
                 f"{made.size} cells are more than {MOST_CELLS}: use fewer method.bins, or cross fewer columns"
@@ -230,6 +251,11 @@ class Layout:
         if groups.edges or asked.by in columns.label_names:
             raise LearningError(f"method.by={asked.by} is no column of values: groups are the values of one")
         return cls((times, groups), (Block(0, 1, by_group=True),))
+
+    @property
+    def declared(self) -> tuple[Cells, ...]:
+        """The cells of the declared columns."""
+        return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
         """How many cells a block has: (cells,), (groups, cells) or (rows, columns)."""
@@ -270,6 +296,11 @@ class Layout:
         """A vector of all cells, shape (d,), as one array a block, each of the block's shape."""
         pieces = np.split(vector, self.starts[1:-1])
         return [piece.reshape(self.shape(block)) for piece, block in zip(pieces, self.blocks, strict=True)]
+
+
+def party_names(parties: int) -> tuple[str, ...]:
+    """What parties are called, by their numbers."""
+    return tuple(f"{PARTY} {number}" for number in range(parties))
 
 
 def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:

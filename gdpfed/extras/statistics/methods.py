@@ -43,6 +43,7 @@ class StatisticsConfig(MethodConfig):
     spacing: str = "even"
     columns: list[str] | None = None
     by: str | None = None
+    by_party: bool = False
     crossed: Any = None
     survival: bool = False
     minimum_count: float = 10.0
@@ -66,9 +67,11 @@ class StatisticsConfig(MethodConfig):
             f"method.minimum_count={self.minimum_count:g} must be a finite number, 0 or more",
         )
 
-    @property
-    def asked(self) -> Asked:
-        """What is asked for, as far as it is said."""
+    def asked(self, num_clients: int) -> Asked:
+        """What is asked for, as far as it is said.
+
+        Raises LearningError: what does not go together.
+        """
         return Asked(
             bins=self.bins,
             spacing=cast("Spacing", self.spacing),
@@ -76,6 +79,7 @@ class StatisticsConfig(MethodConfig):
             by=self.by,
             crossed=tuple((str(rows), str(across)) for rows, across in self.crossed or ()),
             survival=self.survival,
+            parties=num_clients if self.by_party else 0,
         ).checked()
 
 
@@ -112,12 +116,13 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
     options = replace(options, columns=list(counted), average="none", server_learning_rate=1.0)
     if isinstance(options, RecordStatisticsConfig):
         options = replace(options, chosen=[])
-    layout, parties = Layout.of(columns, options.asked), configured_parties(config) or 1
-    if config.dataset.model != options.asked.kind:
+    asked = options.asked(config.dataset.num_clients)
+    layout, parties = Layout.of(columns, asked), configured_parties(config) or 1
+    if config.dataset.model != asked.kind:
         raise ConfigError(
-            f"method={method.name} counts in the model {options.asked.kind} what method.by, method.crossed "
-            f"and method.survival ask for, not in dataset.model={config.dataset.model}: set "
-            f"dataset.model={options.asked.kind}, or use gdpfed stats"
+            f"method={method.name} counts in the model {asked.kind} what method.by, method.by_party, "
+            f"method.crossed and method.survival ask for, not in dataset.model={config.dataset.model}: set "
+            f"dataset.model={asked.kind}, or use gdpfed stats"
         )
     privacy = replace(
         config.privacy,
@@ -130,7 +135,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
         dataset=replace(
             config.dataset,
             loss=LOSSES[columns.label_kind],
-            model_options={"asked": options.asked.to_json(), "cells": layout.size},
+            model_options={"asked": asked.to_json(), "cells": layout.size},
         ),
         method=options,
         privacy=privacy,
@@ -156,6 +161,11 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 def _check(config: Config) -> None:
     """Refuse what does not go with one sum of counts; ConfigError names the setting."""
     name, privacy, training = config.method.name, config.privacy, config.training
+    if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
+        raise ConfigError(
+            f"method={name} protects each client as a whole, and method.by_party=true would show a table of "
+            "each alone, under noise that hides it: use method=record_statistics privacy=record_level"
+        )
     for key, one in ONE_STEP.items():
         section = "run" if key == "num_rounds" else "training"
         value = getattr(getattr(config, section), key)

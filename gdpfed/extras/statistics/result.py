@@ -39,7 +39,7 @@ class ColumnFigures:
 
     Attributes:
         name: of the column.
-        group: the value of the grouping column; None for all.
+        group: the value of the grouping column, or the party; None for all.
         cells: what they are called, in order.
         edges: of bins; empty where the column holds no numbers.
         counts: of every cell; None where one is below the minimum.
@@ -234,7 +234,8 @@ class StatisticsFiles(Observer):
             return
         summed = ended.sums[0]
         columns = source_columns(source_of(self._config))
-        layout = Layout.of(columns, cast("StatisticsConfig", self._config.method).asked)
+        options = cast("StatisticsConfig", self._config.method)
+        layout = Layout.of(columns, options.asked(self._config.dataset.num_clients))
         noise = summed.survivors, noise_in(summed)
         # As the model's file has them, which the audit reads.
         released = np.asarray(ended.theta, dtype=np.float64)

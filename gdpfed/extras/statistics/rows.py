@@ -56,12 +56,12 @@ class Counted:
 
 
 def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """The cell of every row in every column of a layout, shape (N, K).
+    """The cell of every row in every column of a layout, shape (N, K); that of its party is 0 for now.
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
-    found = np.empty((num_rows(table), len(layout.columns)), dtype=np.float32)
-    for number, cells in enumerate(layout.columns):
+    found = np.zeros((num_rows(table), len(layout.columns)), dtype=np.float32)
+    for number, cells in enumerate(layout.declared):
         found[:, number] = _cells_of_column(cells, table, columns, where)
     return found
 
@@ -126,8 +126,14 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
     if isinstance(own, Split):
         raise OrderError("statistics are counted in tables, and this client's examples are in no file")
     if own is not None:
-        return _of_own_table(own, asked, cells, by_person=task.by_person)
-    return counted_at(task, task.client_indices(job.client_id))
+        layout, counted = _of_own_table(own, asked, cells, by_person=task.by_person)
+    else:
+        layout, counted = counted_at(task, task.client_indices(job.client_id))
+    if layout.by_party:
+        if not 0 <= job.client_id < len(layout.columns[-1]):
+            raise OrderError(f"client {job.client_id} is none of the parties of these statistics")
+        counted.cells[:, -1] = job.client_id
+    return layout, counted
 
 
 def asked_of(task: Task) -> tuple[str, int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
 gdpfed stats dataset.path=/data/wards method=record_statistics method.by=sex
+gdpfed stats dataset.path=/data/wards method.by_party=true    each party alone
 gdpfed stats dataset.path=/data/wards --fill columns.yaml   ranges for a model
 gdpfed stats runs/20260101-120000-csv-record_statistics   those of a run"""
 LEVEL, CLIENT_LEVEL = "record_level", ("privacy=client_level", "privacy.unit=client")
@@ -80,6 +81,8 @@ def overrides_of(words: Sequence[str]) -> list[str]:
     kind = "statistics"
     if "method.survival=true" in words:
         kind = "statistics_survival"
+    elif "method.by_party=true" in words:
+        kind = "statistics_by_party"
     elif any(word.startswith("method.crossed=") and not word.endswith("=null") for word in words):
         kind = "statistics_crossed"
     elif any(word.startswith("method.by=") and not word.endswith("=null") for word in words):
@@ -126,9 +129,10 @@ COMMAND = Command(
     name="stats",
     help="count before a model: means, quantiles, tables",
     description=(
-        "Count how many records are in each bin and value of each declared column, within groups (method.by) "
-        "and by pairs of columns (method.crossed), as one masked, noised sum that is charged as a training "
-        "is. Means, standard deviations and quantiles follow from the counts and cost nothing more.\n\n"
+        "Count how many records are in each bin and value of each declared column, within groups "
+        "(method.by), at each party (method.by_party) and by pairs of columns (method.crossed), as one "
+        "masked, noised sum that is charged as a training is. Means, standard deviations and quantiles "
+        "follow from the counts and cost nothing more.\n\n"
         "Each record counts once, or each person where the columns declare persons; with "
         "privacy=client_level each client does. What is shown has what the noise leaves open beside it."
     ),

@@ -17,6 +17,9 @@ from gdpfed.federation import log
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.learning.weights_file import WeightsFile, keep_own
 
+OF_EACH_PARTY = "_by_party"
+"""The end of the names of models that hold figures of each client alone."""
+
 if TYPE_CHECKING:
     from gdpfed.federation.node.node_settings import NodeSettings
     from gdpfed.learning.data.source import DataSource
@@ -76,8 +79,11 @@ def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
 def check_refused(settings: "NodeSettings", model: str) -> None:
     """Refuse a model that the operator of this node refuses, such as that of a kind of statistics.
 
-    Names may have * for any letters. Raises NodeConfigError: it is one of them.
+    Names may have * for any letters. One that ends in _by_party holds figures of each client alone, which the
+    operator must have allowed. Raises NodeConfigError: it is refused, or not allowed.
     """
+    if model.endswith(OF_EACH_PARTY):
+        check_by_party(settings)
     for refused in (settings.given.refused_models or "").split(","):
         if fnmatchcase(model, refused.strip()):
             raise NodeConfigError(
@@ -93,8 +99,8 @@ def check_by_party(settings: "NodeSettings") -> None:
     """
     if not settings.simulated and not settings.given.counts_by_party:
         raise NodeConfigError(
-            "this run shows noised counts of every single client (run.evaluation_by_party), and this "
-            "node was not started with counts-by-party=true"
+            "this run shows noised counts of every single client (run.evaluation_by_party, or "
+            "method.by_party), and this node was not started with counts-by-party=true"
         )
 
 

@@ -5,6 +5,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 from math import sqrt
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
-from gdpfed.extras.statistics.rows import Counted, counts_of
+from gdpfed.extras.statistics.rows import Counted, counted_rows, counts_of
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data.columns import Numeric
 from gdpfed.learning.data.own import OwnData
@@ -90,6 +91,27 @@ def test_counts_are_those_of_the_rows_that_a_training_would_learn_from(table, ne
     assert near(found.n, len(rows))
 
 
+def test_each_party_has_a_table_of_its_own_rows(table, tmp_path):
+    asked = ("privacy.budgets=[600]", "method.by_party=true", "method.minimum_count=0", "method.bins=8")
+    found = released(table, tmp_path / "run", *asked, model="statistics_by_party")
+    # One block a column: what is told of each party alone costs a record no more than what is told of all.
+    assert found.moves == sqrt(3)
+    rows = kept_rows(table)
+    for number, site in enumerate(SITES):
+        own = {each.name: each for each in found.columns if each.group == f"party {number}"}
+        assert own.keys() == {"age", "ward", "ill"}
+        ill = [sum(row[0] == site and row[3] == value for row in rows) for value in ("no", "yes")]
+        assert_counts(own["ill"].counts, ill, found.noise_stddev)
+        gone = sum(row[0] == site and row[2] == "" for row in rows)
+        assert_counts(own["age"].counts[-1], gone, found.noise_stddev)
+    of_all = next(each for each in found.columns if (each.name, each.group) == ("ill", None))
+    assert_counts(
+        of_all.counts, [sum(row[3] == v for row in rows) for v in ("no", "yes")], of_all.noise_stddev
+    )
+    assert of_all.noise_stddev == pytest.approx(2 * found.noise_stddev)
+    assert near(found.n, len(rows))
+
+
 def test_figures_are_near_those_of_the_values_cut_to_the_range(table, nearly_exact):
     ages = np.clip([float(row[2]) for row in kept_rows(table) if row[2]], 0, 80)
     figures = next(each for each in nearly_exact.columns if each.name == "age").figures
@@ -121,6 +143,7 @@ def test_the_noise_of_a_sum_is_as_declared(table, tmp_path):
 ASKED = (
     Asked(columns=("age", "ward", "ill")),
     Asked(bins=3, columns=("age", "ill"), by="ward", crossed=(("age", "ill"), ("ward", "age"))),
+    Asked(bins=3, columns=("age", "ward", "ill"), parties=5),
 )
 
 
@@ -128,7 +151,7 @@ def drawn_cells(layout, rows, generator):
     return np.stack([generator.integers(len(column), size=rows) for column in layout.columns], axis=1)
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed"])
+@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed", "by party"])
 @pytest.mark.parametrize("grid", [0.3, 1e-2, 1e-5])
 def test_one_record_moves_counts_by_the_root_of_the_blocks_and_no_more(table, asked, grid):
     layout = Layout.of(own_columns(table), asked)
@@ -143,7 +166,7 @@ def test_one_record_moves_counts_by_the_root_of_the_blocks_and_no_more(table, as
         assert moved == pytest.approx(layout.moves, rel=2 / 256)
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed"])
+@pytest.mark.parametrize("asked", ASKED, ids=["columns", "by group and crossed", "by party"])
 def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
     layout = Layout.of(own_columns(table), asked)
     generator = np.random.default_rng(2)
@@ -158,9 +181,9 @@ def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
     assert unit * np.linalg.norm(moved) == pytest.approx(layout.moves, rel=1e-2)
 
 
-def ordered(table, unit, most_rows):
+def ordered(table, unit, most_rows, *more, **model):
     """What a node is ordered to count, the sum that it is for, and C."""
-    config = resolve(load(settings(table, unit=unit)))
+    config = resolve(load(settings(table, *more, unit=unit, **model)))
     task = task_of(config)
     bound = config.privacy.clipping_norm
     encoding = SumParameters(
@@ -215,6 +238,23 @@ def test_what_leaves_a_node_moves_by_its_bound_at_most(table, unit):
     for left_out in (0, 5, len(rows) - 1):
         without, _ = sent(table, rows[:left_out] + rows[left_out + 1 :], unit)
         assert np.linalg.norm(everything - without) <= bound
+
+
+def test_a_node_counts_among_its_own_partys_cells_alone(table):
+    rows = [row for row in drawn_rows(24) if ",train," in row]
+    order, encoding, _ = ordered(
+        table, "record", len(rows), "method.by_party=true", model="statistics_by_party"
+    )
+    own, theta = (
+        OwnData(own_table(table, [HEADER, *rows]), None, 0.0),
+        np.zeros(order.task.dimension, np.float32),
+    )
+    layout = Layout.of(own_columns(table), Asked.from_json(dict(order.task.model_options)["asked"]))
+    counted = update_steps(order, theta, encoding, 2, own) * encoding.grid
+    for part in layout.parts(counted):
+        assert part.sum(axis=1) == pytest.approx([0, 0, len(rows), 0], abs=1e-2)
+    with pytest.raises(OrderError, match="client 4 is none of the parties"):
+        counted_rows(SimpleNamespace(order=order, own_data=own, client_id=4))
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -348,6 +388,8 @@ def test_all_parties_pay_what_the_strictest_budget_asks(table):
         (["training.learning_rate=3"], "training.learning_rate=3.0 means nothing"),
         (["run.evaluation=nodes"], "run.evaluation=nodes means nothing"),
         (["privacy.budgets_of=records"], "privacy.budgets_of=records means nothing"),
+        (["method.by_party=true"], "set dataset.model=statistics_by_party, or use gdpfed stats"),
+        (["method.by_party=true", "method.by=ward"], "goes neither with method.by nor with method.crossed"),
         (["dataset=digits", "dataset.model=statistics"], "dataset=digits is none: use dataset=csv"),
     ],
 )
@@ -357,6 +399,12 @@ def test_what_cannot_be_counted_is_refused_in_one_line(table, more, words):
         make_method(load([*asked, "privacy.budgets=[1]", *more]))
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_client_that_is_protected_as_a_whole_has_no_table_of_its_own(table):
+    words = settings(table, "method.by_party=true", unit="client", model="statistics_by_party")
+    with pytest.raises(ConfigError, match="would show a table of each alone, under noise that hides it"):
+        make_method(load(words))
 
 
 def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):

@@ -136,6 +136,21 @@ def test_a_node_refuses_kinds_of_statistics_before_anything_is_charged(
     assert files_in(hospitals) == before
 
 
+def test_a_node_is_counted_alone_where_its_operator_allows_it(hospitals, monkeypatch):
+    monkeypatch.setattr("gdpfed.federation.server.join.SETTLE_SECONDS", 0.01)
+    more = ("privacy.budgets=[300]", "method.by_party=true", "method.minimum_count=0", "method.columns=[ill]")
+    words, before = asked(hospitals, *more, model="statistics_by_party"), files_in(hospitals)
+    with pytest.raises(RunError, match="this node was not started with counts-by-party=true"):
+        run(hospitals / "refused", words, grid=grid(hospitals))
+    assert files_in(hospitals) == before
+    run(hospitals / "run", words, grid=grid(hospitals, counts_by_party=True))
+    found = statistics_in(hospitals / "run")
+    own = [each.n.value for each in found.columns if each.group is not None]
+    # Nine of twelve rows of each node are not for testing.
+    assert own == pytest.approx([9] * NODES, abs=9 * found.noise_stddev)
+    assert audit_run(hospitals / "run").findings == ()
+
+
 def test_a_server_that_is_silent_of_its_model_at_the_join_asks_in_vain_afterwards(hospitals, caplog):
     nodes = grid(hospitals, refused_models="statistics*")
 

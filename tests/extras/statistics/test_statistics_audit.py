@@ -55,9 +55,10 @@ numeric: {age: [-50, 150]}
         (None, "record", "statistics_crossed", ["method.by=ward", "method.crossed=[[ill,ward],[age,ill]]"]),
         (NUMBERS, "record", "statistics_by_group", ["method.by=ward", "method.spacing=decades"]),
         (SETS, "record", "statistics", ["method.spacing=decades", "secagg=off"]),
+        (None, "record", "statistics_by_party", ["method.by_party=true", "method.columns=[age,ill]"]),
         (None, "client", "statistics", ["method.minimum_count=0", "method.columns=[ill,ward]"]),
     ],
-    ids=["crossed", "a number as label", "a set of labels", "clients"],
+    ids=["crossed", "a number as label", "a set of labels", "by party", "clients"],
 )
 def test_the_audit_computes_any_statistics(table, tmp_path, declared, unit, model, more):
     words = settings(table, "privacy.budgets=[3]", *more, unit=unit, model=model)

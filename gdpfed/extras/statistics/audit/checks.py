@@ -55,7 +55,8 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
         yield f"{RESULT} has statistics of a run without a sum, or without declared columns"
         return
     found = _read(directory / RESULT)
-    blocks = list(_blocks(_columns(files.columns, method), method))
+    parties = files.config["dataset"]["num_clients"] if method.get("by_party") else 0
+    blocks = list(_blocks(_columns(files.columns, method), method, parties))
     yield from _check_sum(files, found, blocks)
     counts = _weights(directory / WEIGHTS)
     sizes = [math.prod(shape) for _, shape in blocks]
@@ -135,20 +136,23 @@ def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _
 
 
 def _blocks(
-    columns: Mapping[str, _Column], method: Mapping[str, Any]
+    columns: Mapping[str, _Column], method: Mapping[str, Any], parties: int
 ) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
-    """What every block counts, with its shape: a column, a column by groups, or two columns."""
+    """What every block counts, with its shape: a column, a column by groups or parties, or two columns."""
     by = method["by"]
     if method["survival"]:
         followed, groups = columns[TIMES], columns[by] if by is not None else None
         rows = 1 if groups is None else len(groups.cells)
         yield ("survival", followed, groups), (rows, len(followed.cells))
         return
+    own = _Column("party", tuple(f"party {number}" for number in range(parties)), (), may_miss=False)
     if by is not None:
         yield ("column", columns[by], None), (len(columns[by].cells),)
     for name in method["columns"]:
         first = columns[name]
-        if by is None:
+        if parties:
+            yield ("groups", first, own), (parties, len(first.cells))
+        elif by is None:
             yield ("column", first, None), (len(first.cells),)
         elif name != by:
             yield ("groups", first, columns[by]), (len(columns[by].cells), len(first.cells))
