@@ -59,7 +59,7 @@ def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tup
 
     `data`: the folder with `HEART` and `EICU`. `adult`: that with UCI's adult.data and adult.test.
     """
-    sets = {"breast cancer": ("dataset=breast_cancer",)}
+    sets: dict[str, tuple[str, ...]] = {"breast cancer": ("dataset=breast_cancer",)}
     if (data / HEART).is_dir():
         sets["heart disease"] = ("dataset=heart_disease", f"dataset.path={data / HEART}")
     if (data / EICU).is_file():

@@ -43,7 +43,7 @@ SMALL = (
     "privacy.against=outsiders",
 )
 TRAINING = [name for name, method in METHODS.items().items() if method.curve is not None]
-"""Methods that train a model, which has a curve; the others count."""
+"""Methods that train any model, which has a curve; the others count, or train on tables alone."""
 # Sums with signatures, over nodes that believe the first roster that they are sent.
 ACTIVE = ("secagg.mode=active", "secagg.identities=first_seen")
 FIRST_SEEN = {"roster-file": "first-seen"}

@@ -77,7 +77,7 @@ def test_several_curves_share_an_axis_that_says_its_range():
 
 def test_titles_name_methods_and_data_in_words():
     assert all(method.label for method in METHODS.items().values())
-    assert METHODS.items().keys() - TRAINING == {"client_statistics", "record_statistics"}
+    assert METHODS.items().keys() - TRAINING == {"client_statistics", "record_statistics", "trees"}
     assert dataset_label("image_folder", "/data/xrays") == "own pictures in xrays"
     assert dataset_label("npz", "/data/mine.npz") == "own data in mine.npz"
     assert dataset_label("cifar10", "/data") == "CIFAR-10"
