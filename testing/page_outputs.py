@@ -16,7 +16,10 @@ from pathlib import Path
 
 from testing.page_examples import DOCS, FAILING, FILES, NEEDS_FILES, steps, with_outputs
 
-PICTURES = {"own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"}}
+PICTURES = {
+    "own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"},
+    "eicu.md": {"eicu_auc.png": "worth/epsilon.png"},
+}
 """Of a page: a picture of its own, and the file of a run that it is."""
 COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
 

@@ -60,7 +60,8 @@ def cost_points(
     """
     found = []
     shown = results or [each.final_result for each in lines]
-    for line, result, own in zip(lines, shown, ends or [None] * len(lines), strict=True):
+    bars: Sequence[tuple[float, float] | None] = ends or [None for _ in lines]
+    for line, result, own in zip(lines, shown, bars, strict=True):
         method = str(line.runs[0].settings["method"]["name"])
         groups = [group for group in line.runs[0].plan["groups"] if group["epsilon"]]
         clients = sum(group["clients"] for group in groups)

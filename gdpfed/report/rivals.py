@@ -237,7 +237,7 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
         privacy={each.name: each.privacy for each in found},
         leading=_leading(config, labels),
         judged={each.name: _judged(each.scores, labels) for each in found},
-        persons=parties.data.test.persons,
+        persons=parties.data.test.persons if isinstance(parties.data.test, Split) else None,
     )
 
 

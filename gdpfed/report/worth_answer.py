@@ -17,10 +17,12 @@ from gdpfed.report.worth import EVERYWHERE, Worth
 
 COMPARED = RIVALS[1:]
 """What the parties would have without the run: alone, all rows in one place, or no privacy."""
-HEADINGS = ("run", "privacy", "test {figure} (%)", *(f"more than {name}" for name in COMPARED))
+HEADINGS = ("run", "test {figure} (%)", *COMPARED)
+TITLE = "Was it worth it? Points of {figure} more than without the run"
 HOW = (
-    "Points more, with 95 % intervals: for the chance in the test rows, which both models share, and in the "
-    "runs that were averaged. An interval with zero in it shows no order of the two."
+    "By how many points more than each of the others, with 95 % intervals: for the chance in the test rows, "
+    "which both models share, and in the runs that were averaged. An interval with zero in it shows no order "
+    "of the two."
 )
 RARE = (
     "Of {rows} test rows {share:.1f} % are of one class: to answer it always is right as often, without any "
@@ -82,16 +84,21 @@ def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
     figure = leading(compared)
     rows = [
         [
-            line.label,
-            worth.privacy[model_of(line)],
+            name,
             worth.figures[model_of(line)][EVERYWHERE][figure].text(),
-            *(difference(worth, model_of(line), name, figure).text() for name in COMPARED),
+            *(difference(worth, model_of(line), other, figure).text() for other in COMPARED),
         ]
-        for line, worth in compared
+        for name, (line, worth) in zip(_named(compared), compared, strict=True)
         if model_of(line) in worth.judged
     ]
     headings = [heading.format(figure=figure) for heading in HEADINGS]
-    return Table("Was it worth it?", headings, rows, HOW) if rows else None
+    return Table(TITLE.format(figure=figure), headings, rows, HOW) if rows else None
+
+
+def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
+    """What each line promises, where that tells them apart; else what differs."""
+    promises = [worth.privacy[model_of(line)] for line, worth in compared if model_of(line) in worth.privacy]
+    return promises if len(set(promises)) == len(compared) else [line.label for line, _ in compared]
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
@@ -120,10 +127,8 @@ def _private(line: Line, worth: Worth) -> bool:
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
     """As in ``Than each party alone, by AUC: better with epsilon 3; no order shown with epsilon 1.``"""
-    promises = [worth.privacy[model_of(line)] for line, worth in compared]
-    named = promises if len(set(promises)) == len(promises) else [line.label for line, _ in compared]
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    for name, (line, worth) in zip(named, compared, strict=True):
+    for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)
     words = {1: "better", 0: "no order is shown", -1: "worse"}
     parts = [f"{words[order]} with {'; '.join(names)}" for order, names in of_order.items() if names]

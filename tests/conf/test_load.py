@@ -324,3 +324,13 @@ def test_an_option_file_that_says_a_key_twice_is_refused_in_one_line(tmp_path, m
     with pytest.raises(ConfigError, match=r"duplicate key seed.*twice.yaml") as raised:
         load(["run=twice"])
     assert "\n" not in str(raised.value)
+
+
+def test_fashion_mnist_as_public_numbers_has_the_training_of_cifar10_and_the_clients_of_its_paper():
+    """So nothing of its training was chosen by looking at it, as its file says."""
+    ours, theirs, paper = (load([f"dataset={name}"]) for name in ("fmnist-prior", "cifar10-prior", "fmnist"))
+    for key in ("features", "model", "clipping_norm", "local_steps", "learning_rate", "learning_rate_decay"):
+        assert getattr(ours.dataset, key) == getattr(theirs.dataset, key)
+    for key in ("num_clients", "num_rounds", "sampling_rate", "budgets", "batch_size"):
+        assert getattr(ours.dataset, key) == getattr(paper.dataset, key)
+    assert ours.dataset.against == "everyone"
