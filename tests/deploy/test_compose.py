@@ -268,7 +268,7 @@ def test_a_superlink_that_is_no_host_is_refused(words, said, capsys):
 def test_a_job_takes_a_host_and_a_port(superlink, capsys):
     with pytest.raises(SystemExit, match="2"):
         operate.main(["nodes", "--ca", "ca.crt", "--superlink", superlink])
-    assert re.search("is no (host|port)|has no port", capsys.readouterr().err)
+    assert re.search("is not a (host|port)|has no port", capsys.readouterr().err)
 
 
 def test_a_bad_option_is_one_line(capsys):

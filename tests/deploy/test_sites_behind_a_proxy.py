@@ -1,7 +1,7 @@
 """Nodes leave their sites by a proxy with a password: a fault is said in one line, and the others train."""
 
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -30,9 +30,7 @@ MINUTE = 60.0
 
 @pytest.fixture(scope="module")
 def proxy():
-    with ExitStack() as held:
-        proxy = held.enter_context(ConnectProxy("site", PASSWORD))
-        proxy.ends = held.close
+    with ConnectProxy("site", PASSWORD) as proxy:
         yield proxy
 
 
@@ -104,7 +102,7 @@ def test_what_an_operator_mends_is_read_anew(sites):
 @pytest.mark.timeout(300)
 def test_a_proxy_that_is_away_for_a_while_is_waited_for(sites, proxy):
     running, name = sites.running, f"super{ARRIVING[0]}"
-    proxy.ends()
+    proxy.end()
     sites.until(lambda: not running.healthy(name), "the node is unhealthy", MINUTE)
     assert f"the proxy 127.0.0.1:{proxy.port} cannot be reached (Connection refused)" in running.log(name)
     with ConnectProxy("site", PASSWORD, proxy.port):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from math import sqrt
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -254,7 +254,7 @@ def test_a_node_counts_among_its_own_partys_cells_alone(table):
     for part in layout.parts(counted):
         assert part.sum(axis=1) == pytest.approx([0, 0, len(rows), 0], abs=1e-2)
     with pytest.raises(OrderError, match="client 4 is none of the parties"):
-        counted_rows(SimpleNamespace(order=order, own_data=own, client_id=4))
+        counted_rows(cast("Any", SimpleNamespace(order=order, own_data=own, client_id=4)))
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
