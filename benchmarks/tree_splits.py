@@ -74,7 +74,8 @@ def leaves(x: Floats, splits: Splits) -> Floats:
     """1 where a row is in a leaf, shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
-    return (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
+    reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
+    return reached
 
 
 def noised(total: Floats, noise: float, draws: np.random.Generator) -> Floats:

@@ -57,7 +57,7 @@ def test_every_column_is_asked_as_often_whatever_number_of_values_it_has():
 def test_a_record_is_in_one_leaf_of_each_tree():
     model = build_model("trees", (6,), 2, seed=0, options=(("columns", "1,1,4"), ("depth", 3), ("trees", 11)))
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    found = model.leaves(x)
+    found = model.get_submodule("leaves")(x)
     splits = drawn_splits((1, 1, 4), 11, 3, 1)
     for row, leaves in zip(x.numpy(), found.numpy().reshape(5, 11, 8), strict=True):
         for tree, values in enumerate(leaves):
@@ -159,6 +159,7 @@ def test_onnx_gives_the_same_answers(run, tmp_path):
     with torch.no_grad():
         expected = torch.softmax(model.module(torch.from_numpy(x)), dim=1)
     session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    assert model.columns is not None
     ranges = np.array([[each.low, each.high] for each in model.columns.numeric])
     raw = ranges[:, 0] + (x + 1) / 2 * (ranges[:, 1] - ranges[:, 0])
     (answer,) = session.run(None, {"inputs": raw.astype(np.float64)})
