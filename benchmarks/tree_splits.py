@@ -30,13 +30,14 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.table_sets import table_sets
-from benchmarks.trees import EPSILONS, interval
+from benchmarks.trees import EPSILONS
 from conf.load import load
 from gdpfed.clients.configured import source_of
 from gdpfed.extras.trees.splits import Splits, drawn_splits, widths_of
 from gdpfed.learning.data import load_dataset
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.report.console import Table
+from gdpfed.report.metric_display import Spread
 
 Floats = npt.NDArray[np.float64]
 DELTA, TREES, BINS = 1e-5, 100, 16
@@ -161,7 +162,9 @@ def main() -> None:
         for name, overrides in track(sets.items(), "tables", console=CONSOLE):
             rows = Rows.of(overrides)
             for epsilon in EPSILONS:
-                shown = [interval(best_of(kind, rows, epsilon, options.seeds)) for kind in KINDS]
+                shown = [
+                    Spread.of(best_of(kind, rows, epsilon, options.seeds)).with_interval() for kind in KINDS
+                ]
                 found.append((name, str(epsilon), *shown))
     note = (
         f"Mean AUC with its 95 % interval (Student's t) over {options.seeds} seeds, on the same test rows, "

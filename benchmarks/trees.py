@@ -9,14 +9,12 @@ of AUC and accuracy on the test rows, in a run of another seed than those shown.
 """
 
 import json
-import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
 from rich.progress import track
-from scipy.stats import t as student
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from benchmarks.table_sets import table_sets
@@ -76,20 +74,11 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
     return best((rounds, step, norm) for rounds in ROUNDS[1:])
 
 
-def interval(values: Sequence[float]) -> str:
-    """The mean with its 95 % interval by Student's t, as ``mean ± half``."""
-    spread = Spread.of(values)
-    if spread.stddev is None:
-        return f"{spread.mean:.1f}"
-    half = float(student.ppf(0.975, spread.count - 1)) * spread.stddev / math.sqrt(spread.count)
-    return f"{spread.mean:.1f} ± {half:.1f}"
-
-
 def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
     """The settings that were chosen, and each of `FIGURES` over the seeds."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
-    shown = [interval(values) for values in zip(*runs, strict=True)]
+    shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]
     return (f"{rounds}, {step:g}, {norm:g}", *shown)
 
 
