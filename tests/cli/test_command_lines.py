@@ -61,7 +61,10 @@ from gdpfed.errors import ConfigError
         (["new"], "gdpfed new asks on a terminal: say --yes, and answers as options, for a script [input]"),
         (["new", "a.yaml", "--yes", "--budgets", "1,x"], "--budgets 1,x: numbers above 0 with commas"),
         (["new", "a.yaml", "--yes", "--data", "csv"], "--path: say where the data are [input]"),
-        (["new", "a.yaml", "--yes", "--path", "x"], "--path x: the digits are bundled; say --data"),
+        (
+            ["new", "a.yaml", "--yes", "--path", "x"],
+            "--path x: the digits are bundled; leave it out, or choose --data",
+        ),
         (["plan", "nowhere.yaml"], "nowhere.yaml cannot be read (No such file or directory): name a file as"),
     ],
 )

@@ -336,8 +336,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/noise_shares.py",
-                "return [each for each in shares if not each.is_over(",
-                "return [each for each in shares if each or each.is_over(",
+                "return [share for share in shares if not share.is_over(",
+                "return [share for share in shares if share or share.is_over(",
             ),
         ),
     ),

@@ -286,7 +286,7 @@ def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
 
 REFUSED = [
     ({"settings": ["privacy=record_level"]}, PrivacyError, "privacy.unit=record"),
-    ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes is for a model"),
+    ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes only works with"),
     ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
     ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
     ({"num_rounds": None}, ConfigError, "num_rounds is said neither"),

@@ -71,7 +71,7 @@ def test_metrics_that_are_not_defined_say_so():
 @pytest.mark.parametrize(
     ("names", "classes", "words"),
     [
-        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, ece, exact_match, "),
+        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, concordance, ece, exact_match, "),
         (
             ["r2"],
             2,
@@ -93,8 +93,8 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
             "entropy",
             (),
             2,
-            "no loss 'entropy': choose one of binary_cross_entropy, cross_entropy, huber, next_token, "
-            "squared_error",
+            "no loss 'entropy': choose one of binary_cross_entropy, cross_entropy, discrete_hazard, huber, "
+            "next_token, squared_error",
         ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),
         ("squared_error", (), 3, "does not fit labels that are 3 classes: .* dataset.loss=cross_entropy"),

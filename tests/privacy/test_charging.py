@@ -226,7 +226,7 @@ def test_no_subclass_of_a_request_is_charged():
     quiet = ONE.groups[0].noise_multiplier / 50
     values = vars(request(0, noise_multiplier=quiet))
     with pytest.raises(
-        PrivacyError, match="a Claims is not a request for a sum; make a Release, no subclass"
+        PrivacyError, match="a Claims is not a request for a sum; make a Release, not a subclass"
     ):
         ledger_of().charge(0, [Claims(**values)])
 

@@ -175,7 +175,7 @@ def test_releases_without_sampling_are_one_gaussian_and_zcdp_is_close_above():
     exact = epsilon_against_server(sigma, 1, DELTA)
     assert fixed(*charges) == pytest.approx(exact, rel=1e-12)
     assert exact < zcdp_epsilon(charges, DELTA) < 1.2 * exact
-    with pytest.raises(PrivacyError, match="zCDP has no bound for sampled_gaussian"):
+    with pytest.raises(PrivacyError, match="zCDP has no bound here for sampled_gaussian"):
         zcdp_epsilon([charge(mechanism(), 1)], DELTA)
 
 

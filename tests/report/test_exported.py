@@ -230,7 +230,7 @@ def test_an_address_is_this_machines_unless_it_is_said():
     )
     assert address("[::1]:9") == ("::1", 9)
     for text in ("", "host", "host:", "99999", "a:b"):
-        with pytest.raises(ConfigError, match="is no \\[HOST:\\]PORT"):
+        with pytest.raises(ConfigError, match="is not \\[HOST:\\]PORT"):
             address(text)
 
 

@@ -134,7 +134,7 @@ def test_another_graph_is_refused() -> None:
         if change == "added":
             far = min(set(told.contributors) - set(told.sealed) - {IDS[0]})
             sealed = {**told.sealed, far: taken}
-        with pytest.raises(RemoteProtocolError, match="no neighbour"):
+        with pytest.raises(RemoteProtocolError, match="not a neighbour"):
             joined.clients[IDS[0]].accept_shares(replace(told, sealed=sealed).encode())
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
 gdpfed stats dataset.path=/data/wards method=record_statistics method.by=sex
-gdpfed stats dataset.path=/data/wards method.by_party=true    each party alone
+gdpfed stats dataset.path=wards method=record_statistics method.by_party=true
 gdpfed stats dataset.path=/data/wards --fill columns.yaml   ranges for a model
 gdpfed stats runs/20260101-120000-csv-record_statistics   those of a run"""
 LEVEL, CLIENT_LEVEL = "record_level", ("privacy=client_level", "privacy.unit=client")

@@ -176,8 +176,8 @@ def _of_frame(
     def read(wanted: Sequence[int], uneven: Any) -> Any:
         yield Batch({names[at]: table.column(at).combine_chunks() for at in wanted}, rows, rows)
 
-    table = TableFile(PLACE, names, FileForm(), Found(), read, of_lines=False)
-    return dataset_of_table(table, columns, test_fraction)
+    as_file = TableFile(PLACE, names, FileForm(), Found(), read, of_lines=False)
+    return dataset_of_table(as_file, columns, test_fraction)
 
 
 def _plain(value: Any) -> Any:

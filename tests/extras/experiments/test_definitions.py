@@ -23,9 +23,8 @@ def test_all_tables_and_figures_are_there():
     assert experiments() == [
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
-        *("best", "demo", "heart", "ali-tau", "records", "ali-noise", "everybody"),
-        "fedpcs-table2",
-        "h2fdp-cifar10",
+        *("best", "demo", "bench", "heart", "ali-tau", "records", "ali-noise", "everybody"),
+        *("bench-records", "fedpcs-table2", "h2fdp-cifar10"),
         *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
         *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7)),
         "heart-defaults",
@@ -234,7 +233,7 @@ def test_an_experiment_is_no_option_group():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, caps, control"),
+        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, benchmark, caps, control"),
         ("quantity: accuracy", "bad: give at least one row and one data set"),
         ("quantity: accuracy\ncolour: red", "Key 'colour' not in 'Experiment'"),
         (
