@@ -1,4 +1,4 @@
-"""MR-MTL: every client has a model of its own, which is pulled towards the mean of all.
+"""MR-MTL: every client has its own model, which is pulled towards the mean of all models.
 
 Source: Liu, Hu, Wu, Smith, "On Privacy and Personalization in Cross-Silo Federated Learning",
 arXiv:2206.07902, Algorithm 1, with each silo's budget for its records.
@@ -24,7 +24,7 @@ from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
 
 @dataclass
 class MRMTLConfig(DPSGDConfig):
-    """The options of method=mr_mtl, beside those of dp_sgd."""
+    """The options of method=mr_mtl, in addition to the options of dp_sgd."""
 
     pull: float = 0.1
 
@@ -60,7 +60,7 @@ class MRMTL(DPSGD):
         return self._personal
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum a client, from its own model, that the server reads alone."""
+        """One sum for each client, from its own model; the server reads each sum separately."""
         starts = self.personal(theta).astype(np.float32)
         return [
             SumRequest(
@@ -101,7 +101,7 @@ class MRMTL(DPSGD):
         return mean.astype(np.float32), sums
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The clients' own models; nothing before the first round."""
+        """The clients' own models; empty before the first round."""
         return {} if self._personal is None else {PERSONAL_KEY: self._personal}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -111,7 +111,7 @@ class MRMTL(DPSGD):
         self._personal = None if personal is None else personal.astype(np.float64)
 
     def observers(self, directory: Path) -> Sequence[Observer]:
-        """Write the clients' own models at the end of a run."""
+        """The observer that writes the clients' own models at the end of a run."""
         return (_PersonalModels(self, directory),)
 
 

@@ -1,4 +1,4 @@
-"""A cohort divided among the machines of a Ray cluster, each of which trains its part as it would alone.
+"""Divide a cohort among the machines of a Ray cluster; each machine trains its part.
 
 No other file knows Ray. Data and models go through Ray's object stores, one copy a machine; a machine adds up
 what its workers have summed, so one vector a sum comes back from it.
@@ -57,21 +57,21 @@ GONE = (
 
 
 class Machine:
-    """What runs on a machine, in one process of Ray's, whose children are the workers."""
+    """The Ray actor on one machine; its child processes are the workers."""
 
     def begin(self, choose: Choose, source: DataSource, data: Dataset) -> str:
-        """Take the data, make the engine, and say in words how it trains."""
+        """Store the data, make the engine, and return a description of how it trains."""
         torch.set_num_threads(1)
         place_dataset(source, data)
         self._engine, words = choose()
         return words
 
     def versions(self) -> tuple[str, str]:
-        """As `installed`, of this machine."""
+        """The versions on this machine, as :func:`installed` returns them."""
         return installed()
 
     def work(self, message: bytes, *models: Theta) -> bytes:
-        """What an engine makes of a part, whose jobs start from these models."""
+        """Compute a part of a cohort with the engine, from these start models; return pickled results."""
         act, jobs = pickle.loads(message)  # noqa: S301 - our own, from the process that made this actor
         # What lies in Ray's store cannot be written to, and torch wants arrays that can be.
         starts = [np.array(model) for model in models]
@@ -81,7 +81,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class _Member:
-    """A machine as this process knows it: its name for people, how many workers it has, and its actor."""
+    """A machine as this process sees it: name, number of workers, and actor."""
 
     name: str
     workers: int
@@ -90,14 +90,14 @@ class _Member:
 
 @dataclass
 class Moved:
-    """Bytes of models, orders and client ids that went out to machines, and of results that came back."""
+    """Bytes sent to machines (models, orders and client ids), and bytes of results that came back."""
 
     out: int = 0
     back: int = 0
 
 
 class RayMachines(Divided):
-    """Trains a part of a cohort on each machine of a Ray cluster, by as many workers as it has CPUs.
+    """Trains a part of a cohort on each machine of a Ray cluster, with one worker for each CPU.
 
     A machine that is lost costs its part, which the others compute again: every client's draws follow from
     the seed, so the sums are the same. `address`: of the cluster; ``auto`` for the one that this machine
@@ -148,7 +148,7 @@ class RayMachines(Divided):
     def _send(
         self, act: Callable[[Engine, Part], T], parts: Sequence[Part], models: dict[int, Any]
     ) -> Iterator[tuple[Any, tuple[_Member, Part]]]:
-        """Send each part to a machine; `models` has the references of what was put, by the array's id."""
+        """Send each part to a machine; `models` caches Ray references by the id of the array."""
         for member, part in zip(self._members, parts, strict=False):
             starts = {id(job.start): job.start for _, job in part}
             places = {each: place for place, each in enumerate(starts)}
@@ -161,7 +161,7 @@ class RayMachines(Divided):
             yield member.actor.work.remote(message, *(models[each] for each in starts)), (member, part)
 
     def _lose(self, member: _Member, part: Part) -> None:
-        """Go on without a machine. Raises RunError: it was the last one."""
+        """Continue without a lost machine. Raises RunError: it was the last one."""
         self._members = [each for each in self._members if each is not member]
         self.shares = [each.workers for each in self._members]
         if not self._members:
@@ -180,14 +180,14 @@ class RayMachines(Divided):
 
 
 def _again(part: Part, shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """A part divided anew, its jobs under their numbers."""
+    """Divide a part again by these shares; jobs keep their numbers."""
     pieces = split_jobs([job for _, job in part], shares)
     return [[(part[place][0], job) for place, job in piece] for piece in pieces]
 
 
 @cache
 def installed() -> tuple[str, str]:
-    """Versions and a digest of the code, on which machines must agree; and what kind of CPU computes."""
+    """Versions and a hash of the code, which must agree between machines; and the kind of CPU."""
     digest = sha256()
     for room in ROOMS:
         for path in sorted((PROJECT / room).rglob("*.py")):
@@ -201,7 +201,7 @@ def installed() -> tuple[str, str]:
 
 
 def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
-    """Connect this process until the stack is closed.
+    """Connect this process to a Ray cluster until the stack is closed.
 
     Raises ConfigError: there is nothing to connect to, or it has another version of Ray or Python.
     """
@@ -230,7 +230,7 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
 
 
 def _reachable(address: str) -> str:
-    """Host and port of a cluster that answers; Ray itself waits for minutes. Raises OSError, ValueError."""
+    """Host and port of a cluster, after a quick connection test. Raises OSError, ValueError."""
     found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
     host, _, port = found.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
@@ -238,7 +238,7 @@ def _reachable(address: str) -> str:
 
 
 def _members(address: str, workers: int | None) -> list[_Member]:
-    """An actor on each machine that has CPUs. Raises ConfigError: none has, or one has too few."""
+    """Start an actor on each machine with CPUs. Raises ConfigError: no machine has enough CPUs."""
     members = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         cpus = int(node["Resources"].get("CPU", 0))
@@ -261,7 +261,7 @@ def _members(address: str, workers: int | None) -> list[_Member]:
 
 
 def _check_versions(members: Sequence[_Member]) -> None:
-    """Compare what is installed here and there, and say where the kinds of CPU differ.
+    """Refuse machines with other versions or code; report machines with another kind of CPU.
 
     Raises ConfigError: a machine with other versions, or other code.
     """
@@ -284,7 +284,7 @@ def _check_versions(members: Sequence[_Member]) -> None:
 
 
 def _answers(asked: dict[str, Any]) -> dict[str, Any]:
-    """What every machine answers, by its name.
+    """The answers of all machines, by name.
 
     Raises:
         GDPFedError: as a machine raises it.
@@ -306,7 +306,7 @@ def _answers(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_machine(name: str, error: exceptions.RayError) -> Exception:
-    """An error of our own as a machine raised it, with the machine; any other in one line."""
+    """Add a machine's name to an error; errors of other packages become one line."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, GDPFedError):
         return type(cause)(f"{name}: {cause}")

@@ -39,7 +39,7 @@ JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 
 def measure_canaries(options: argparse.Namespace) -> int:
-    """Carry out the command, and return its exit status.
+    """Measure epsilon by canaries, print tables or JSON, and return the command's exit status.
 
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
@@ -77,7 +77,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
 
 
 def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
-    """What measures: a loop of the user's, or simulated runs of a configuration."""
+    """Return the function that measures: it audits the user's loop, or simulates a configuration."""
     if options.loop is not None:
         loop = named_loop(options.loop)
         return lambda announce: audit_loop(
@@ -94,7 +94,7 @@ def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], Non
 
 
 def _configuration(words: Sequence[str]) -> Config:
-    """The configuration of a run that is there, or the one that the overrides ask for."""
+    """The configuration of an existing run directory, or the one that the overrides compose."""
     if not words or "=" in words[0] or not user_path(words[0]).is_dir():
         return load(words)
     begun = load_run([f"run.resume={words[0]}", *words[1:]])
@@ -103,7 +103,7 @@ def _configuration(words: Sequence[str]) -> Config:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Say in one line that the file system refuses."""
+    """Turn an error of the file system in the block into one line that names the folder."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def _as_json(measurement: Measurement) -> str:
 
 
 def _figures_table(measurement: Measurement) -> Fitted:
-    """Stated and measured epsilon, a line for each view of each group, whether it was computed or not."""
+    """A table of stated and measured epsilon, with a row for each view of each group."""
     rows: list[tuple[str, ...]] = [
         (
             str(each.group),
@@ -153,7 +153,7 @@ def _figures_table(measurement: Measurement) -> Fitted:
 
 
 def _checks_table(measurement: Measurement) -> Fitted:
-    """What the program did beside its plan, a line for each check, whether it was computed or not."""
+    """A table that compares the program with its plan, with a row for each check."""
     rows: list[tuple[str, ...]] = [
         (
             each.looked_at,
@@ -243,7 +243,7 @@ NO_PARTIES = (
 
 
 def attack_model(options: argparse.Namespace) -> int:
-    """Carry out the command; exit status 0 where no more was found than is stated, else 1."""
+    """Attack a run's model and print the guesses; exit status 0 if no epsilon exceeds the stated one."""
     if len(options.overrides) != 1:
         raise ConfigError("name one run directory, whose model is attacked with its own data")
     attack = attack_run(user_path(options.overrides[0]), options.confidence, options.outside)
@@ -314,7 +314,7 @@ LINES = {
 
 @styled
 def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
-    """Write one panel a group as PNG: lines for what is stated, points for what was measured."""
+    """Write a PNG with a panel for each group: lines for stated epsilon, points for measured epsilon."""
     groups = range(len(measurement.budgets))
     columns = min(MOST_COLUMNS, len(groups))
     rows = -(-len(groups) // columns)

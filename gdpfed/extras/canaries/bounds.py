@@ -30,7 +30,7 @@ RESOLUTION = 1e-4
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many coins there were, how many were guessed, and how many of these rightly."""
+    """The numbers of canaries, of guesses about them, and of correct guesses."""
 
     num_canaries: int
     num_guesses: int
@@ -57,19 +57,19 @@ class PrivacyCurve:
     deltas: tuple[float, ...]
 
     def trade_off(self, false_alarms: float) -> float:
-        """The trade-off function f: the least false negative rate at this false positive rate."""
+        """The trade-off function f: the smallest false negative rate at this false positive rate."""
         slopes, offsets, edges = self._lines
         index = bisect_right(edges, false_alarms)
         return max(0.0, offsets[index] - slopes[index] * false_alarms)
 
     def separation(self, false_alarms: float) -> float:
-        """Phi^-1(1 - f(x)) - Phi^-1(x): how far apart two Gaussians are that are told apart as well at x."""
+        """Distance of the two Gaussians with the same trade-off at x: Phi^-1(1 - f(x)) - Phi^-1(x)."""
         if not 0.0 < false_alarms < 1.0:
             return 0.0
         return float(ndtri(1.0 - self.trade_off(false_alarms)) - ndtri(false_alarms))
 
     def epsilon(self, delta: float, scale: float) -> float:
-        """epsilon at delta of the curve with every separation times ``scale``.
+        """Epsilon at delta of the curve after every separation is multiplied by ``scale``.
 
         It is the largest log((1 - f(x) - delta) / x). For the Gaussian mechanism it is that of the noise
         divided by ``scale``.
@@ -83,7 +83,7 @@ class PrivacyCurve:
 
     @cached_property
     def _grid(self) -> tuple[Scores, Scores]:
-        """Shares of false alarms and the separation at each; beyond what the pairs tell it stays the same."""
+        """False positive rates and the separation at each; constant where the pairs give no bound."""
         tail = np.logspace(-40, -2, 800)
         x = np.concatenate([tail, np.linspace(0.01, 0.99, 197)[1:-1], 1 - tail[tail > 1e-9][::-1]])
         told = [1.0 - self.trade_off(each) >= TOLD_FROM * min(self.deltas) for each in x]
@@ -94,7 +94,7 @@ class PrivacyCurve:
 
     @cached_property
     def _lines(self) -> tuple[list[float], list[float], list[float]]:
-        """The lines of f's upper envelope, steepest first, and the points where the next one takes over."""
+        """Slopes and offsets of the lines that form f, steepest first, and the points where they cross."""
         lines = []
         for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
             if math.isinf(epsilon) or delta >= 1.0:
@@ -123,7 +123,7 @@ def _crossing(steep: tuple[float, float], flat: tuple[float, float]) -> float:
 
 
 def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """At most how likely so many right guesses are under (epsilon, delta)-differential privacy.
+    """An upper bound on the probability of this many correct guesses under (epsilon, delta)-privacy.
 
     Steinke et al., Theorem 5.2: with pure privacy the right guesses are at most binomial, each right with
     probability e^epsilon / (1 + e^epsilon); delta adds 2 m delta max_i P(v - i <= W < v) / i.
@@ -139,14 +139,14 @@ def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 
 def one_run_epsilon(guesses: Guesses, delta: float, significance: float) -> float:
-    """The largest epsilon that the guesses rule out at delta, wrongly with this probability at most."""
+    """The largest epsilon that the guesses rule out at delta, with this error probability."""
     return largest_refuted(
         lambda epsilon: one_run_p_value(guesses, epsilon, delta) <= significance, LARGEST_EPSILON
     )
 
 
 def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance: float) -> bool:
-    """Whether so many right guesses happen with at most this probability under a trade-off function.
+    """Whether this many correct guesses have at most probability `significance` under a trade-off function.
 
     Mahloujifar et al., Algorithm 3 (audit_rh) for two values a coin: it follows how probable right and
     wrong guesses may at most be, from the most right guesses downwards.
@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """The largest factor such that the curve with all its separations times it is refuted; 0 for none.
+    """The largest factor on the curve's separations that the guesses still refute; 0 if they refute none.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -183,7 +183,7 @@ def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) ->
 
 @dataclass(frozen=True)
 class Alarms:
-    """At least so many true alarms and at most so many false ones, as shares, with some confidence.
+    """A lower bound on the true positive rate and an upper bound on the false positive rate.
 
     An alarm says of a canary that it was in the run, or of one that it was not.
     """
@@ -192,11 +192,11 @@ class Alarms:
     false: float
 
     def epsilon(self, delta: float) -> float:
-        """log((true - delta) / false): what is ruled out of any mechanism at delta."""
+        """The epsilon that these rates rule out for any mechanism: log((true - delta) / false)."""
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """How many times the curve's separation at these false alarms they show, at least; 0 for none."""
+        """A lower bound on the shown separation, divided by the curve's separation; 0 if none is shown."""
         if not (self.true > 0.0 and self.false < 1.0):
             return 0.0
         allowed = curve.separation(self.false)
@@ -209,7 +209,7 @@ NUM_ALARMS = 2 * len(FALSE_ALARM_SHARES)
 
 
 def alarms_of(scores: Scores, present: npt.NDArray[np.bool_], significance: float) -> list[Alarms]:
-    """Alarms for high scores and for low ones, each at thresholds of several shares of false alarms.
+    """Bounds on both rates for high and for low scores, at several thresholds for each.
 
     A threshold is the k-th of n scores that alarms would be false for. Whatever their law, the share of such
     scores beyond it is at most Beta(k, n - k + 1), and the other canaries beyond it are binomial: both bounds
@@ -233,12 +233,12 @@ def alarms_of(scores: Scores, present: npt.NDArray[np.bool_], significance: floa
 
 
 def at_least(hits: int, trials: int, significance: float) -> float:
-    """The probability that so many hits in so many trials rule out all below (Clopper and Pearson)."""
+    """A lower confidence limit for a probability, from hits in trials (Clopper and Pearson)."""
     return float(betaincinv(hits, trials - hits + 1, significance)) if hits else 0.0
 
 
 def two_gaussians_epsilon(present: Scores, absent: Scores, delta: float) -> float:
-    """epsilon at delta between two Gaussians fitted to the scores: an estimate, not a bound.
+    """Epsilon at delta between two Gaussians fitted to the scores: an estimate, not a bound.
 
     Andrew et al., Section 3, with both laws fitted; the larger one of both directions.
     """
@@ -247,7 +247,7 @@ def two_gaussians_epsilon(present: Scores, absent: Scores, delta: float) -> floa
 
 
 def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta: float) -> float:
-    """The least epsilon with integral of (p - e^epsilon q)+ at most delta, on a grid of six deviations."""
+    """The smallest epsilon at which the integral of (p - e^epsilon q)+ is at most delta, on a grid."""
     spread = 8 * max(law.std(), other.std())
     edges = np.linspace(min(law.mean(), other.mean()) - spread, max(law.mean(), other.mean()) + spread, 20001)
     p, q = np.diff(law.cdf(edges)), np.diff(other.cdf(edges))
@@ -263,7 +263,7 @@ def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta:
 
 
 def largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
-    """The largest value up to ``most`` that is refuted, as are all below it, to four digits; 0 for none."""
+    """The largest refuted value up to ``most``, by bisection to four digits; 0 if no value is refuted."""
     low, high = 0.0, min(1.0, most)
     while high < most and refuted(high):
         low, high = high, min(most, 2 * high)
@@ -282,7 +282,7 @@ NUM_SHARES = len(ONE_SIDED_SHARES) + len(TWO_SIDED_SHARES)
 
 
 def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
-    """Guess the canaries of the highest scores to be in, and for some shares those of the lowest not to be.
+    """Sets of guesses: the canaries with the highest scores are present, those with the lowest are absent.
 
     Of equal scores the first come first, which nobody's coin decides.
     """
@@ -299,5 +299,5 @@ def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
 
 
 def best_of(bound: Callable[[Guesses], float], guesses: Sequence[Guesses]) -> float:
-    """The best bound over several sets of guesses; share the significance among them."""
+    """The largest bound over several sets of guesses; the caller divides the significance among the sets."""
     return max((bound(each) for each in guesses), default=0.0)

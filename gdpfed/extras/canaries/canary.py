@@ -1,4 +1,4 @@
-"""Canaries: units of a run that contribute a known vector or, by a coin of their own, do not."""
+"""Canaries: units of a run that contribute a known vector, or none, as a fair coin of each decides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Directions(ABC):
 
 
 class DiracDirections(Directions):
-    """A coordinate of its own for each canary: no canary is seen in another one's coordinate.
+    """One coordinate for each canary, so no canary shows in the coordinate of another.
 
     `coordinates`: of every canary, all different, shape (m,). `dimension`: d.
     """
@@ -57,7 +57,7 @@ class DiracDirections(Directions):
 
 
 class DenseDirections(Directions):
-    """Any unit vectors: the rows of a matrix of shape (m, d), which are scaled to length 1."""
+    """Unit vectors in any direction: the rows of a matrix of shape (m, d), scaled to length 1."""
 
     def __init__(self, rows: npt.NDArray[np.float32]) -> None:
         self._rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -70,7 +70,7 @@ class DenseDirections(Directions):
 
 
 class PlanPart(NamedTuple):
-    """What has one budget: a group of clients or, where records are protected, a group of their records."""
+    """A part of a plan with one budget: a group of clients, or a group of their records."""
 
     group: int
     record_group: int = 0
@@ -113,7 +113,7 @@ class Canaries:
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """The number of clients that each canary is at, shape (m,)."""
+        """The number of clients at which each canary contributes, shape (m,)."""
         return np.ones(len(self.clients), dtype=np.int64)
 
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -121,7 +121,7 @@ class Canaries:
         return self.signs[[self.numbers[client] for client in clients]]
 
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:
-        """What these canaries send before they are clipped, shape (clients, d).
+        """The updates of these canaries before clipping, shape (clients, d).
 
         ``norms`` are the L2 bounds on their contributions, before any weight.
         """
@@ -133,7 +133,7 @@ class Canaries:
 def choose_clients(
     plan: PrivacyPlan, most: int, generator: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which clients are canaries, and the group of each: everybody, or ``most`` from all groups alike."""
+    """Draw the canaries: all clients, or about ``most``, the same share of every group; with their groups."""
     groups = [np.asarray(group.clients, dtype=np.int64) for group in plan.groups]
     share = min(1.0, most / plan.num_clients)
     chosen = [np.sort(generator.choice(each, int(share * len(each)), replace=False)) for each in groups]
@@ -142,14 +142,14 @@ def choose_clients(
 
 
 def dirac_directions(count: int, dimension: int, generator: np.random.Generator) -> DiracDirections:
-    """A coordinate for each of ``count`` canaries, at most d of them."""
+    """Draw a different coordinate for each of ``count`` canaries; there are at most d."""
     return DiracDirections(generator.choice(dimension, count, replace=False).astype(np.int64), dimension)
 
 
 def random_directions(
     count: int, dimension: int, generator: np.random.Generator, avoid: npt.NDArray[np.float64] | None = None
 ) -> Directions:
-    """Uniform unit vectors; without what they have of the rows of ``avoid``, shape (updates, d).
+    """Draw uniform unit vectors; if ``avoid`` is given, they are orthogonal to its rows.
 
     Canaries that are made so that what others send hardly touches them are those of CANIFE (Maddock,
     Sablayrolles, Stock, arXiv:2210.02912), there by crafted examples. A client of this project may send any
@@ -166,7 +166,7 @@ CLIENTS_AT_ONCE = 128
 
 
 class CanaryEngine(Engine):
-    """Canaries send their vectors; the others train, or send zeros.
+    """An engine in which canaries send their vectors, and the other clients train or send zeros.
 
     What a canary sends is weighed, clipped and rounded by the code that does it for every client: the code of
     a node, or that of many clients at once. `canaries`: of the run. `others`: trains the other clients; None

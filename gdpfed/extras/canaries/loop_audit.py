@@ -1,4 +1,4 @@
-"""Audit a training loop of somebody else by canaries: what it releases, beside what it promises."""
+"""Audit any training loop by canaries: compare what it releases with the epsilon that it states."""
 
 import secrets
 import sys
@@ -46,7 +46,7 @@ def audit_loop(
     confidence: float = 0.95,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Run a loop several times with canaries, bound its epsilon from below, and look at what it did.
+    """Run a loop several times with canaries; return lower bounds on epsilon and checks of the program.
 
     Every unit is a canary in a coordinate of its own: by a fair coin it contributes three times the norm
     or, by the loop's adjacency, nothing or the opposite. `num_runs`: how often the loop trains, with new
@@ -94,7 +94,7 @@ def audit_loop(
 
 
 def named_loop(name: str) -> TrainingLoop:
-    """The loop of a name: of an entry point in the group `gdpfed.loops`, or ``module:attribute``.
+    """Find a loop by its name: an entry point in the group `gdpfed.loops`, or ``module:attribute``.
 
     A module is also found in the folder in which the command was given. An attribute may be a function
     without arguments that returns the loop. Raises ConfigError in one line for everything else.
@@ -120,12 +120,12 @@ def named_loop(name: str) -> TrainingLoop:
 
 
 def _stated(plan: PrivacyPlan) -> float:
-    """Epsilon of the numbers that the loop promises, as the audit computes it."""
+    """Epsilon of the loop's stated noise, rate and rounds, as the audit computes it."""
     return epsilon_after(charges_of([charge.to_dict() for charge in plan.charges(0)]), plan.delta)
 
 
 def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]:
-    """Whether the loop states as much as its own numbers cost."""
+    """Check that the loop states at least the epsilon that its own numbers cost."""
     if loop.epsilon is None:
         return
     cost = _stated(plan)
@@ -141,7 +141,7 @@ def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]
 
 
 def _longest(runs: Sequence[Transcript], loop: TrainingLoop, level: float) -> ProgramCheck | NotComputed:
-    """Whether any one unit contributes more than the norm, though all together may not.
+    """Check each unit's contribution against the clipping norm, as an average could hide one long unit.
 
     A unit is the same in all runs. With x what the rounds of one move its coordinate by and y what is seen,
     sum x (y - x) over |x| s is normal under the plan; over the noise that is measured where no canary is, it
@@ -184,7 +184,7 @@ def _for_untold(each: NotComputed) -> NotComputed:
 
 
 def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
-    """Let the loop train once, with coins and coordinates of the operating system."""
+    """Let the loop train once, with coins and coordinates drawn from the operating system."""
     generator = np.random.default_rng(secrets.randbits(128))
     units = np.arange(loop.num_units)
     canaries = Canaries(
@@ -216,7 +216,7 @@ def _revealed(
     total: npt.NDArray[np.float64],
     asked: npt.NDArray[np.bool_] | None,
 ) -> RevealedSum:
-    """One sum; where a loop does not tell who was asked, anybody may have been."""
+    """The record of one sum; if the loop does not tell who was asked, every unit may have been."""
     stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
     return RevealedSum(
         round_index=index,
@@ -237,7 +237,7 @@ Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDA
 
 
 def _checked(loop: TrainingLoop, released: object) -> Checked:
-    """Sums, models and who was asked, of the shapes that the loop's numbers say."""
+    """The loop's sums, models and asked units, after a check of their shapes."""
     if not isinstance(released, Released):
         raise ConfigError(
             f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "

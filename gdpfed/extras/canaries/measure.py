@@ -1,4 +1,4 @@
-"""Measure epsilon: simulate runs with canaries, score what they reveal, and bound epsilon from below."""
+"""Measure epsilon: simulate runs with canaries, score what the runs reveal, and bound epsilon from below."""
 
 import secrets
 import tempfile
@@ -46,7 +46,7 @@ MakeFleet = Callable[[SecAggConfig, str, Engine, TellResult], WatchedFleet]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to measure.
+    """How epsilon is measured.
 
     Attributes:
         kind: ``dirac`` (coordinates of their own, nobody else trains), ``random`` (unit vectors among clients
@@ -76,7 +76,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """All figures, and how they were made.
+    """All measured figures of a configuration or a loop, with the settings that made them.
 
     Attributes:
         budgets: of the groups of clients or, where records are protected, of records.
@@ -101,13 +101,13 @@ class Measurement:
 
     @property
     def passed(self) -> bool:
-        """Whether something was measured, nothing above what is stated, and nothing unlike the plan."""
+        """Whether a sum was revealed, no bound exceeds the stated epsilon, and every check held."""
         held = [*(figure.held for figure in self.figures), *(check.held for check in self.checks)]
         return self.sums_revealed > 0 and all(held)
 
     @property
     def complete(self) -> bool:
-        """Whether everything was computed that the plan has a view or a check for."""
+        """Whether every view and every check of the plan was computed."""
         return not self.not_computed
 
     @property
@@ -123,7 +123,7 @@ def measure(
     make_fleet: MakeFleet = WatchedFleet,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Simulate runs of a configuration with canaries, and bound epsilon from below.
+    """Simulate runs of a configuration with canaries; return lower bounds on epsilon and checks.
 
     `config`: of the run, as for training it; nothing is written into its directory. `settings`: how to
     measure. `make_fleet`: what sums; another one than the simulation's is for tests. `announce`: is told how
@@ -161,7 +161,7 @@ def measure(
 
 
 def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> Iterator[NotComputed]:
-    """The views of which there is no figure after the last round."""
+    """The views of the plan that have no figure after the last round, with the reason and the remedy."""
     there = {(each.group, each.view) for each in figures if each.rounds == plan.num_rounds}
     for group in range(len(parts_of(plan))):
         for view in views_of(plan):
@@ -171,7 +171,7 @@ def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> I
 
 
 def _prepared(config: Config, settings: Settings) -> PreparedRun:
-    """Prepare the run; refuse one for which there are no canaries."""
+    """Prepare the run; refuse a configuration that cannot have canaries."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
     if config.training.vote is not None:
@@ -206,7 +206,7 @@ def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
 def _one_run(
     prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
 ) -> Transcript:
-    """Run the whole plan once, in a directory of its own, with coins of the operating system."""
+    """Simulate the whole plan once in its own directory, with coins from the operating system."""
     config = prepared.config
     ours = replace(
         prepared,
@@ -265,7 +265,7 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
 def _updates_of_others(
     prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """The updates of some clients that are no canaries, from the initial model, shape (clients, d)."""
+    """The updates of some clients without a canary, from the initial model, shape (clients, d)."""
     plan = prepared.method.plan
     clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
     if not clients:

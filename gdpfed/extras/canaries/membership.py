@@ -1,4 +1,4 @@
-"""Guesses of membership by one score: how well members are told from others, and what that rules out."""
+"""Guesses of membership by one score: how well it tells members from others, and the epsilon it rules out."""
 
 import math
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ AT_ONCE = 256
 
 @dataclass(frozen=True)
 class MembershipGuess:
-    """How well members are told from others by one score.
+    """How well one score tells members from other records.
 
     Attributes:
         seen: one of `SEEN`.
@@ -61,7 +61,7 @@ class MembershipGuess:
 
 
 def record_scores(seen: str, task: Task, model: nn.Module, records: Split) -> Scores:
-    """Minus the loss of every record, or minus its gradient's norm; of a person over its number of rows."""
+    """A score of each record: minus its loss or gradient norm; for a person, divided by its rows."""
     gradients = gradients_of(task, torch.device("cpu"))
     rows = (records.y != NO_ROW).sum(axis=1) if task.by_person else np.ones(len(records))
     found, start = [], torch.from_numpy(flatten(model))[None]
@@ -81,7 +81,7 @@ def record_scores(seen: str, task: Task, model: nn.Module, records: Split) -> Sc
 def tell_apart(
     seen: str, whose: str, inside: Scores, outside: Scores, delta: float, significance: float
 ) -> MembershipGuess:
-    """Tell apart by one score; as many of both are guessed about, drawn without regard to their scores."""
+    """Test how well one score separates members from others; returns AUC, rates and bound on epsilon."""
     n, m = len(inside), len(outside)
     auc = float(stats.mannwhitneyu(inside, outside).statistic) / (n * m)
     z = float(stats.norm.isf(significance / 2))
@@ -111,7 +111,7 @@ def tell_apart(
 
 
 def detectable_epsilon(num_records: int, delta: float, significance: float) -> float:
-    """The least epsilon at which the best attack would rule out that nothing is told; inf for none.
+    """The smallest epsilon at which the best attack would show membership; inf if no attack could.
 
     Under pure epsilon the best attack guesses each of the records rightly with probability
     e^epsilon / (1 + e^epsilon). It is the epsilon at which the right guesses that it expects are enough.

@@ -1,4 +1,4 @@
-"""What a finished model and its predictions tell: whose record was trained on, and from which party one is.
+"""Attacks on a finished model: which records it was trained on, and which party a test record is from.
 
 Membership is guessed by two scores, each larger for records that the model has seen: minus the loss of a
 record, for which its prediction is enough (Yeom et al., arXiv:1709.01604), and minus the norm of its
@@ -41,20 +41,20 @@ from gdpfed.runs.resume import load_run
 
 @dataclass(frozen=True, eq=False)
 class Parties:
-    """Records of several parties, and whose each is, from 0."""
+    """Records of several parties, and the party of each record, counted from 0."""
 
     records: Split
     of: npt.NDArray[np.int64]
 
 
 def party_scores(seen: str, task: Task, model: nn.Module, parties: Parties) -> Scores:
-    """The mean score of the records of every party, shape (parties,)."""
+    """The mean score of each party's records, shape (parties,)."""
     scores = record_scores(seen, task, model, parties.records)
     return np.asarray(np.bincount(parties.of, scores) / np.bincount(parties.of))
 
 
 def dealt_out(others: Split, parties: Parties) -> Parties:
-    """Parties of records that nobody trained on, as large as the others on average.
+    """Divide records outside the training into parties of the average size of the given parties.
 
     The clients of an iid partition are random groups of records, and so are these.
     """
@@ -64,7 +64,7 @@ def dealt_out(others: Split, parties: Parties) -> Parties:
 
 
 def outside_parties(path: Path, data: Dataset) -> Parties:
-    """The parties of a folder of tables, or of one table, none of which was in the run.
+    """Read the parties of a folder of tables, or of one table; none of them took part in the run.
 
     Raises:
         LearningError: tables that are not as the run's declaration says.
@@ -91,7 +91,7 @@ def outside_parties(path: Path, data: Dataset) -> Parties:
 
 @dataclass(frozen=True)
 class SiteGuess:
-    """How well the party of a test record is guessed from the model's prediction and the record's label.
+    """How well an attacker guesses a test record's party from the prediction and the record's label.
 
     Attributes:
         records: that were guessed.
@@ -126,13 +126,13 @@ class ModelAttack:
 
     @property
     def passed(self) -> bool:
-        """Whether no more was found than is stated."""
+        """Whether no guess shows a larger epsilon than the stated one."""
         told = (self.membership, self.stated), (self.parties, self.stated_of_party)
         return all(stated is None or all(each.epsilon <= stated for each in found) for found, stated in told)
 
 
 def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None = None) -> ModelAttack:
-    """Attack the finished model of a run, with the data that it was trained on.
+    """Attack the finished model of a run, using its training and test data; return all guesses.
 
     `outside`: tables of parties that were not in the run, one a party, by the run's declaration; without it
     the test records of an iid partition are dealt out to such parties.
@@ -177,14 +177,14 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
 
 
 def _names(data: Dataset) -> Sequence[str]:
-    """What the parties are called whose records are both trained and tested on; none where nobody says."""
+    """The names of the parties, or their numbers; empty unless both data splits have owners."""
     if data.owners is None or data.test_owners is None:
         return ()
     return data.owner_names or [f"party {at}" for at in range(int(data.owners.max(initial=-1)) + 1)]
 
 
 def _stated(plan: PrivacyPlan) -> float | None:
-    """The largest epsilon of one record, computed by the audit's formulas from the plan's charges."""
+    """The largest epsilon of one record, which the audit's formulas compute from the plan's charges."""
     if not plan.private or plan.unit != "record":
         return None
     return max(
@@ -202,7 +202,7 @@ def _site(
     owners: npt.NDArray[np.int64],
     alpha: float,
 ) -> SiteGuess | None:
-    """Guess the party of half of the test records by what the others show; None with a single party."""
+    """Guess the party of half of the test records by learning from the other half; None for one party."""
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(owners)) < 2:

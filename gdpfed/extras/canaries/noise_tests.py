@@ -1,4 +1,4 @@
-"""Tests of noise where nothing else is: how much there is, and what rounds and sums have in common.
+"""Tests of coordinates that hold only noise: its amount, and correlation between rounds and sums.
 
 All are of values that are normal under the plan. Where a program has more noise than its plan, or noise whose
 covariance is larger in the order of positive semidefinite matrices, each finds a fault no more often than of
@@ -41,7 +41,7 @@ class NoiseStream:
 
     @cached_property
     def white(self) -> Floats:
-        """The new noise of every round in units of its planned deviation: root^-1 times the values."""
+        """New noise of each round in units of its planned standard deviation: root^-1 times the values."""
         if not np.any(self.root - np.diag(np.diag(self.root))):
             return np.asarray(self.values / np.diag(self.root)[:, None])
         found = np.full(self.values.shape, np.nan)
@@ -57,7 +57,7 @@ class NoiseStream:
 
 @dataclass(frozen=True)
 class NoiseTest:
-    """What a test of a sum of squares says.
+    """The result of a test that the noise is not too small.
 
     Attributes:
         share: standard deviation that was measured, in that of the plan.
@@ -73,7 +73,7 @@ class NoiseTest:
 
 
 def _of_squares(total: float, count: int, level: float) -> NoiseTest:
-    """The test that a sum of so many squares of deviation one is not too small: chi-square, exact."""
+    """Test exactly (chi-square) that a sum of ``count`` squares of standard normals is not too small."""
     least = stats.chi2.ppf(level, count)
     return NoiseTest(
         share=float(np.sqrt(total / count)),
@@ -84,7 +84,7 @@ def _of_squares(total: float, count: int, level: float) -> NoiseTest:
 
 
 def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
-    """Whether the new noise of all rounds and runs is as large as planned; None without a value."""
+    """Test that the new noise of all rounds and runs is as large as planned; None without values."""
     values = np.concatenate([np.zeros(0), *(each.white[np.isfinite(each.white)] for each in streams)])
     return _of_squares(float(values @ values), len(values), level) if len(values) else None
 
@@ -92,7 +92,7 @@ def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest |
 def noise_over_rounds(
     streams: Sequence[NoiseStream], turns: Sequence[Sequence[int]], num_rounds: int, level: float
 ) -> NoiseTest | None:
-    """Whether a client that contributes in some rounds is hidden as well as planned, by whatever weights.
+    """Test that noise hides a client's contributions over rounds as planned, for any weighted sum.
 
     With x the rounds of a client and K the planned covariance, weights a tell (a^T x)^2 / (a^T S a) of it
     under noise of covariance S, and no weights tell more than x^T K^-1 x under K. On every second coordinate
@@ -135,7 +135,7 @@ def noise_over_rounds(
 
 
 def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_rounds: int) -> Floats:
-    """The covariance of white noise over rounds, shrunk to that of the plan by so much as it is uncertain.
+    """Estimate the covariance of white noise over rounds, shrunk towards the planned identity.
 
     ``streams`` are rounds and columns of new noise in units of its planned deviation, a run each. Of T rounds
     and n columns it is (W + (T / n) I) / (1 + T / n), shape (T, T), with W the mean of the products.
@@ -153,7 +153,7 @@ def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_round
 
 @dataclass(frozen=True)
 class LagTest:
-    """How far apart rounds are whose new noise has most in common.
+    """The distance in rounds at which new noise is most correlated, with the test of this correlation.
 
     Attributes:
         lag: in rounds.
@@ -169,7 +169,7 @@ class LagTest:
 
 
 def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float) -> LagTest | None:
-    """Whether new noise has anything in common with that of any number of rounds before.
+    """Test whether new noise is correlated with the noise of any earlier round; None for single rounds.
 
     With w the new noise, every coordinate of every run has a sum of w_t w_(t - lag) over the rounds. Under
     the plan these sums are independent and symmetric about zero, which makes Student's t of them no larger
@@ -206,7 +206,7 @@ def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float)
 
 @dataclass(frozen=True)
 class PairTest:
-    """The two sums whose noise has most in common.
+    """The two sums with the most correlated noise, and the test of this correlation.
 
     Attributes:
         pair: their numbers.
@@ -224,7 +224,7 @@ class PairTest:
 
 
 def noise_in_common(noise: Floats, level: float) -> PairTest | None:
-    """Whether any two sums have noise in common: the correlation of every pair, by Student's t.
+    """Test whether the noise of any two sums is correlated, by Student's t of every pair.
 
     ``noise`` has the new noise of a sum a row, in the same coordinates; nan where there may be more than
     noise. Under the plan the correlation r of n pairs of values, whose means are zero, has
@@ -262,7 +262,7 @@ def noise_in_common(noise: Floats, level: float) -> PairTest | None:
 
 @dataclass(frozen=True)
 class LengthTest:
-    """How long contributions are.
+    """The measured length of contributions, and the test that they are within their bound.
 
     Attributes:
         length: in units of the bound.
@@ -278,7 +278,7 @@ class LengthTest:
 
 
 def length_of_contributions(beyond: Floats, expected: Floats, level: float) -> LengthTest | None:
-    """Whether contributions are longer than their bound: Student's t of one number a canary, one-sided.
+    """Test whether contributions are longer than their bound: one-sided Student's t.
 
     Args:
         beyond: what every canary's projections have beyond its bound, by the weights of the best test of

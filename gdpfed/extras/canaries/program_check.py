@@ -1,4 +1,4 @@
-"""One thing that a program did, beside what its plan says; or why it was not looked at."""
+"""The result of one check of a program against its plan, or the reason why it was not computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ POWER = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramCheck:
-    """One thing that the simulated program did, compared with its plan.
+    """One check of the simulated program against its plan.
 
     Attributes:
         looked_at: which thing, one of `CHECKS`.
@@ -29,7 +29,7 @@ class ProgramCheck:
 
     @property
     def held(self) -> bool:
-        """Whether the program did what its plan says, as far as so much data shows."""
+        """Whether the check found no difference to the plan in this amount of data."""
         return not self.wrong
 
 

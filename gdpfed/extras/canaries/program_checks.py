@@ -1,4 +1,4 @@
-"""What the simulated runs did, beside what their plan says: noise, contributions, turns and samples.
+"""Checks of simulated runs against their plan: noise, contributions, turns and samples.
 
 A lower bound on epsilon sees a fault only as far as canaries are told apart by it, and some faults hardly
 tell: turns a round too close, a correction that is taken twice. These checks look at each thing itself. Each
@@ -51,7 +51,7 @@ COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
 
 
 def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
-    """Look at everything that the plan fixes; all false alarms together have the stated probability.
+    """Run all checks of the plan; together they give false alarms with probability `significance`.
 
     What could not be looked at is in the list as well, with what would compute it.
     """
@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """One check each, which is given its part of the significance."""
+    """Yield a function for each check; its argument is the share of the significance."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
@@ -81,14 +81,14 @@ def _jobs(observed: "_Observed") -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class _Observed:
-    """All runs, and the streams of their sums by name."""
+    """All runs, with the noise streams of their sums by name."""
 
     runs: Sequence[Transcript]
     plan: PrivacyPlan
 
     @cached_property
     def sums(self) -> list[dict[str, dict[int, RevealedSum]]]:
-        """Of every run, by name and round."""
+        """The revealed sums of each run, by name and round."""
         found: list[dict[str, dict[int, RevealedSum]]] = []
         for transcript in self.runs:
             by_name: dict[str, dict[int, RevealedSum]] = defaultdict(dict)
@@ -99,26 +99,26 @@ class _Observed:
 
     @property
     def names(self) -> list[str]:
-        """Of all sums; where none came out, of the one that was to come."""
+        """The names of all sums; one general name if no sum came out."""
         return sorted({name for by_name in self.sums for name in by_name}) or ["all sums"]
 
     @property
     def whole(self) -> bool:
-        """Whether nobody but canaries moves anything, so that the rest is noise."""
+        """Whether only canaries change the sums, so that all other coordinates hold only noise."""
         return all(len(transcript.watched) for transcript in self.runs)
 
     def streams(self, name: str) -> list[NoiseStream]:
-        """The noise of the sums of one name, a stream a run."""
+        """The noise streams of the sums with this name, one for each run."""
         return [self.stream(by_name[name]) for by_name in self.sums if name in by_name]
 
     def stream(self, sums: Mapping[int, RevealedSum]) -> NoiseStream:
-        """The noise of the sums of one name and run."""
+        """The noise of one run's sums with the same name."""
         rounds = tuple(sorted(sums))
         values = np.stack([sums[index].pure_noise for index in rounds]).astype(np.float64)
         return NoiseStream(rounds, values, self.root(sums))
 
     def root(self, sums: Mapping[int, RevealedSum]) -> Floats:
-        """The square root of the planned covariance of a stream, with the noise that was to be drawn."""
+        """The square root of the planned noise covariance of a stream, for the noise drawn by members."""
         first, there = sums[min(sums)], sorted(sums)
         taken_back = np.eye(self.plan.num_rounds)
         if isinstance(self.plan.mechanism, ScheduledSums):
@@ -129,7 +129,7 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """The different rounds in which clients of a group were asked for sums of a name, of all runs."""
+        """The distinct sets of rounds in which a group's clients were asked for this sum, over all runs."""
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)
@@ -140,7 +140,7 @@ class _Observed:
         return list(found)[:MOST_TURNS]
 
     def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
-        """A check that could not be made; for the reason that is before all others if there is one."""
+        """A check that was not computed; a more general reason replaces the given one if there is one."""
         if not any(self.sums):
             why, remedy = "no sum came out", "sums that are not refused"
         elif not self.whole and view not in (TURNS, SAMPLES):
@@ -236,7 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
 def _beyond_bound(
     observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
 ) -> tuple[Floats, Floats]:
-    """What each canary of a group that sends anything moves a stream by beyond its bound, and the bound."""
+    """For each sending canary of a group: how far it moves a stream beyond its bound, and the bound."""
     group, there = observed.plan.groups[m], sorted(sums)
     ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
     signs = canaries.signs[ours]
@@ -252,7 +252,7 @@ def _beyond_bound(
 
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Turns of every run against the limits, what they cost, the run's log and its ledger: no false alarm."""
+    """Check the turns of every run against limits, cost, log and ledger; without any false alarm."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):
@@ -287,7 +287,7 @@ def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
 def _dear_turn(
     turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
 ) -> str:
-    """Say whose turns cost more than the densest, by the audit's own formula; "" of none."""
+    """Name a client whose turns cost more than the densest turns, by the audit's formula; "" if none."""
     cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
     stated = moved_by(taps, densest, num_rounds)
     for client, rounds in turns.items():
@@ -297,7 +297,7 @@ def _dear_turn(
 
 
 def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
-    """Say where the run's log or ledger has other turns than the sums; rounds without a sum are left out."""
+    """Name a round in which the log or ledger has other turns than the sums; "" if they agree."""
     summed = {each.round_index for each in transcript.sums if m in each.groups}
     for record in transcript.records:
         index = record.round - 1
@@ -315,7 +315,7 @@ def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[i
 
 
 def _twice(transcript: Transcript, m: int) -> str:
-    """Say which sum of a round came out twice; "" of none."""
+    """Name the sum of a round that came out twice; "" if there is none."""
     seen = set[tuple[str, int]]()
     for each in transcript.sums:
         if m in each.groups and (key := (each.name, each.round_index)) in seen:
@@ -325,7 +325,7 @@ def _twice(transcript: Transcript, m: int) -> str:
 
 
 def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Who was asked in every round of every run, against the law of samples, and the run's log."""
+    """Check who was asked in every round and run against the sampling rate and the run's log."""
     of, group, wrong = f"group {m}", observed.plan.groups[m], ""
     samples, sizes, rates, ours = [], [], [], frozenset(group.clients)
     for transcript in observed.runs:

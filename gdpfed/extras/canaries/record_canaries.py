@@ -1,4 +1,4 @@
-"""Canaries among records: a record whose gradient is a known vector or, by a coin of its own, is zero.
+"""Canaries among records: a record's gradient is a known vector or zero, as a fair coin decides.
 
 Some are persons with several rows, so that what puts rows together is measured as well.
 """
@@ -68,16 +68,16 @@ class PersonRows:
 
     @property
     def whose(self) -> npt.NDArray[np.int64]:
-        """The person at every place, which is that of its first row."""
+        """The person of each example, shape (examples,)."""
         return np.asarray(self.person_of[self.numbers[:, 0]])
 
     def take(self, places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Numbers and labels of the rows at some places, in place of inputs and targets."""
+        """The numbers and labels of the rows of some examples, in place of inputs and targets."""
         return torch.from_numpy(self.numbers[places]), torch.from_numpy(self.labels[places])
 
 
 class _CanaryRows(nn.Module):
-    """A model of rows, given by their numbers: minus a length times a coordinate, shape (rows, 1)."""
+    """A model of numbered rows whose output is minus a length times one parameter, shape (rows, 1)."""
 
     coordinates: torch.Tensor
     lengths: torch.Tensor
@@ -91,7 +91,7 @@ class _CanaryRows(nn.Module):
         self.register_buffer("lengths", torch.from_numpy(lengths.astype(np.float32)))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """The gradient of a row is minus its canary's vector, times its length."""
+        """Return outputs; the gradient of a row is minus its canary's vector, times the length."""
         return (-self.lengths[rows] * self.theta[self.coordinates[rows]])[:, None]
 
 
@@ -102,7 +102,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Gradients of persons by the code of a run, each row's being its canary's; and what takes the rows.
+    """Gradients of persons by a run's own code, with canary rows; and the function that takes rows.
 
     Args:
         rows: of the table.
@@ -146,17 +146,17 @@ class RecordCanaries(Canaries):
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """The number of clients that each canary is at, shape (m,)."""
+        """The number of clients at which each canary has records, shape (m,)."""
         return np.asarray(self.at.sum(axis=0))
 
     @property
     def lengths(self) -> npt.NDArray[np.float64]:
-        """The norm of the gradient of each canary, or of each of its rows, shape (m,)."""
+        """The gradient norm of each canary, or of each row of a canary person, shape (m,)."""
         return OVERSHOOT * self.norms * self.present
 
     @property
     def number_of_person(self) -> npt.NDArray[np.int64]:
-        """The number of the canary that every person of the table is, -1 of none, shape (persons,)."""
+        """The canary number of each person in the table; -1 for other persons, shape (persons,)."""
         rows = self.rows
         if rows is None:
             raise LearningError("canaries among records are no persons")
@@ -166,7 +166,7 @@ class RecordCanaries(Canaries):
         return number
 
     def gradients(self, places: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
-        """The gradients of the records at these places before they are clipped, shape (places, d)."""
+        """The unclipped gradients of the records at these places, shape (places, d)."""
         numbers = np.where(places < len(self.number_at), self.number_at[places % len(self.number_at)], -1)
         ours = np.flatnonzero(numbers >= 0)
         canaries = numbers[ours]
@@ -182,7 +182,7 @@ class RecordCanaries(Canaries):
 def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
-    """Records of all clients and groups alike as canaries: all, or as many as there are coordinates."""
+    """Choose records as canaries, equally many by client and group: all, or at most d."""
     parts = parts_of(plan)
     num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
@@ -228,7 +228,7 @@ def choose_records(
 def _records(
     task: Task, client_id: int, num_groups: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where a client's records lie among the examples, and the group of each."""
+    """The positions of a client's records among the examples, and the group of each record."""
     places = task.client_indices(client_id)
     if num_groups == 1:
         return places, np.zeros(len(places), dtype=np.int64)
@@ -237,7 +237,7 @@ def _records(
 
 
 class CanaryGradients(RecordGradients):
-    """The gradients of canaries; what clips, sums and noises them is the code of every run."""
+    """Gradients of canaries; the same code as in every run clips, sums and noises them."""
 
     form = "canaries"
     stacks = True
@@ -247,12 +247,12 @@ class CanaryGradients(RecordGradients):
         self._canaries = canaries
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """The gradients of records; ``x`` holds the places of the records."""
+        """The gradients of the records whose positions ``x`` holds."""
         return [Rows(torch.from_numpy(self._canaries.gradients(x.numpy(), thetas.shape[1])))]
 
 
 class RecordCanaryEngine(Engine):
-    """Clients whose records are canaries or send nothing, batches and noise by the code of every run.
+    """An engine in which each record is a canary or sends zeros; all other code is a run's own.
 
     `canaries`: of the run. `task`: model and data. `many_at_once`: whether the code of the batched engine is
     used in place of a node's. `tell`: is told what every update that is private by itself holds of its
@@ -304,7 +304,7 @@ class RecordCanaryEngine(Engine):
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
     ) -> Vectors:
-        """Project an update onto each canary, summed over the steps, and return that with its noise.
+        """Project an update onto each canary, summed over the steps; return projections and noise.
 
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.
@@ -319,6 +319,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Records that are their places, in place of inputs and targets."""
+    """Give the positions of records in place of inputs and targets."""
     found = torch.from_numpy(places)
     return found, found

@@ -82,7 +82,7 @@ class Transcript:
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
-        """Coordinates to watch, the same in all runs of a model; none if clients train beside canaries."""
+        """The coordinates to watch, equal in all runs of a model; empty if other clients train."""
         if not isinstance(self.canaries.directions, DiracDirections):
             return np.zeros(0, dtype=np.int64)
         dimension = len(self.start)
@@ -90,7 +90,7 @@ class Transcript:
 
     @property
     def coordinates(self) -> npt.NDArray[np.int64]:
-        """Those of the canaries; none where a canary has no coordinate of its own."""
+        """The coordinates of the canaries; empty if canaries share coordinates."""
         directions = self.canaries.directions
         none = np.zeros(0, dtype=np.int64)
         return directions.coordinates if isinstance(directions, DiracDirections) else none
@@ -104,7 +104,7 @@ class Transcript:
         return np.asarray(~moved[self.watched])
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
-        """Note the result of one sum, unless it was refused, or its updates were noted one by one."""
+        """Record one sum, unless it was refused or its updates were recorded one by one."""
         kind = prepared.order.kind
         if result.total is None or (kind.on_records and kind.own_noise):
             return
@@ -127,7 +127,7 @@ class Transcript:
         )
 
     def _drawn_stddev(self, prepared: PreparedSum, result: ClientSum, groups: Sequence[int]) -> float:
-        """The standard deviation of the noise: the plan's, or that of all members' shares if it is larger.
+        """The noise standard deviation of a sum: the planned one, or the members' if that is larger.
 
         Shares are sized for those who may drop out, and here nobody does. In levels what is too much is
         taken out again.
@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Note the updates of one sum one by one: each is private by itself, so anybody may see it."""
+        """Record the updates of one sum one by one, as each is private even without the sum."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(
@@ -179,7 +179,7 @@ class Transcript:
 
 
 class ReleasedModels(Observer):
-    """Notes the released model of every round, and what the log and the ledger say."""
+    """An observer that records the released model of each round, the log and the ledger."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -199,7 +199,7 @@ class ReleasedModels(Observer):
 
 
 class WatchedFleet(InProcessFleet):
-    """A simulated fleet that notes every sum, even if the run does not use it.
+    """A simulated fleet that records every sum, even a sum that the run does not use.
 
     `tell`: is told of each.
     """

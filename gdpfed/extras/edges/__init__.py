@@ -1,1 +1,1 @@
-"""An edge between its devices and the cloud: a run of its own below, one client above."""
+"""Edges between devices and a cloud: an edge is the server of its devices, and one client of the cloud."""

@@ -67,7 +67,7 @@ class Edge(Extension):
             waited += POLL_SECONDS
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Answer the round's job, once everything of the round is on the disk."""
+        """Answer the round's job, after all files of the round are on the disk."""
         if ended.round_index not in self._mailbox.open_rounds():
             return
         job = self._job(ended.round_index)
@@ -80,7 +80,7 @@ class Edge(Extension):
             self._mailbox.answer(job, None, "; ".join(reasons) or "no sum")
 
     def _job(self, round_index: int) -> Job | None:
-        """A job; None where there is none any more, or a damaged one, which is removed and not answered."""
+        """Read a job; None if it does not exist. A damaged job is removed and gets no answer."""
         try:
             return self._mailbox.job(round_index)
         except EdgeError as error:
@@ -89,7 +89,7 @@ class Edge(Extension):
             return None
 
     def _unfit(self, job: Job, order: TrainingOrder, theta: Theta) -> str:
-        """Why a job is none of this run; an empty string if it is one."""
+        """Say why a job does not fit this run; an empty string if it fits."""
         if job.round_index >= self._num_rounds:
             return f"it is of round {job.round_index + 1}, and this edge's run has {self._num_rounds}"
         if job.start.shape != theta.shape:
@@ -105,7 +105,7 @@ class Edge(Extension):
 
 
 def edge_of(run: PreparedRun, announce: Callable[[str], None]) -> Edge | None:
-    """Return the edge of a run that has a folder of its cloud's (run.mailbox); None for another run."""
+    """Return the edge of a run if the run shares a folder with its cloud (run.mailbox); else None."""
     folder = run.config.run.mailbox
     if folder is None:
         return None

@@ -30,17 +30,17 @@ class EdgeClient:
     seconds: float
 
     def check(self, order: "TrainingOrder") -> None:
-        """Refuse a model or a loss that the devices cannot have: LearningError."""
+        """Check that the devices can train the order's model and loss. Raises LearningError."""
         from gdpfed.clients.order_checks import check_model
 
         check_model(order.task)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """The change of the cloud's model by one interval of the edge, shape (d,); see `interval`."""
+        """Return the edge's change of the cloud's model in one interval, shape (d,); see `interval`."""
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """The change of the job's model by one interval of the edge, shape (d,).
+        """Return the edge's change of the job's model in one interval, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
         does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its
@@ -61,7 +61,7 @@ class EdgeClient:
         return change
 
     def end(self, run: str) -> None:
-        """Tell the edge's run that the cloud's is over.
+        """Tell the edge's run that the cloud's run has ended.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -69,7 +69,7 @@ class EdgeClient:
 
 
 def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
-    """The edge client that a node's settings describe.
+    """Return the edge client that a node's settings describe.
 
     Raises NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
     """

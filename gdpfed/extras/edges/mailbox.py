@@ -33,7 +33,7 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An interval that an edge does not do; its text tells of the protocol alone: the cloud reads it."""
+    """An edge refuses or fails an interval; the text holds no data, because the cloud reads it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +51,12 @@ class Job:
 
     @classmethod
     def of(cls, run: str, order: "TrainingOrder", start: Vector) -> Self:
-        """The job of an order of the cloud."""
+        """Make the job that asks an edge to carry out the cloud's order."""
         return cls(run, order.round_index, asdict(order.training), start)
 
     @property
     def names(self) -> dict[str, Any]:
-        """The key that distinguishes it from every other job."""
+        """The values that identify the job: run, round, model hash and training."""
         model = sha256(np.ascontiguousarray(self.start, dtype="<f4").tobytes()).hexdigest()
         return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
 
@@ -92,7 +92,7 @@ class Mailbox:
                     self._path(kind, earlier).unlink(missing_ok=True)
 
     def _bind(self, run: str) -> None:
-        """Serve one run of the cloud, for ever."""
+        """Bind the folder to one run of the cloud, permanently."""
         path, own = self.folder / BOUND, json.dumps(run).encode()
         if not path.exists():
             self._save(path, own)
@@ -108,7 +108,7 @@ class Mailbox:
             raise EdgeError(f"the mailbox cannot be used: {path.name}: {error.strerror}") from None
 
     def end(self, run: str) -> None:
-        """Write down that the cloud's run is over.
+        """Write down that the cloud's run has ended.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -120,25 +120,25 @@ class Mailbox:
         return (self.folder / OVER).is_file()
 
     def withdraw(self, job: Job) -> None:
-        """Take back a job that nobody waits for any longer."""
+        """Remove a job whose answer is not awaited any longer."""
         self.discard(job.round_index)
 
     def discard(self, round_index: int) -> None:
-        """Remove the job of a round, whatever is in it."""
+        """Remove the job of a round without reading it."""
         self._path(JOB, round_index).unlink(missing_ok=True)
 
     def rounds(self, kind: str) -> list[int]:
-        """The rounds of which there is a job, or an answer, in order."""
+        """The rounds that have a job or an answer, as `kind` says, in ascending order."""
         found = (path for path in self.folder.glob(f"{kind}-*") if not path.is_dir())
         names = (path.name.removeprefix(f"{kind}-") for path in found)
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open_rounds(self) -> list[int]:
-        """The rounds of the jobs without an answer, in order."""
+        """The rounds with a job and without an answer, in ascending order."""
         return sorted(set(self.rounds(JOB)) - set(self.rounds(ANSWER)))
 
     def job(self, round_index: int) -> Job | None:
-        """The job of a round; None where there is none, or no longer.
+        """Read the job of a round; None if the round has no job.
 
         Raises EdgeError: a file that is no job.
         """
@@ -152,12 +152,12 @@ class Mailbox:
         return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
-        """Answer a job with w_c - w, shape (d,), or with the reason why there is none."""
+        """Answer a job with the change w_c - w, shape (d,), or with the reason for a refusal."""
         moved = np.zeros(0, np.float32) if change is None else change
         self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
 
     def answered(self, job: Job) -> Vector | None:
-        """The answer to a job, shape (d,); None as long as there is none.
+        """Read the answer to a job, shape (d,); None until there is an answer.
 
         Raises EdgeError: the edge has refused, or the answer is to another job.
         """

@@ -52,7 +52,7 @@ DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
 def accuracy_tables(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
 ) -> list[Table]:
-    """One table with a column a data set; or, where the experiment has columns, one table a data set.
+    """Tables of accuracy: one with a column for each data set, or one table for each data set.
 
     Tables of differences follow, a data set and column each, where the experiment compares with a row.
     """
@@ -74,7 +74,7 @@ def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Seque
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
-    """The difference of each row to the row it is compared with, if both have at least two seeds."""
+    """Tables of each row's difference to the reference row, if both have at least two seeds."""
     tables = []
     for reference in outcomes:
         dataset, row, column = reference.cell.place
@@ -99,7 +99,7 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
 
 
 def published_accuracy(experiment: Experiment, dataset: str, row: str, column: str) -> float | None:
-    """The accuracy in the paper, in percent; the paper has none for tables with several columns."""
+    """The accuracy in the paper, in percent; None for tables with several columns."""
     if column:
         return None
     return experiment.published.accuracy.get(row, {}).get(dataset)
@@ -128,7 +128,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """The largest mean of a row. It is chosen by test accuracy, so it is too good in every row."""
+    """The largest mean in a row of the table; it is chosen by test accuracy, so it is optimistic."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
@@ -149,7 +149,7 @@ def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """The accuracies as numbers, one line for each cell."""
+    """A table of accuracies as plain numbers, one line for each cell."""
     return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
 
 
@@ -170,7 +170,7 @@ def _figures(experiment: Experiment, outcome: Outcome) -> list[str]:
 def accuracy_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Final accuracies, a panel a data set: over the columns, or a row a choice beside the published ones."""
+    """Draw final accuracies, one panel for each data set, beside the published accuracies if any."""
     if experiment.columns:
         _panels(experiment, datasets, outcomes, path, _over_columns, PANEL_HEIGHT_INCHES)
     else:
@@ -181,7 +181,7 @@ def accuracy_picture(
 def convergence_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Accuracy over the rounds with its band over the seeds, a panel a data set."""
+    """Draw accuracy over the rounds with its band over the seeds, one panel for each data set."""
     _panels(experiment, datasets, outcomes, path, _curves, PANEL_HEIGHT_INCHES)
 
 
@@ -194,7 +194,7 @@ def _panels(
     draw: DrawPanel,
     height: float,
 ) -> None:
-    """One panel for each data set that has finished runs."""
+    """Write a picture with one panel for each data set that has finished runs."""
     shown = [name for name in datasets if any(o.finished for o in outcomes if o.cell.dataset == name)]
     columns = min(PANELS_A_ROW, len(shown))
     width = PANEL_WIDTH_INCHES * max(columns, 1) + (2.4 if columns == 1 else 0.6)
@@ -252,7 +252,7 @@ def _curves(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -
 
 
 def _method(choice: Choice) -> str:
-    """The method that a row chooses; an empty name where all rows have one."""
+    """The method that a row sets; an empty name if the row sets none."""
     chosen = [word.partition("=")[2] for word in choice.overrides if word.startswith("method=")]
     return chosen[-1] if chosen else ""
 
@@ -267,7 +267,7 @@ AS_SENT = 4.0
 
 
 def megabytes(run: FinishedRun) -> list[float]:
-    """Return what a client has received and sent after every round, on average over all clients, in MB.
+    """Return the MB that a client has sent and received after each round, averaged over all clients.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
     says how often that is. One that only takes noise back sends as much as an update.
@@ -287,7 +287,7 @@ def megabytes(run: FinishedRun) -> list[float]:
 def traffic_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Accuracies of finished cells over the megabytes: a panel for each data set and column."""
+    """Draw accuracy over megabytes, one panel for each data set and column."""
     columns = {name: choice.label for name, choice in experiment.columns.items()} or {"": ""}
     finished = {outcome.cell.place: outcome for outcome in outcomes if outcome.finished}
     shown = [

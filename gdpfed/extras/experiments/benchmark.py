@@ -34,7 +34,7 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranks of methods in all places where all of them have been tried; 1 is the best.
+    """The ranks of methods in each place (data set, setting and seed) that all have tried; 1 is the best.
 
     `by_place`: the rank of each method, ties shared. `against`: whom epsilon holds against in a setting.
     """
@@ -66,17 +66,17 @@ class Ranking:
 
     @property
     def methods(self) -> list[str]:
-        """All methods that have ranks, the best mean first."""
+        """All methods with ranks, in order of their mean rank."""
         names = dict.fromkeys(name for ranks in self.by_place.values() for name in ranks)
         return sorted(names, key=lambda name: self.mean(name).mean)
 
     @property
     def adversaries(self) -> list[str]:
-        """Whom epsilon holds against in the settings that have ranks."""
+        """The adversaries of the ranked settings, each once."""
         return list(dict.fromkeys(self.against[setting] for _, setting, _ in self.by_place))
 
     def mean(self, method: str, against: str | None = None) -> Spread:
-        """The method's rank, the mean over its places of one seed, over the seeds."""
+        """A method's mean rank over the places of each seed, with its spread over the seeds."""
         by_seed: dict[int, list[float]] = {}
         for (_, setting, seed), ranks in self.by_place.items():
             if against in (None, self.against[setting]):
@@ -85,12 +85,12 @@ class Ranking:
 
 
 def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """Whom epsilon holds against, by setting."""
+    """The adversary against whom epsilon holds, by setting."""
     return {each.setting: each.against for each in entries if each.against is not None}
 
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Ranks in one place; none where a run is still missing, or fewer than two methods have a valid entry."""
+    """The ranks in one place; empty if a run is missing or fewer than two methods have a valid entry."""
     if any(entry is None and _expected(outcome) for outcome, entry in tried):
         return {}
     scores = [
@@ -104,14 +104,14 @@ def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]
 
 
 def _expected(outcome: Outcome) -> bool:
-    """Whether a run that is missing may still come: the method does not refuse the setting."""
+    """Whether a missing run may still be trained, because its method accepts the setting."""
     return outcome.reason in (None, NOT_YET)
 
 
 def benchmark_presentation(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Presentation:
-    """Tables, an entry a row of the CSV file, and the picture of ranks."""
+    """Make the benchmark's tables, its CSV rows (one for each entry) and the picture of ranks."""
     ranking = Ranking.of(outcomes, entries)
     tables = [_rank_table(experiment, ranking)] if ranking.by_place else []
     for dataset in datasets:
@@ -147,7 +147,7 @@ def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
 def _result_tables(
     experiment: Experiment, dataset: str, outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Iterator[Table]:
-    """Results by method and setting, a table for each of those whom epsilon holds against."""
+    """Tables of results by method and setting, one table for each adversary."""
     shown, adversaries = MetricDisplay.of(entries[0].metric), adversaries_of(entries)
     for against in dict.fromkeys(adversaries.values()):
         settings = [name for name in experiment.columns if adversaries.get(name) == against]
@@ -182,7 +182,7 @@ def _result(
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
-    """By method: the worst budget group's result and the cost of a run, averaged over all settings."""
+    """A table by method: the result of the worst budget group and the cost, averaged over settings."""
     rows = []
     for row, choice in experiment.rows.items():
         own = [each for each in entries if each.method == row]

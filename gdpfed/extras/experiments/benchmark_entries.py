@@ -87,12 +87,12 @@ class Entry:
 
     @property
     def worst_group(self) -> float | None:
-        """The least result of a group; None where no group has examples of its own."""
+        """The lowest result of a budget group; None if no group has its own examples."""
         return min(self.of_groups, default=None)
 
     @property
     def valid(self) -> bool:
-        """Whether the audit has nothing against it."""
+        """Whether the audit found no fault, or the method promises no privacy."""
         return self.audit in (HELD, NOT_PRIVATE)
 
     def to_row(self) -> list[str]:
@@ -102,7 +102,7 @@ class Entry:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of ``asdict``, after JSON has made lists of tuples."""
+        """Make an entry from values that JSON has carried; inverse of ``asdict``."""
         read: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
@@ -118,7 +118,7 @@ def _text(value: object) -> str:
 
 
 def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
-    """The entries of finished runs, one after the other, since an audit takes a second.
+    """Yield the entry of each finished run, one by one, as an audit takes a second.
 
     Args:
         runs: of the benchmark.
@@ -152,7 +152,7 @@ def _kept(path: Path) -> Mapping[str, Any]:
 
 
 def _digest(run: Path) -> str:
-    """Names all files of a run by their contents."""
+    """A hash of all files of a run."""
     found = sha256()
     for path in sorted(each for each in run.rglob("*") if each.is_file()):
         found.update(f"{path.relative_to(run)}\0".encode() + sha256(path.read_bytes()).digest())
@@ -190,7 +190,7 @@ def measured(run: CellRun) -> Entry:
 
 
 def verdict(path: Path) -> str:
-    """What the audit says of a run, whose code is not that which has planned and charged it."""
+    """Audit a run with code independent of its accounting, and return the result in words."""
     from gdpfed.audit.run_audit import audit_run
 
     try:
@@ -205,7 +205,7 @@ def verdict(path: Path) -> str:
 
 
 def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], str]:
-    """The run's metric on examples of each group's clients, and which examples these are.
+    """Return the run's metric by budget group, and which examples it was measured on.
 
     At most `MOST_ROWS` a group: the clients' own test examples, or, where test examples are nobody's, those
     that they trained on. Empty where a group has none, or where a record is a person.
@@ -230,7 +230,7 @@ def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], 
 
 
 def _owned(task: Task, data: Dataset) -> tuple[Examples, npt.NDArray[np.int64], str]:
-    """Examples, the client of each, shape (N,), and which examples they are."""
+    """Return examples, the client of each example, shape (N,), and the name of their split."""
     if task.partition == "natural" and data.test_owners is not None:
         return data.test, client_of_owner(data, task.num_clients)[data.test_owners], "test"
     owners = np.full(len(data.train), -1, dtype=np.int64)

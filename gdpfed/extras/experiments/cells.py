@@ -20,7 +20,7 @@ OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulati
 
 @dataclass(frozen=True)
 class Setting:
-    """Changes to all cells alike.
+    """Changes that apply to all cells of an experiment.
 
     `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
     those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
@@ -33,7 +33,7 @@ class Setting:
     client_factor: float = 1.0
 
     def check(self) -> None:
-        """Refuse what would contradict the experiment.
+        """Refuse changes that contradict the experiment.
 
         Raises ExperimentError: one line that names the value and the remedy.
         """
@@ -57,17 +57,17 @@ class Setting:
 
     @property
     def final_overrides(self) -> tuple[str, ...]:
-        """What comes after the overrides of row and column."""
+        """The overrides that come after the overrides of row and column."""
         rounds = () if self.num_rounds is None else (f"run.num_rounds={self.num_rounds}",)
         return (*self.overrides, *rounds)
 
     @property
     def final_scale(self) -> dict[str, Any]:
-        """What is multiplied once everything else is set."""
+        """The factors of settings that are multiplied after all overrides."""
         return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
 
     def changes(self, configs: list[Config]) -> str:
-        """What differs from the paper's setting, in words; empty if nothing does."""
+        """Say how the cells differ from the paper's setting; empty if they do not differ."""
         parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
@@ -100,7 +100,7 @@ class Cell:
 
 
 def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
-    """All cells, data set by data set.
+    """All cells of an experiment, ordered by data set.
 
     Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
     """
@@ -132,7 +132,7 @@ def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Set
 def _delta(
     experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
 ) -> tuple[str, ...]:
-    """The paper's delta of so many clients as a column has, where the experiment asks for it."""
+    """The override of the paper's delta for a column's number of clients, if the experiment uses it."""
     if not experiment.paper_delta:
         return ()
     scaled = _overrides(start, NO_COLUMN, column, setting)
@@ -140,7 +140,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """sum_m omega_m r_m of a method's plan in the same setting."""
+    """The effective step sum_m omega_m r_m of a method's plan in the same setting."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 
@@ -153,12 +153,12 @@ def _planned_step(overrides: tuple[str, ...]) -> float:
 
 @lru_cache(maxsize=256)
 def _configuration(overrides: tuple[str, ...]) -> Config:
-    """What :func:`conf.load.load` composes in a tenth of a second; cells with a scale ask repeatedly."""
+    """The resolved configuration of these overrides; cached, as composing it takes a tenth of a second."""
     return resolve(load(overrides))
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Overrides that multiply settings as they are under ``overrides``."""
+    """Overrides that multiply settings by factors, starting from the values under ``overrides``."""
     if not scale:
         return []
     config = _configuration(overrides)
@@ -174,7 +174,7 @@ def _value(config: Config, key: str) -> Any:
 
 
 def _product(key: str, value: Any, factor: Any) -> str:
-    """In the grammar of overrides; a whole number stays one, and at least 1."""
+    """The product as text for an override; an integer stays an integer of at least 1."""
     if isinstance(value, list):
         factors = factor if isinstance(factor, list) else [factor] * len(value)
         if len(factors) != len(value):
@@ -188,7 +188,7 @@ def _product(key: str, value: Any, factor: Any) -> str:
 
 
 def _changes_results(override: str) -> bool:
-    """Whether results may follow from it: not from where the data lie, nor from how a run is carried out."""
+    """Whether an override can change results; data paths and execution settings cannot."""
     section, _, name = override.partition("=")[0].partition(".")
     return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
 

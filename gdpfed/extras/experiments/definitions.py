@@ -47,7 +47,7 @@ QUANTITIES: Registry[Any] = Registry(
 
 @dataclass
 class Choice:
-    """One row or one column of a table: its name, and the settings that it changes.
+    """A row or column of a table: its heading, and the settings that it changes.
 
     `label`: its heading. `overrides`: what it sets, as on the command line. `scale`: settings that it
     multiplies, by one factor or by one a group. `effective_step_of`: a method whose effective step, sum_m
@@ -69,7 +69,7 @@ class Catalogue:
 
 @dataclass
 class Published:
-    """What the paper printed, by row and data set.
+    """The values that the paper printed, by row and data set.
 
     `accuracy`: final test accuracy in percent. `variances`: sigma_m^2, one a group. `magnitude`: Lambda.
     """
@@ -81,7 +81,7 @@ class Published:
 
 @dataclass
 class Experiment:
-    """A table or figure.
+    """A table or figure of the paper or of this project.
 
     Attributes:
         title: what it shows, one line.
@@ -122,11 +122,11 @@ class Experiment:
 
     @property
     def trained(self) -> bool:
-        """Whether its cells are trainings, and not plans alone."""
+        """Whether its cells are training runs; otherwise they are only planned."""
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """The experiment with the rows of these names alone; a name may be the beginning of several.
+        """The experiment with only the named rows; a prefix of several names selects them all.
 
         Raises ConfigError: no row of that name.
         """
@@ -141,7 +141,7 @@ class Experiment:
         return replace(self, rows=kept, compared_with=with_it) if kept else self
 
     def with_methods(self, names: Sequence[str]) -> "Experiment":
-        """The experiment with further methods as rows, with their own settings.
+        """The experiment with these methods as additional rows, with their default settings.
 
         Raises ConfigError: no such method, or one that has a row already.
         """
@@ -151,7 +151,7 @@ class Experiment:
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
     def validate(self) -> None:
-        """Check what the types cannot say.
+        """Check the values that the types cannot express.
 
         Raises ConfigError: one line that names experiment, value and remedy.
         """
@@ -176,7 +176,7 @@ class Experiment:
 
 
 def experiments() -> list[str]:
-    """The names of all experiments: the paper's tables and figures by their numbers, then the others."""
+    """The names of all experiments: tables and figures of the paper by number, then the others."""
 
     def place(name: str) -> tuple[bool, bool, int, str]:
         return not name.startswith(("table", "figure")), not name.startswith("table"), len(name), name
@@ -185,7 +185,7 @@ def experiments() -> list[str]:
 
 
 def load_experiment(name: str) -> Experiment:
-    """The experiment of that name.
+    """Load the experiment with this name.
 
     Raises ConfigError: no such experiment, or a file that does not fit the schema; one line.
     """

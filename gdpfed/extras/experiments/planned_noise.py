@@ -48,7 +48,7 @@ FIGURE_HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class NoiseCell:
-    """One cell's plans by calibration, or why it has none, and what the paper prints."""
+    """One cell's plans by calibration, or the reason for a refusal, and the paper's values."""
 
     cell: Cell
     plans: Mapping[str, Method | str]
@@ -57,7 +57,7 @@ class NoiseCell:
 
 
 def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Plan every cell under every calibration."""
+    """Plan every cell with every calibration, and return tables, figures and picture."""
     planned = [_noise_cell(experiment, cell) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
@@ -115,7 +115,7 @@ def _row(planned: NoiseCell, footnotes: Footnotes) -> list[str]:
 
 
 def variances(method: Method) -> list[float]:
-    """sigma_m^2 of every group."""
+    """The noise variance sigma_m^2 of every group."""
     return [group.noise_variance_multiplier for group in method.plan.groups]
 
 
@@ -149,7 +149,7 @@ def _figure(
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Sequence[NoiseCell], path: Path) -> None:
-    """Lambda under every calibration, a panel a data set."""
+    """Draw Lambda for every calibration, one panel for each data set."""
     height = height_inches(len(experiment.rows), kinds=len(COLUMNS) + 1)
     figure = new_figure(8.0 if len(datasets) > 1 else 6.4, height * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2, sharey=True)
@@ -171,7 +171,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
 
 
 def as_published(method: Method) -> Method:
-    """The method with every sigma_m found by halving (0, 20] until epsilon is within 0.01 of the budget.
+    """The method with the noise that the published search finds: bisection to 0.01 of epsilon.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:
     SVHN needs sigma^2 = 12.94 and the search, like the paper, says 13.20. It ends on the safe side, so the

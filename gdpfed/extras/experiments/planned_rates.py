@@ -39,7 +39,7 @@ Solved = Sequence[tuple[Cell, Rates | str]]
 
 
 def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Solve Problem 1 in every cell; noise is not calibrated, since rates do not depend on it."""
+    """Solve Problem 1 in every cell and return tables; rates need no noise calibration."""
     solved = [(cell, _rates_or_reason(cell)) for cell in cells]
     rows = [row for cell, rates in solved if not isinstance(rates, str) for row in _figures(cell, rates)]
     return Presentation(

@@ -21,7 +21,7 @@ FIGURE_HEADINGS = ("dataset", "row", "epsilon", "local_steps", "num_steps", "sig
 
 @dataclass(frozen=True)
 class StepNoise:
-    """What a budget makes of its rounds, by how many steps are between them.
+    """The smallest noise within a budget, by the number of local steps in a round.
 
     `local_steps`: tau, ascending; the last is the most that is looked at. `sigmas`: the least noise for so
     many steps a round, within the budget. `knee`: the tau of method.rule=knee.
@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def noise(self) -> list[float]:
-        """sigma^2 / T, with T = R tau: the noise for each unit of learning."""
+        """sigma^2 / T with T = R tau: the noise variance for each unit of learning."""
         return [
             sigma**2 / (self.num_rounds * tau)
             for tau, sigma in zip(self.local_steps, self.sigmas, strict=True)
@@ -46,7 +46,7 @@ Planned = Sequence[tuple[Cell, StepNoise | str]]
 
 
 def present_steps(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Show the noise that each number of local steps needs, at each cell's largest budget."""
+    """Tables and picture of the noise for each number of local steps, at each cell's largest budget."""
     planned = [(cell, _noise_or_reason(cell)) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """sigma^2 / T over tau, one line a row, with a ring at the knee; a panel a data set."""
+    """Draw sigma^2 / T over tau: a line for each row, a ring at the knee, a panel for each data set."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

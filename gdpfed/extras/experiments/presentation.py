@@ -38,13 +38,13 @@ class Presentation:
 
 
 class Footnotes:
-    """Numbers the reasons for empty cells; the same reason has the same number everywhere."""
+    """Numbers the reasons for empty cells; equal reasons have equal numbers in all tables."""
 
     def __init__(self) -> None:
         self._reasons: list[str] = []
 
     def mark(self, reason: str) -> str:
-        """The text of a cell, with the number of its footnote."""
+        """The text of an empty cell, with the number of its footnote."""
         if reason not in self._reasons:
             self._reasons.append(reason)
         return f"missing ({self._reasons.index(reason) + 1})"
@@ -63,7 +63,7 @@ def write_experiment(
     changes: str,
     command: str,
 ) -> None:
-    """Write everything into a directory, made if need be.
+    """Write tables, pictures and configurations of an experiment into a directory.
 
     Args:
         directory: where to.
@@ -106,7 +106,7 @@ def _markdown(experiment: Experiment, presentation: Presentation, changes: str, 
 
 
 def changes_note(experiment: Experiment, changes: str) -> str:
-    """What a reader must know before comparing with the paper, or with the benchmark's own figures."""
+    """A warning that the setting differs from the paper's or the benchmark's, with the changes."""
     whose = "benchmark" if experiment.quantity == BENCHMARK else "paper"
     return (
         f"**Not the {whose}'s setting**, so its figures are not a yardstick for these. Changed in every cell:"
@@ -126,7 +126,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 
 
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
-    """As `planned_entry`, with the runs of the cell; their paths are relative to ``directory``."""
+    """An entry as of `planned_entry`, with the cell's runs; paths are relative to ``directory``."""
     runs = [
         {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs

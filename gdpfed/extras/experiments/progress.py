@@ -1,4 +1,4 @@
-"""Shows on the terminal how runs in training get on."""
+"""Shows the progress of training runs on the terminal."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 class TrainingProgress:
-    """Shows, on a terminal, a bar for all runs and one for each in training; elsewhere prints a line a run.
+    """A terminal gets bars for all runs and for each training run; other outputs get a line for each run.
 
     `console`: where to. `runs`: all of them, each directory once.
     """
@@ -53,7 +53,7 @@ class TrainingProgress:
         self._bars.stop()
 
     def started(self, run: Run) -> None:
-        """Add a run's own bar."""
+        """Add the progress bar of a run."""
         bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
         self._bars_of[run] = bar, monotonic()
         self._show_runs()
@@ -67,7 +67,7 @@ class TrainingProgress:
             self._show_runs()
 
     def look(self, runs: Sequence[Run]) -> None:
-        """Find in the directories of runs which are begun, got on or ended, wherever they are trained."""
+        """Find runs that began, advanced or ended by reading their directories."""
         for run in self._to_do.intersection(runs):
             if run in self._bars_of:
                 self.update(run)
@@ -77,11 +77,11 @@ class TrainingProgress:
                 self.done(run, None)
 
     def stopped(self, run: Run) -> None:
-        """Remove a run's own bar."""
+        """Remove the progress bar of a run."""
         self._bars.remove_task(self._bars_of.pop(run)[0])
 
     def done(self, run: Run, error: GDPFedError | None) -> None:
-        """Count a run; its failure is said at once, but why input was refused stands below the table."""
+        """Count a run as done; print a failure now, but leave refused input to the final table."""
         self._to_do.discard(run)
         if run in self._bars_of:
             self.update(run)
@@ -103,7 +103,7 @@ class TrainingProgress:
         self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
 
     def _time_left(self) -> str:
-        """From the mean seconds a round by data set; one without rounds counts as the mean of the others."""
+        """Estimate the time left from the mean seconds of a round on each data set."""
         seconds = defaultdict(list)
         for run, records in self._records.items():
             for record in records:
@@ -125,5 +125,5 @@ class TrainingProgress:
 
 
 def _clock(seconds: float) -> str:
-    """``h:mm:ss``."""
+    """Format seconds as ``h:mm:ss``."""
     return str(timedelta(seconds=round(seconds)))

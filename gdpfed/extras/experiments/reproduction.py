@@ -1,4 +1,4 @@
-"""One experiment from its file to its table: train what is missing, plan what needs no training, write."""
+"""One experiment from its file to its table: train missing runs, or make plans, and write all results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class Reproduction:
 
     @property
     def directory(self) -> Path:
-        """Where this experiment's table goes; the runs lie beside it, shared with other experiments."""
+        """The directory of this experiment's table; runs are beside it and shared by experiments."""
         return self.output / self.experiment.name
 
     @property
@@ -78,7 +78,7 @@ class Reproduction:
 
 
 def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULATION) -> bool:
-    """Do what is asked and print the table; returns whether every run is there.
+    """Train or plan an experiment and print its table; return whether every run is finished.
 
     `request`: what is asked. `console`: for progress and the table. `trainer`: loads data and trains.
 
@@ -128,7 +128,7 @@ def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console:
 
 
 def presentation_of(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
-    """The tables, figures and pictures of what was trained.
+    """Make tables, figures and pictures from the trained runs.
 
     Raises ReportError, AuditError, LearningError: a benchmark cannot read a run or its data.
     """

@@ -1,4 +1,4 @@
-"""Train the runs that are missing, one after the other, in processes or by a launcher of Hydra's."""
+"""Train missing runs: one after the other, in several processes, or by a Hydra launcher."""
 
 import multiprocessing
 import os
@@ -31,21 +31,21 @@ Errors = dict[Path, GDPFedError]
 
 
 class Train(Protocol):
-    """Trains one run to its end; :func:`gdpfed.simulation.simulate` is one."""
+    """A function that trains one run to its end, such as :func:`gdpfed.simulation.simulate`."""
 
     def __call__(self, config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
-        """Train; ``observe`` gets the record of every round once it is written."""
+        """Train; ``observe`` receives the record of each round after it is written."""
 
 
 def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
-    """Train in this process; torch takes seconds to import, so only where something is trained."""
+    """Train in this process; imports torch, which takes seconds, only when it is called."""
     from gdpfed.simulation import simulate
 
     return simulate(config, observe=observe)
 
 
 def load_data(config: Config) -> None:
-    """Load a run's data, and the modules that every forked process would otherwise import for itself."""
+    """Load a run's data and modules before processes are forked, so that they share both."""
     import gdpfed.simulation  # noqa: F401
     from gdpfed.clients.configured import task_of
 
@@ -54,7 +54,7 @@ def load_data(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The functions that load the data of a run and train it; tests put others in place of the simulation."""
+    """The functions that load a run's data and train the run; tests replace the simulation by others."""
 
     load_data: Callable[[Config], object]
     train: Train
@@ -64,7 +64,7 @@ SIMULATION = Trainer(load_data, train_by_simulation)
 
 
 class Launch(Protocol):
-    """Trains runs to their end; returns the errors of those that fail, which stop no others."""
+    """A function that trains runs to their end and returns errors; a failed run does not stop the others."""
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors: ...
 
@@ -72,7 +72,7 @@ class Launch(Protocol):
 def train_missing(
     runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str
 ) -> Errors:
-    """Train the runs that are not finished; returns the errors of those that fail, which stop no others.
+    """Train all unfinished runs and return the errors of failed runs; a failed run stops no others.
 
     `runs`: all of them, each directory once. `command`: the command line, to say how to continue.
 
@@ -99,7 +99,7 @@ def train_missing(
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
-    """How runs are trained, as ``--jobs`` or a launcher of Hydra's among the overrides say, and all others.
+    """Return the way to train that ``--jobs`` or a Hydra launcher sets, and the other overrides.
 
     Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
     """
@@ -116,7 +116,7 @@ def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) 
 
 
 def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
-    """Load every data set once; returns the errors of the runs whose data cannot be loaded.
+    """Load every data set once; return the errors of runs whose data cannot be loaded.
 
     Processes that are forked afterwards share the data: none downloads a data set or holds a copy.
     """
@@ -138,7 +138,7 @@ def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
 
 @dataclass(frozen=True)
 class Processes:
-    """Runs in forked processes of one core each, or one after the other in this one, on all cores.
+    """Trains runs in forked processes with one core each, or one by one in this process on all cores.
 
     `num_jobs`: how many at a time; None: one a core, one alone on a GPU and without forks.
     """
@@ -146,7 +146,7 @@ class Processes:
     num_jobs: int | None = None
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
-        """Train them.
+        """Train the runs and return the errors of failed runs.
 
         Processes end with this one, however it ends. Where one is killed, the executor ends them all, and
         half as many go on, since there may be too little memory. A run whose process is killed while it is
@@ -182,7 +182,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class HydraLauncher:
-    """Runs by a launcher of Hydra's, such as joblib or Slurm's, on one core each.
+    """Trains runs by a Hydra launcher, such as joblib or Slurm, with one core each.
 
     `words`: the overrides that choose and set it. `output`: for its own files.
     """
@@ -191,7 +191,7 @@ class HydraLauncher:
     output: Path
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
-        """Train them; a run that the launcher leaves unfinished counts as failed."""
+        """Train the runs; a run that the launcher leaves unfinished counts as failed."""
         end, said = "it ended early", [None] * len(runs)
         try:
             with _watched(runs, progress):
@@ -218,7 +218,7 @@ def _train_number(runs: Sequence[Run], train: Train, number: int) -> GDPFedError
 
 @contextmanager
 def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
-    """Show meanwhile what is found in the directories of runs that others train."""
+    """Show progress from the runs' directories while other processes train."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -236,7 +236,7 @@ def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
 
 
 def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
-    """Train in this process, on all cores."""
+    """Train the runs in this process, on all cores; return the errors of failed runs."""
     errors: Errors = {}
     for run in runs:
         progress.started(run)
@@ -255,7 +255,7 @@ def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
 def _train_until_killed(
     waiting: deque[Run], train: Train, progress: TrainingProgress, num_jobs: int, errors: Errors
 ) -> list[Run]:
-    """Train until none is waiting or a process is killed; returns the runs that this has interrupted."""
+    """Train until all runs are done or a process is killed; return the interrupted runs."""
     training: dict[Future[None], Run] = {}
     try:
         with _process_pool(num_jobs) as pool:
@@ -286,7 +286,7 @@ def _train_until_killed(
 
 @contextmanager
 def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """An executor of forked processes; at the end of the block they are terminated, whatever they do."""
+    """A pool of forked processes, which are terminated at the end of the block."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(num_jobs, fork_context(), initializer=serve_only, initargs=(os.getpid(),))
     try:
@@ -299,7 +299,7 @@ def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _train_on_one_core(train: Train, run: Run) -> None:
-    """Train in another process; a number of workers that was asked for is kept."""
+    """Train a run with one torch thread; a configured number of workers is kept."""
     import torch
 
     torch.set_num_threads(1)
@@ -309,7 +309,7 @@ def _train_on_one_core(train: Train, run: Run) -> None:
 
 
 def _named(run: Run, error: BaseException) -> GDPFedError:
-    """Bad input as it is, since it says what to change; any other error with the run that failed."""
+    """Return bad input unchanged, as it says what to change; add the run's name to any other error."""
     if isinstance(error, InputError):
         return error
     if not isinstance(error, GDPFedError):

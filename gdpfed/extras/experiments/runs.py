@@ -1,4 +1,4 @@
-"""Runs of a sweep or of an experiment's cells: their directories, what is in them, and their one writer."""
+"""Runs of a sweep or an experiment: their directories, their state, and the lock for one writer."""
 
 import json
 import re
@@ -47,7 +47,7 @@ class Run:
         return (self.path / MODEL_FILE).is_file()
 
     def to_train(self) -> Config:
-        """The configuration that begins the run, or continues what is there of it.
+        """The configuration that starts the run, or resumes it from its files.
 
         Raises ExperimentError, RunError: the directory holds something else, or another process is at it.
         """
@@ -91,7 +91,7 @@ R = TypeVar("R", bound=Run)
 
 @dataclass(frozen=True, eq=False)
 class CellRun(Run):
-    """One training of a cell, with the cell's configuration and a seed."""
+    """A training run of one cell with one seed."""
 
     cell: Cell
 
@@ -102,7 +102,7 @@ class CellRun(Run):
 
 
 def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun]:
-    """One run a cell and seed below ``output``; seed by seed, so that a first table is there early."""
+    """One run for each cell and seed, in order of seeds, so that a first table is ready early."""
     chosen = list(cells)
     return [_run(cell, seed, output) for seed in range(num_seeds) for cell in chosen]
 
@@ -114,7 +114,7 @@ def _run(cell: Cell, seed: int, output: Path) -> CellRun:
 
 
 def run_name(config: Config, differing: Sequence[str] = ()) -> str:
-    """Data set, method, what else differs, a hash of every setting that results follow from, and the seed."""
+    """A directory name: data set, method, other differing settings, a hash of all settings, and the seed."""
     settings = json.dumps(computed_settings(asdict(config)), sort_keys=True)
     digest = sha256(settings.encode()).hexdigest()[:DIGEST_LENGTH]
     shown = [word for word in differing if word.partition("=")[0] not in NAMED]
@@ -124,7 +124,7 @@ def run_name(config: Config, differing: Sequence[str] = ()) -> str:
 
 
 def distinct(runs: Iterable[R]) -> list[R]:
-    """Remove runs with the directory of an earlier one: runs of the same configuration share a directory."""
+    """Keep only the first run of each directory; runs with equal configurations share a directory."""
     by_path: dict[Path, R] = {}
     for run in runs:
         by_path.setdefault(run.path, run)
@@ -153,7 +153,7 @@ class Outcome:
 def outcomes_of(
     cells: Sequence[Cell], runs: Sequence[CellRun], errors: Mapping[Path, GDPFedError]
 ) -> list[Outcome]:
-    """Every cell's finished runs.
+    """Return every cell with its finished runs, or with the reason why there is none.
 
     Raises ReportError: a damaged run; names its directory.
     """
@@ -169,7 +169,7 @@ def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFed
 
 
 def lock_output(output: Path) -> AbstractContextManager[object]:
-    """Hold the directory, made if need be; it is free again once this process ends, however it ends.
+    """Lock a directory, which is made if needed, until the lock is released or this process ends.
 
     Raises ExperimentError: another process holds it, or it cannot be made.
     """

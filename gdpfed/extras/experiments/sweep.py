@@ -26,7 +26,7 @@ def sweep(
     num_jobs: int | None = None,
     trainer: Trainer = SIMULATION,
 ) -> bool:
-    """Train what is missing and print the comparison; returns whether every run is finished.
+    """Train all missing runs of a sweep and print the comparison; return whether every run is finished.
 
     `overrides`: settings, several values of some of them, and a launcher of Hydra's. `output`: where the runs
     go, each under a name that follows from its settings. `command`: the command line, to say how to continue.

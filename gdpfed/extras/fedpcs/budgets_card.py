@@ -38,7 +38,7 @@ IN_WORDS = {
 
 
 class BudgetsReport(ClientReport):
-    """What clients spend that each chose its own budget: the card's promise to every record, or client."""
+    """The report of clients that choose their budgets: the promise to each record or client."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return _promise(subject.plan, planned_spending(subject.plan), subject.against_server[0])
@@ -49,7 +49,7 @@ class BudgetsReport(ClientReport):
         return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """None: what a client adds is as loud as its own budget asks for, whoever else is there."""
+        """No warnings: a client's noise follows from its own budget, whoever else takes part."""
         yield from ()
 
 
@@ -77,7 +77,7 @@ def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) 
 
 
 def _released(plan: PrivacyPlan) -> list[str]:
-    """The released values from which samples follow."""
+    """A line on the released values that decide the samples; empty if no rule reads released values."""
     mechanism = plan.made_by(OwnSpending)
     if mechanism.rule is None:
         return []
@@ -94,7 +94,7 @@ def _released(plan: PrivacyPlan) -> list[str]:
 
 
 def _totals(spending: ClientBudgets, delta: float) -> list[str]:
-    """A table of the clients' largest possible spending, by quantile."""
+    """A Markdown table of the clients' largest possible spending, by quantile."""
     quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
     rows = [(name, *spending.most_spent(each, delta)) for name, each in quantiles.items()]
     return [

@@ -1,4 +1,4 @@
-"""zCDP budgets by client and round, how the samples of rounds are drawn, and the epsilon that results.
+"""zCDP budgets by client and round, how samples are drawn, and the resulting epsilon.
 
 A client adds noise of its own to what it releases, at rho_i^t zCDP in the unit of the plan. So its whole cost
 is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. Each client
@@ -38,7 +38,7 @@ MOST_SECRET_EPSILON = 1e4
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClientBudgets:
-    """What each client spends in each round that it takes part in, and how likely it does.
+    """What each client spends in each round, and the probability that it takes part.
 
     Attributes:
         budgets: rho_i^t, shape (num_rounds, n).
@@ -78,26 +78,26 @@ class ClientBudgets:
 
     @property
     def local_steps(self) -> int:
-        """How many noised releases a client makes in a round."""
+        """The number of noised releases of a client in a round."""
         return 1
 
     @property
     def batch_rate(self) -> float:
-        """The chance that a release takes a record in."""
+        """The probability that a release uses a given record."""
         return 1.0
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return len(self.budgets)
 
     @property
     def law(self) -> WeightedDraws:
-        """How samples are drawn."""
+        """The way in which samples are drawn."""
         return weighted_draws(self.draws)
 
     def inclusion(self, round_index: int) -> Floats:
-        """pi_i of a round: how likely each client is in its sample, shape (n,); K / n under a rule."""
+        """pi_i: each client's probability to be in a round's sample, shape (n,); K / n under a rule."""
         if self.rule is not None:
             return np.full(self.budgets.shape[1], self.cohort_sizes[round_index] / self.budgets.shape[1])
         return self.law.inclusion(self.draw_probabilities[round_index], int(self.cohort_sizes[round_index]))
@@ -107,7 +107,7 @@ class ClientBudgets:
         return np.stack([self.inclusion(index) for index in range(self.num_rounds)])
 
     def worst_totals(self, rounds: int) -> Floats:
-        """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,).
+        """The largest zCDP that each client can spend in this number of rounds, shape (n,).
 
         It may be asked in the most expensive of them.
         """
@@ -116,17 +116,17 @@ class ClientBudgets:
         return np.asarray(asked + self.counts_rho)
 
     def most_epsilons(self, delta: float) -> Floats:
-        """Epsilon of each client that is asked as often as it may be, shape (n,)."""
+        """The largest epsilon that each client can spend, shape (n,)."""
         totals = self.worst_totals(self.num_rounds).tolist()
         return np.array([epsilon_of_total(rho, delta) for rho in totals])
 
     @property
     def made_of(self) -> str:
-        """Say what a client's epsilon is that of."""
+        """Name what a client's epsilon adds up, for reports."""
         return "that of one Gaussian mechanism of its total zCDP"
 
     def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
-        """What is spent at most at a quantile of the clients, in `spent_in`, and its epsilon."""
+        """A quantile of the clients' largest possible spending, in the unit `spent_in`, and its epsilon."""
         rho = float(np.quantile(self.worst_totals(self.num_rounds), quantile))
         return f"{rho:.5g}", epsilon_of_total(rho, delta)
 
@@ -147,11 +147,11 @@ class ClientBudgets:
         return totals
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
-        """Epsilon after so many rounds of the client that may have spent most."""
+        """The largest epsilon that any client can have spent after this number of rounds."""
         return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
 
     def most_charges(self, rounds: int, unit: Unit) -> tuple[Charge, ...]:
-        """Return what that client pays: one Gaussian of its zCDP rho, of mu = sqrt(2 rho)."""
+        """Return the charges of the client that can spend most: one Gaussian of mu = sqrt(2 rho)."""
         rho = float(self.worst_totals(rounds).max()) if rounds else self.counts_rho
         if not rho:
             return ()
@@ -162,30 +162,30 @@ class ClientBudgets:
         )
 
     def most_expensive_epsilon(self, participations: int, delta: float) -> float:
-        """The most that so many rounds can have cost a client, whichever they are."""
+        """The largest epsilon of any client after this number of participations."""
         if participations == 0:
             return self.first_epsilon(delta)
         most_expensive = np.sort(self.budgets, axis=0)[-participations:]
         return epsilon_of_total(float(most_expensive.sum(axis=0).max()) + self.counts_rho, delta)
 
     def first_epsilon(self, delta: float) -> float:
-        """Epsilon of what every client has released before the first round."""
+        """Epsilon of the class counts that each client releases before round 1."""
         return epsilon_of_total(self.counts_rho, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
-        """Epsilon of the client that has spent most, by the rounds that each took part in."""
+        """The largest epsilon of any client, computed from the rounds that each took part in."""
         totals = (self.total(client, rounds) for client, rounds in taken.items())
         return epsilon_of_total(max(totals, default=self.counts_rho), delta)
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
-        """Each client's noise over the bound C of its unit, where a neighbour is `distance` C away, (n,).
+        """Each client's noise over C, if neighbours differ by `distance` C, shape (n,).
 
         rho = distance^2 / (2 z^2), so z = distance / sqrt(2 rho).
         """
         return np.asarray(distance / np.sqrt(2 * self.budgets[round_index]))
 
     def expected_totals(self) -> Floats:
-        """sum_t pi_i^t rho_i^t and what was released before, shape (n,)."""
+        """Expected zCDP of each client: sum_t pi_i^t rho_i^t plus class counts, shape (n,)."""
         return np.asarray((self.inclusions() * self.budgets).sum(axis=0) + self.counts_rho)
 
     def total(self, position: int, rounds: Sequence[int]) -> float:
@@ -193,7 +193,7 @@ class ClientBudgets:
         return math.fsum([self.counts_rho, *self.budgets[list(rounds), position].tolist()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, from which an audit computes all totals."""
+        """Return the JSON form; an audit computes all totals from it."""
         values = {
             "draws": self.draws,
             "most_rounds": self.most_rounds,
@@ -206,7 +206,7 @@ class ClientBudgets:
 
 @lru_cache(maxsize=65_536)
 def epsilon_of_total(rho: float, delta: float) -> float:
-    """Return the exact epsilon of Gaussian mechanisms of rho zCDP together: one of 1 / sqrt(2 rho).
+    """Return the exact epsilon of Gaussian mechanisms with rho zCDP in total: noise 1 / sqrt(2 rho).
 
     Balle and Wang, arXiv:1805.06530, Theorem 8; rho + 2 sqrt(rho ln 1/delta) is a looser stand-in.
     """
@@ -215,7 +215,7 @@ def epsilon_of_total(rho: float, delta: float) -> float:
 
 
 def epsilon_of_secret_samples(budgets: Floats, chances: Floats, delta: float) -> float:
-    """Return epsilon at delta against those who know nothing of the samples, drawn independently.
+    """Return epsilon at delta against adversaries who know no sample; draws are independent.
 
     delta(epsilon) is the mean of that of one Gaussian of rho, rho being the random total: joint convexity,
     and no more is true, as whether a client takes part may show. Totals are rounded up to 1 / 50 of a mean

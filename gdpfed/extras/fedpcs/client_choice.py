@@ -1,4 +1,4 @@
-"""The sampling of AOCS, Fed-CBS and DELTA, from each client's numbers, in clear or noised.
+"""Sampling probabilities of AOCS, Fed-CBS and DELTA, from true or noised values of each client.
 
 Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
 SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse
@@ -23,7 +23,7 @@ LEAST_DISTANCE = 0.1
 
 
 def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
-    """Return p_i ~ u_i = theta_i ||Delta_i||, at most 1, shape (n,); 0 where u_i is.
+    """Return p_i proportional to u_i = theta_i ||Delta_i||, at most 1, shape (n,); 0 if u_i is 0.
 
     p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
     which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return pi_i ~ theta_i ||Delta_i - mean Delta||, at most 1, with sum K, shape (n,).
+    """Return pi_i proportional to theta_i ||Delta_i - mean Delta||, at most 1, sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
@@ -60,7 +60,7 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
 
 
 def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
-    """Return zeta_i = ||g_i - mean g||, less what noise adds to its square on average, at least 0, (k,).
+    """Return zeta_i = ||g_i - mean g|| with the noise's mean square removed, at least 0, (k,).
 
     With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
     sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows. `gradients`: as they were released, shape (k, d).
@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return p_i ~ theta_i zeta_i, at most 1, with sum K, shape (n,), from what was released before.
+    """Return p_i proportional to theta_i zeta_i of released gradients, at most 1, sum K, (n,).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN
@@ -88,12 +88,12 @@ def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) 
 
 
 def public_draws(seed: int, round_index: int) -> np.random.Generator:
-    """The draws of a round that nothing has to hide: no amplification by sampling is claimed."""
+    """The generator of a round's public draws; they need no secrecy, as no amplification is claimed."""
     return np.random.default_rng([seed, round_index])
 
 
 def class_imbalance(counts: Floats) -> Floats:
-    """QCID of one or several sets: sum_b (share of class b - 1 / B)^2, over the last axis.
+    """QCID of one or several sets of records: sum_b (share of class b - 1 / B)^2, over the last axis.
 
     Where nothing is counted, as noised counts may come to, no class has a share.
     """
@@ -105,7 +105,7 @@ def class_imbalance(counts: Floats) -> Floats:
 def balanced_sample(
     counts: Floats, cohort_size: int, taken: Positions, round_number: int, rng: np.random.Generator
 ) -> Positions:
-    """Return Fed-CBS's sample of K clients, ascending: one after the other, by how even classes become.
+    """Return Fed-CBS's sample of K clients, ascending; each draw makes the class shares more even.
 
     The first with chance ~ 1 / QCID + 10 sqrt(3 ln k / (2 T_i)), member m ~ 1 / QCID(S_m)^m.
 
@@ -132,7 +132,7 @@ def balanced_sample(
 
 
 class BalancedSamples:
-    """Fed-CBS's samples of all rounds: they follow from the counts, the seed and the rounds before.
+    """Fed-CBS's samples of all rounds; they follow from class counts, seed and earlier rounds.
 
     `counts`: records of every client by class, at least 0, shape (n, B). `cohort_sizes`: K of every round.
     `seed`: of the draws.
@@ -143,7 +143,7 @@ class BalancedSamples:
         self._samples: list[Positions] = []
 
     def sample(self, round_index: int) -> Positions:
-        """The clients of a round, ascending."""
+        """The clients of a round's sample, in ascending order."""
         while len(self._samples) <= round_index:
             index = len(self._samples)
             earlier = np.concatenate([*self._samples, np.zeros(0, np.int64)])

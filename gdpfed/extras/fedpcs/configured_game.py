@@ -1,4 +1,4 @@
-"""From the configuration of method=fedpcs to a game, and from its equilibrium to budgets by client."""
+"""Make a game from the configuration of method=fedpcs, and budgets by client from its equilibrium."""
 
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -37,7 +37,7 @@ class Declared:
 
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
-        """The public numbers of a configuration; numbers of records only where records are protected."""
+        """The public numbers of a configuration; record counts are used only where records are protected."""
         if not config.privacy.about_records:
             counts = np.ones(config.dataset.num_clients)
         else:
@@ -51,7 +51,7 @@ class Declared:
 
 
 def configured_game(config: Config) -> Game:
-    """Return the game: aversions and first budgets as they are given, or drawn by the seed.
+    """Return the game; aversions and first budgets are given, or drawn with the seed.
 
     Raises:
         GameError: numbers that are out of range.
@@ -106,7 +106,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
 
 
 def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
-    """Return every client's budgets and the law of sampling, by client_sampling and spending.
+    """Return every client's budgets and sampling, as client_sampling and spending configure them.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:
@@ -140,7 +140,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
 
 
 def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
-    """The budgets under other chances at which every client spends in the mean what it spends in the game.
+    """Budgets under other probabilities that keep each client's expected total of the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """
@@ -167,7 +167,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """x_i ~ theta_i sqrt(C^2 + d sigma_i^2): at it unbiased weights add least noise. It needs no data."""
+    """Sampling by theta_i sqrt(C^2 + d sigma_i^2), with which unbiased weights add the least noise."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
         bound = declared.distance * norm / declared.record_counts
@@ -181,7 +181,7 @@ def _unbiased(
 
 
 def refuse_lone_reward(config: Config) -> None:
-    """Refuse rewards that are not one a round.
+    """Refuse a list of rewards whose length is not the number of rounds.
 
     Raises GameError: another number of rewards than rounds.
     """

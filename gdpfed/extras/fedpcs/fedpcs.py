@@ -119,12 +119,12 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def spending(self) -> ClientBudgets:
-        """Each client's budgets, and the law of sampling."""
+        """Each client's budgets, and how samples are drawn."""
         return planned_spending(self.plan)
 
     @cached_property
     def inclusions(self) -> Floats:
-        """pi_i^t, shape (num_rounds, n)."""
+        """pi_i^t: each client's probability to be in a round's sample, shape (num_rounds, n)."""
         return self.spending.inclusions()
 
     def client_weights(self, round_index: int) -> Floats:
@@ -145,7 +145,7 @@ class FedPCS(ConfiguredMethod):
         return np.asarray((self.plan.mechanism.distance * self.declared.record_counts / noise) ** 2 / 2)
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """The results of the game, by round and by client."""
+        """Tables of the game's results, by round and by client."""
         return spending_tables(self)
 
     def draw_plan(self, path: Path) -> bool:
@@ -155,13 +155,13 @@ class FedPCS(ConfiguredMethod):
         return True
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """The file of the clients' earnings."""
+        """The observer that writes the file of the clients' earnings."""
         from gdpfed.extras.fedpcs.game_tables import RewardsFile
 
         return [RewardsFile(directory, self)]
 
     def describe(self) -> dict[str, Any]:
-        """The plan, and its game: rewards, the mean field, and every client's totals."""
+        """The plan as JSON, with the game's rewards, mean field and the totals of every client."""
         spending, delta = self.spending, self.plan.delta
         game = {
             "rewards": self.equilibrium.rewards.tolist(),
@@ -187,11 +187,11 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def played_budgets(self) -> Floats:
-        """Budgets in the units of the game, in which rewards are paid."""
+        """The budgets in the units of the game, which are also the units of rewards."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of weighed gradients, which carry their noise; or each alone, if samples follow from it."""
+        """One sum of weighted noised gradients, or one sum for each client if samples depend on gradients."""
         (cohort,) = cohorts
         if not len(cohort):
             return []
@@ -203,7 +203,7 @@ class FedPCS(ConfiguredMethod):
         return [self._request("all clients", theta, round_index, cohort, self._scaled_weights(round_index))]
 
     def _scaled_weights(self, round_index: int) -> Floats:
-        """w_i with a mean of 1, shape (n,)."""
+        """The weights w_i, scaled to a mean of 1, shape (n,)."""
         weights = self.client_weights(round_index)
         return np.asarray(weights / weights.mean())
 
@@ -235,7 +235,7 @@ class FedPCS(ConfiguredMethod):
         )
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """None are known where they follow from what this round releases."""
+        """The next round's requests; empty if they depend on what this round releases."""
         return [] if self.reads_alone else super().requests_ahead(theta, round_index, draw)
 
     def round(
@@ -250,7 +250,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """The change of theta by single gradients, from which samples of later rounds follow."""
+        """The change of theta by gradients that the server reads one by one for later samples."""
         from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
 
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
@@ -293,7 +293,7 @@ class FedPCS(ConfiguredMethod):
 
 
 def _refuse_other_budgets(config: Config) -> None:
-    """Refuse settings of budgets that the game has no use for.
+    """Refuse budget settings that the game ignores.
 
     Raises ConfigError, GameError: one line.
     """
@@ -311,7 +311,7 @@ def _refuse_other_budgets(config: Config) -> None:
 
 
 def _dimension(config: Config) -> int:
-    """d of the configured model, where something follows from it."""
+    """d of the configured model if the plan needs it; else 1."""
     method = config.method
     if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
         return 1

@@ -1,4 +1,4 @@
-"""The options of method=fedpcs, and what each local work of a client protects and costs.
+"""The options of method=fedpcs, and the privacy unit and cost of each kind of local work.
 
 `full_gradient` is the source's mathematics; `update` and `dp_sgd` are local training with an accounting.
 """
@@ -103,7 +103,7 @@ MOST_ANNOUNCEMENTS = 1_000
 
 @dataclass
 class FedPCSConfig(MethodConfig):
-    """The options of method=fedpcs, beside those of all methods."""
+    """The options of method=fedpcs, in addition to the options of all methods."""
 
     local: str = "full_gradient"
     types: str = "configuration"
@@ -170,7 +170,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """Questions to nodes that keep their types."""
+        """Check the options for nodes that keep their types."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

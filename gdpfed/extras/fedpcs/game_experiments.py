@@ -1,4 +1,4 @@
-"""The game of FedPCS from plans alone: pictures of one, and experiments on many."""
+"""The game of FedPCS without training: pictures of one game, and experiments on many games."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ PATH_OPACITY = 0.35
 
 @styled
 def draw_game(method: FedPCS, path: Path) -> None:
-    """Draw paths, convergence and welfare, as PNG; no welfare where nodes keep their aversions."""
+    """Draw budgets, convergence and welfare as PNG; without welfare if nodes keep their aversions."""
     welfare = method.equilibrium.welfare()
     figure = new_figure(9.0 if welfare else 6.4, 2.9)
     panels = new_panels(figure, 3 if welfare else 2, columns=3)
@@ -42,7 +42,7 @@ def draw_game(method: FedPCS, path: Path) -> None:
 
 
 def _draw_paths(method: FedPCS, axes: Axes) -> None:
-    """Each client's path, a hundred of them at most, in even steps of their first budgets, and the mean."""
+    """Draw the budgets of at most a hundred clients, evenly spaced by first budget, and the mean."""
     budgets = method.spending.budgets
     rounds = np.arange(1, len(budgets) + 1)
     order = np.argsort(budgets[0], kind="stable")
@@ -97,7 +97,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Kind:
-    """A quantity of a plan, and the labels of its axes."""
+    """A quantity of a plan: the function that finds it, and the labels of its axes."""
 
     find: Callable[[FedPCS], Found]
     x_label: str
@@ -190,7 +190,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Play the game of every cell, and show what the experiment's quantity says of it."""
+    """Play the game of every cell, and return tables and picture of the experiment's quantity."""
     kind = KINDS[experiment.quantity]
     findings = [(cell, _found(kind, cell)) for cell in cells]
     return Presentation(
@@ -238,7 +238,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 def _draw(
     experiment: Experiment, kind: Kind, datasets: Sequence[str], findings: Findings, path: Path
 ) -> None:
-    """One line a row; a panel a data set."""
+    """Draw a line for each row and a panel for each data set."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def plays_with_nodes(config: Config) -> bool:
-    """Whether the types of clients are theirs to keep."""
+    """Whether nodes keep the types of their clients, so that the game needs their answers."""
     return getattr(config.method, "types", None) == CLIENTS
 
 
@@ -39,14 +39,14 @@ def announcement(config: Config, mean_budgets: Floats) -> Announcement:
 
 
 def answered_announcement(config: Config) -> Announcement | None:
-    """The last answers of the nodes of a run; None where there were no questions."""
+    """The announcement that a run's nodes answered last; None if nodes were not asked."""
     if not plays_with_nodes(config):
         return None
     return announcement(config, answered(config).mean_budgets)
 
 
 def answered(config: Config) -> Equilibrium:
-    """The game that the nodes of a run have played.
+    """The equilibrium of the game that a run's nodes have played.
 
     Raises ConfigError: they have not, or what they answered is not one path a client and one budget a round.
     """

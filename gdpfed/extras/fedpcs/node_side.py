@@ -1,4 +1,4 @@
-"""A node's part in a game and its answer to a posted price, and whether terms keep to either.
+"""A node's answers to a game and to a posted price, and the check that terms agree with its answer.
 
 Its aversion stays here. A node does not remember what it has answered: terms come with what was announced or
 posted last, and the node answers it again. So a node that was restarted, or comes late, checks as much.
@@ -28,10 +28,10 @@ ROUNDING = 1e-9
 
 
 class GameNode(NodeSide):
-    """The best response to what a game announces."""
+    """A node's best response to the announcement of a game."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """The budget schedule that is best for this client, before it is scaled.
+        """The best budget schedule for this client, before it is scaled.
 
         Raises:
             NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
@@ -49,7 +49,7 @@ class GameNode(NodeSide):
         return {PATH: _response(_announcement(told), player).tolist()}
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse a schedule that is not this client's own answer; a node without an aversion takes any.
+        """Refuse a schedule that differs from this client's answer; nodes without aversion accept any.
 
         Raises:
             BudgetRefusedError: it is another one, or nothing says what it answers.
@@ -88,10 +88,10 @@ def _announcement(told: Values | None) -> Announcement:
 
 
 class PriceNode(NodeSide):
-    """The budget that is best for this client at a posted price, which a run may not exceed."""
+    """A node's best budget at a posted price; a run must not exceed it."""
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """What the price is worth to this client as epsilon; without an aversion, its own budget.
+        """The epsilon that this client spends at the price; its own budget if it has no aversion.
 
         Raises BudgetRefusedError: what is posted is no price.
         """
@@ -105,7 +105,7 @@ class PriceNode(NodeSide):
         return min(budget.epsilon, epsilon_of_total(rho, budget.delta))
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse a run that costs more than this client answers the price with.
+        """Refuse a run that costs more than this client's answer to the price.
 
         Raises BudgetRefusedError: it does.
         """

@@ -1,4 +1,4 @@
-"""``gdpfed plan --price``: what clients spend at posted prices, and the noise that comes of it."""
+"""``gdpfed plan --price``: what clients spend at posted prices, and the noise that follows."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _answer(config: "Config") -> PlanAnswer:
-    """The results of prices, or of the configured price alone.
+    """Return the results of a range of prices, or of the configured price.
 
     Raises ConfigError: a method whose clients say no budgets.
     """

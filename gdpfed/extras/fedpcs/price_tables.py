@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.5, 1.0)
 
 
 def price_table(rows: Sequence[Priced], method: str) -> Group:
-    """Return one row a price, and below it what its columns are."""
+    """Return a table with one row for each price, and a note that explains the columns."""
     table = Table(title=f"{method}: posted prices", title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
@@ -43,7 +43,7 @@ def price_table(rows: Sequence[Priced], method: str) -> Group:
 
 
 def price_dict(row: Priced) -> dict[str, Any]:
-    """One price as JSON."""
+    """The result of one price as JSON."""
     return {
         **row.posted.to_scalars(),
         "spent_zcdp": row.spent,
@@ -59,7 +59,7 @@ def price_dict(row: Priced) -> dict[str, Any]:
 
 @styled
 def draw_prices(rows: Sequence[Priced], path: Path) -> None:
-    """Spending, welfare and noise over the price, as PNG."""
+    """Draw spending, welfare and noise over the price, as PNG."""
     figure = new_figure(9.0, 2.8)
     panels = new_panels(figure, 3, columns=3)
     prices = [row.posted.price for row in rows]

@@ -1,4 +1,4 @@
-"""Posted prices for methods with groups: the clients' answers, and the plan that follows."""
+"""Posted prices for methods with groups: the clients' answers, and the resulting plan."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -41,24 +41,24 @@ class Priced:
 
     @property
     def spent(self) -> float:
-        """sum_i rho_i."""
+        """The zCDP that all clients spend: sum_i rho_i."""
         return float(self.budgets.sum())
 
     @property
     def paid(self) -> float:
-        """R sum_i rho_i."""
+        """The payment to all clients: R sum_i rho_i."""
         return self.posted.price * self.spent
 
 
 def posted_price(config: Config) -> PostedPrice | None:
-    """The price that a run posts to its nodes; None where it posts none."""
+    """The price that a run posts to its nodes; None if it posts no price."""
     least, highest = config.privacy.price_bounds
     price = config.privacy.price
     return None if price is None else PostedPrice(price=float(price), least=least, highest=highest)
 
 
 def configured_aversions(config: Config) -> Floats:
-    """c_i of every client, as they are given or drawn by the seed from U(0, 1).
+    """The aversion c_i of every client: given, or drawn with the seed from U(0, 1).
 
     Raises ConfigError: not one a client.
     """
@@ -74,7 +74,7 @@ def configured_aversions(config: Config) -> Floats:
 
 
 def sweep(config: Config) -> Iterator[Priced]:
-    """The results of prices in equal ratios, from twice the least budget to the highest.
+    """Yield the results of prices in equal ratios, from twice the least budget to the highest price.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
     the highest. Where the run has a price of its own, it is that alone. Raises ConfigError: a method whose

@@ -1,4 +1,4 @@
-"""Fed-CBS and DELTA from noised releases of clients: the samples of method=fedpcs.
+"""The samples of method=fedpcs that follow from noised releases, by Fed-CBS or DELTA.
 
 Chances follow from released class counts, or from released gradients, with a public seed: post-processing,
 which costs nothing. What it costs to release them is in the plan.
@@ -31,7 +31,7 @@ DISTANCES_KEY = "delta.distances"
 
 
 def refuse_unfit_rule(config: Config) -> None:
-    """Refuse settings that do not go with samples from what clients have released.
+    """Refuse settings that contradict samples from released values.
 
     Raises ConfigError: one line, with the remedy.
     """
@@ -67,7 +67,7 @@ def refuse_unfit_rule(config: Config) -> None:
 
 
 class PlannedDraws:
-    """Samples by chances of the plan, whatever clients release; the base of those that follow from it.
+    """Samples with planned probabilities; base class of samples that follow from released values.
 
     Attributes:
         reads_alone: whether every gradient is read alone, under the noise of its client.
@@ -76,39 +76,39 @@ class PlannedDraws:
     reads_alone: ClassVar[bool] = False
 
     def sample(self, round_index: int) -> Positions:
-        """The clients of a round, ascending.
+        """The clients of a round's sample, in ascending order.
 
         Raises PrivacyError where a secret key draws them, or nothing that they follow from is released yet.
         """
         raise PrivacyError(f"round {round_index}: the plan's sampling draws the clients")
 
     def chances(self, round_index: int) -> Floats | None:
-        """p_i of a round, from all that was released before, shape (n,); None where the plan says them."""
+        """p_i of a round, from earlier releases, shape (n,); None if the plan fixes the probabilities."""
         return None
 
     def take_counts(self, counts: Floats) -> None:
-        """Draw from class counts as they were released, shape (n, B)."""
+        """Take the released class counts, shape (n, B), for later samples."""
         raise PrivacyError(f"class counts of {len(counts)} clients were released for nothing")
 
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Note the gradients of a round, each as it was released.
+        """Take the released gradients of a round, for later samples.
 
         `round_index`: of the round. `clients`: whose they are, shape (k,). `gradients`: shape (k, d).
         `noise_stddevs`: of the noise in a coordinate of each, shape (k,).
         """
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """The numbers for later samples, of clients that released a gradient in this round."""
+        """The numbers that later samples use, of each client that released a gradient in this round."""
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the numbers from which samples of later rounds follow."""
+        """Return the numbers that decide the samples of later rounds."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Take what `state_dict` returned; nothing, before the first round.
+        """Load what `state_dict` returned; empty before the first round.
 
         Raises ValueError: it is not what these samples follow from.
         """
@@ -117,7 +117,7 @@ class PlannedDraws:
 
 
 class ClassDraws(PlannedDraws):
-    """Fed-CBS from noised class counts, clipped at 0."""
+    """Fed-CBS samples from noised class counts, clipped at 0."""
 
     def __init__(self, spending: ClientBudgets, seed: int) -> None:
         self._sizes, self._seed = spending.cohort_sizes.tolist(), seed
@@ -133,7 +133,7 @@ class ClassDraws(PlannedDraws):
 
 
 class DistanceDraws(PlannedDraws):
-    """DELTA from noised gradients: how far each was from the mean of its round, when it was last asked.
+    """DELTA samples from noised gradients, by each client's last distance from its round's mean.
 
     Every client is drawn on its own. Gradients are compared within a round, in which all are of one model.
     """
@@ -155,7 +155,7 @@ class DistanceDraws(PlannedDraws):
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Note how far they are apart; a single one says nothing."""
+        """Record the distance of each gradient from their mean; ignore a single gradient."""
         if len(clients) > 1:
             self._distances[clients] = noised_distances(gradients, noise_stddevs)
             self._noted = round_index, clients
@@ -179,7 +179,7 @@ class DistanceDraws(PlannedDraws):
 
 
 def draws_of(spending: ClientBudgets, shares: Floats, seed: int) -> PlannedDraws:
-    """Return the draws for the clients' budgets."""
+    """Return the samples that the clients' budgets name: by plan, class counts or distances."""
     if spending.rule == "fed_cbs":
         return ClassDraws(spending, seed)
     return PlannedDraws() if spending.rule is None else DistanceDraws(spending, shares, seed)

@@ -43,7 +43,7 @@ READS_UPDATES = ("aocs", "delta")
 
 @dataclass
 class SampledFedAvgConfig(MethodConfig):
-    """The options of method=sampled_fedavg, beside those of all methods."""
+    """The options of method=sampled_fedavg, in addition to the options of all methods."""
 
     client_sampling: str = "random"
 
@@ -100,7 +100,7 @@ class SampledFedAvg(ConfiguredMethod):
 
     @cached_property
     def balanced(self) -> BalancedSamples:
-        """Fed-CBS's samples, from the true counts."""
+        """Fed-CBS's samples, from the true class counts."""
         from gdpfed.clients.configured import require_classes, task_of
 
         task, config = task_of(self.config), self.config
@@ -109,7 +109,7 @@ class SampledFedAvg(ConfiguredMethod):
         return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One weighed sum; of AOCS and DELTA every update alone."""
+        """One weighted sum; for AOCS and DELTA, a request for each single update."""
         (cohort,) = cohorts
         by = self.config.method.client_sampling
         if by in READS_UPDATES:
@@ -120,7 +120,7 @@ class SampledFedAvg(ConfiguredMethod):
         return [_request("all clients", theta, cohort, weights)] if len(cohort) else []
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """None are known: few of these sums have keys to agree on."""
+        """No requests are known ahead, as few of these sums need keys."""
         return []
 
     def round(
@@ -134,7 +134,7 @@ class SampledFedAvg(ConfiguredMethod):
         return theta, sums
 
     def change(self, arrived: list[ClientSum], round_index: int) -> Floats:
-        """The change of theta by the updates of a round, shape (d,)."""
+        """The change of theta from the updates of a round, shape (d,)."""
         by, mean = self.config.method.client_sampling, self.shares.mean()
         if by not in READS_UPDATES:
             (only,) = arrived

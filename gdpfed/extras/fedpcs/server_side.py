@@ -1,4 +1,4 @@
-"""The server's part in a game with nodes, and in a posted price: what it tells, and what comes of answers."""
+"""The server's part in a game with nodes and in a posted price: its announcements, and use of the answers."""
 
 from dataclasses import dataclass, replace
 from logging import INFO
@@ -21,18 +21,18 @@ from gdpfed.federation.server.server_sides import Answer, JoinedNodes, ServerSid
 
 
 class _NoScheduleError(RunError):
-    """A client whose answer is no budget schedule, and why."""
+    """A client gave no valid budget schedule; the text says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Schedules:
-    """The nodes' answers to a mean: rho_i^t, shape (num_rounds, n)."""
+    """The nodes' budget schedules in answer to a mean: rho_i^t, shape (num_rounds, n)."""
 
     budgets: Floats
 
 
 class PriceServer(ServerSide):
-    """The price that a run posts: nodes answer it when they join, and again with the terms."""
+    """The price that a run posts; nodes answer when they join, and check the terms against it."""
 
     def told_at_join(self, config: Config) -> Values | None:
         posted = posted_price(config)
@@ -43,13 +43,13 @@ class PriceServer(ServerSide):
 
 
 class GameServer(ServerSide):
-    """A game that nodes play before the plan is made; a run that is resumed was made of their answers."""
+    """The game that nodes play before the plan is made; a resumed run keeps their answers."""
 
     def asks(self, config: Config) -> bool:
         return plays_with_nodes(config) and config.method.paths is None
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Announce means until the mean field stays, or as often as is allowed.
+        """Announce means until the mean field converges or the limit is reached; return the settings.
 
         A node that does not answer, or with what is no schedule, is left out. The plan has a schedule for
         each client; that of one who is missing is the least in every round.
@@ -93,7 +93,7 @@ class GameServer(ServerSide):
 
 
 def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
-    """The schedule in a client's answer, shape (num_rounds,).
+    """The budget schedule in a client's answer, shape (num_rounds,).
 
     Raises _NoScheduleError: there is none.
     """

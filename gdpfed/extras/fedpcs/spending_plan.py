@@ -1,4 +1,4 @@
-"""Plans of clients that spend what each has chosen, under noise of their own, in updates or in steps.
+"""Plans of clients that spend chosen budgets under their own noise, in updates or in DP-SGD steps.
 
 In steps of DP-SGD, a client spends its zCDP budget of the whole run at one noise. What steps on batches cost
 does not add up by round as zCDP does: what is kept of the budgets by round is epsilon of their total.
@@ -34,7 +34,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepBudgets(ClientBudgets):
-    """Client budgets whose rounds are each tau steps of DP-SGD on a client's own records.
+    """Client budgets in which each round is tau steps of DP-SGD on a client's own records.
 
     Attributes:
         budgets: what the steps are made of, and nobody is charged: rho_i^t, shape (num_rounds, n).
@@ -51,7 +51,7 @@ class StepBudgets(ClientBudgets):
 
     @classmethod
     def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
-        """Return the same draws, at the noise with which each client's steps cost what it would spend.
+        """Return budgets of steps whose noise makes each client's steps cost its planned total.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
         Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.
@@ -108,7 +108,7 @@ class StepBudgets(ClientBudgets):
         return self.rate
 
     def most_epsilons(self, delta: float) -> Floats:
-        """What is promised to each client, at the delta that it was planned for."""
+        """The epsilon promised to each client, at the planned delta, shape (n,)."""
         return self.epsilons
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
@@ -127,7 +127,7 @@ class StepBudgets(ClientBudgets):
         return self._epsilon(float(self.noise.min()), participations, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
-        """Epsilon of the client that has spent most; who took fewer rounds at more noise is not computed."""
+        """The largest epsilon of any client; clients with more noise and fewer rounds are skipped."""
         ordered = sorted({(float(self.noise[client]), -len(rounds)) for client, rounds in taken.items()})
         largest, most = 0.0, 0
         for noise, less in ordered:
@@ -180,7 +180,7 @@ def spending_plan(
     accountant: str,
     sums_hidden: bool,
 ) -> PrivacyPlan:
-    """Return the plan: all clients are one group, and what it promises is for the one that may spend most.
+    """Return a plan with all clients in one group; its epsilon is the largest that any client can spend.
 
     A client's whole cost is one Gaussian, exactly, or that of steps of DP-SGD, so the figures of privacy loss
     distributions are meant. Raises PrivacyError for another accountant and for input that is out of range.
@@ -225,7 +225,7 @@ def spending_plan(
 
 
 def _without_shared_noise(sampling_rate: float, record_steps: int) -> RoundRange:
-    """A round whose sum gets neither a bound nor noise besides the clients' own."""
+    """A round in which only clients add noise: the sum has no bound and no further noise."""
     return RoundRange(
         num_rounds=1,
         sampling_rate=sampling_rate,

@@ -1,4 +1,4 @@
-"""Weighted draws: each client is sampled with its own probability, which is known beforehand.
+"""Weighted draws: each client is sampled with its own probability, which is public in advance.
 
 What enters a weight of a sum is the probability to be in the sample. For K draws with replacement it is
 1 - (1 - x)^K; for independent draws it is chosen; for K draws without replacement it has no formula, and is
@@ -23,7 +23,7 @@ CHUNK = 1_000_000
 
 
 class WeightedDraws(ABC):
-    """A way to draw a sample of about K clients by x, the chances of one draw, which sum to one.
+    """A way to sample about K clients from draw probabilities x that sum to one.
 
     Attributes:
         name: what it is configured by.
@@ -39,11 +39,11 @@ class WeightedDraws(ABC):
     def draw(
         self, draw_probabilities: Floats, cohort_size: int, generator: np.random.Generator
     ) -> npt.NDArray[np.int64]:
-        """Return the positions of one sample, ascending, each once."""
+        """Return the positions of one sample, ascending and without repetition."""
 
 
 class PoissonDraws(WeightedDraws):
-    """Every client on its own with probability min(1, K x), the surplus spread until all sum to K."""
+    """Independent draws with probability min(1, K x); the rest is spread so that they sum to K."""
 
     name: ClassVar[Draws] = "poisson"
 
@@ -58,7 +58,7 @@ class PoissonDraws(WeightedDraws):
 
 
 class DrawsWithoutReplacement(WeightedDraws):
-    """K draws one after the other, each among those that are left, in proportion to x.
+    """K successive draws among the remaining clients, in proportion to x.
 
     It is a race: the K smallest of E_i / x_i, E_i exponential. The chances to be in the sample come of 20,000
     races with a fixed seed, so each is off by at most 0.0036 in standard deviation.
@@ -78,7 +78,7 @@ class DrawsWithoutReplacement(WeightedDraws):
 
 
 class DrawsWithReplacement(WeightedDraws):
-    """K draws by x, each among all; who is drawn several times is in the sample once."""
+    """K draws by x with replacement; a client drawn several times is in the sample once."""
 
     name: ClassVar[Draws] = "with_replacement"
 
@@ -99,7 +99,7 @@ _DRAWS: dict[str, WeightedDraws] = {
 
 
 def weighted_draws(name: str) -> WeightedDraws:
-    """Return the draws of that name.
+    """Return the way of drawing with this name.
 
     Raises PrivacyError for a name that there is not.
     """
@@ -108,7 +108,7 @@ def weighted_draws(name: str) -> WeightedDraws:
 
 
 def capped_probabilities(draw_probabilities: Floats, cohort_size: int) -> Floats:
-    """Return pi = min(1, k x) with the k at which they sum to K, shape (n,).
+    """Return pi = min(1, k x) with the k for which they sum to K, shape (n,).
 
     Raises PrivacyError for chances that do not sum to one, and for K above the number of clients.
     """

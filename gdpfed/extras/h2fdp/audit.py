@@ -1,4 +1,4 @@
-"""Check runs with subnets: the trust of every edge is as configured, and a window's noise fits its steps."""
+"""Check runs with subnets: each edge is trusted as configured, and a window's noise covers its steps."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,16 +32,16 @@ MOST_RESERVED = 0.01
 
 
 class Subnets(AuditRule):
-    """Subnets of devices: their noise and their windows follow from trust and training."""
+    """The audit of subnets: noise and windows must follow from trust and training."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """Where each device adds all of its noise, a sum over so many owes that often as much variance."""
+        """The planned noise of a sum; sqrt(size) times larger where every device adds all noise."""
         group, planned = self.plan["groups"][index], super().planned_noise(index, round_number, size)
         return planned * (math.sqrt(size) if group["trust"] == "untrusted" else 1.0)
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """How the configuration has devices drawn, which it says in its method."""
+        """The sampling settings that follow from the method's `participants`."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         if drawn is None:
             return {"sampling": "poisson", "sampling_rate": 1.0}
@@ -66,19 +66,19 @@ class Subnets(AuditRule):
 
 
 class SubnetsOfClients(Subnets, SampledSumsRule):
-    """Subnets of devices that are protected as a whole."""
+    """The audit of subnets that protect each device as a whole."""
 
     entries = frozenset({"trust"})
 
 
 class SubnetsOfRecords(Subnets, StepsRule):
-    """Subnets of devices whose records are protected."""
+    """The audit of subnets that protect the records of devices."""
 
     entries = frozenset({"records", "trust"})
 
 
 class TrustCard(MechanismCard):
-    """The card says of every subnet who added its noise."""
+    """The check that a card says for every subnet who added the noise."""
 
     lines = (Path(__file__).with_name("audit_card_lines.txt"),)
 
@@ -101,18 +101,18 @@ class TrustCard(MechanismCard):
 
 
 class SubnetsCard(TrustCard, SampledCard):
-    """Of subnets of devices that are protected as a whole."""
+    """The card of subnets that protect each device as a whole."""
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """Of subnets of devices whose records are protected: who added the noise is said of each subnet."""
+    """The card of subnets that protect the records of devices."""
 
     def holds(self) -> frozenset[str]:
         return super().holds() - {"own-noise", "shared-noise"}
 
 
 def _in_ranges(numbers: list[int]) -> str:
-    """Rising numbers as "0 to 2, 4"."""
+    """Write ascending numbers as ranges, as in "0 to 2, 4"."""
     starts = [each for each in numbers if each - 1 not in numbers]
     ends = [each for each in numbers if each + 1 not in numbers]
     return ", ".join(
@@ -121,7 +121,7 @@ def _in_ranges(numbers: list[int]) -> str:
 
 
 def _trust(files: RunFiles) -> list[str]:
-    """The word of every subnet, by the configuration."""
+    """The trust of every subnet, one word each, as the configuration sets it."""
     method, count = files.config["method"], len(files.plan["groups"])
     if files.plan["works"] == ["dp_sgd"]:
         return ["untrusted"] * count
@@ -132,7 +132,7 @@ def _trust(files: RunFiles) -> list[str]:
 
 
 def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """The unit of the noise is what a record moves a window's end by, and the steps are of the kind."""
+    """Check that noise is in units of a record's effect on a window's end, and the kind of steps."""
     config, steps = files.config, records["window_steps"]
     training, data = config["training"], config["dataset"]
     if training["momentum"]:
@@ -160,7 +160,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """The loss is convex, and steps that are too long for a batch are rare enough."""
+    """Check that the loss is convex, and that too long steps have a small enough probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
@@ -178,4 +178,4 @@ def _check_convex(
 
 
 class WindowEntry(StepEntry):
-    """Terms about windows of steps, which are charged as steps on records are."""
+    """A run of windows of steps in a client's ledger; windows are charged like steps on records."""

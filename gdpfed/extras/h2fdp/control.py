@@ -28,17 +28,17 @@ BACKHAUL_DBM, BACKHAUL_BITS_A_SECOND = 38.0, 100e6
 
 @dataclass(frozen=True)
 class Link:
-    """A sender: its power in watts, and how many bits it gets across in a second."""
+    """A radio link: the sender's power in watts, and its rate in bits per second."""
 
     watts: float
     bits_a_second: float
 
     def seconds(self, bits: float) -> float:
-        """How long so many bits take."""
+        """The time to send this many bits, in seconds."""
         return bits / self.bits_a_second
 
     def joules(self, bits: float) -> float:
-        """The cost of sending them."""
+        """The energy to send this many bits, in joules."""
         return self.watts * self.seconds(bits)
 
 
@@ -51,12 +51,12 @@ class Cost:
 
 
 def watts(dbm: float) -> float:
-    """Power in watts of one in decibels over a milliwatt."""
+    """Convert dBm to watts."""
     return float(10 ** (dbm / 10 - 3))
 
 
 def device_link(metres: float) -> Link:
-    """A device at a distance from its edge: W log2(1 + p |h|^2 / (N0 W)), with |h|^2 = 10^(beta / 10).
+    """The link of a device at this distance from its edge: rate W log2(1 + p |h|^2 / (N0 W)).
 
     beta = -30 - 37.5 log10(metres / 1 m) is in dB, and is converted; the source computes with it as it is.
     """
@@ -107,7 +107,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSolution:
-    """The best choice.
+    """The choice with the least objective.
 
     Attributes:
         local_steps: tau.
@@ -125,7 +125,7 @@ class ControlSolution:
 
 
 def solve(problem: Problem) -> ControlSolution:
-    """Compare all choices; of equal ones the one with the fewest steps and devices.
+    """Compare all choices and return the best; among equal choices, that with fewest steps and devices.
 
     Raises PrivacyError: no choice has noise that is finite.
     """
@@ -198,7 +198,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """nu of the noise that is really added: beta d J / (eta tau S^2) times the sum of all subnets' variances.
+    """nu of the planned noise: beta d J / (eta tau S^2) times the sum of all subnets' variances.
 
     `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
     step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.
@@ -221,7 +221,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """What is chosen where one weight is multiplied: a list a weight, by `FACTORS`."""
+    """Solve again with each weight multiplied by each of `FACTORS`; a list for each weight."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))
@@ -238,7 +238,7 @@ BAR = 10
 
 
 def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
-    """The choice with its costs, and a picture of interval and participants over the weights."""
+    """A table of the choice and its costs, and a picture of interval and participants by weight."""
     return _choice(problem), _picture(problem)
 
 

@@ -1,4 +1,4 @@
-"""Experiments on H2FDP's control from plans alone: its choices, and the modelled cost of rounds."""
+"""Experiments on H2FDP's control without training: its choices, and the modelled cost of rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_control(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Show steps, participants, energy, delay and noise of every cell, chosen or as configured."""
+    """Tables of steps, participants, energy, delay and noise of every cell, chosen or configured."""
     findings = [(cell, _found(cell)) for cell in cells]
     places = [(name, column) for name in datasets for column in [*experiment.columns] or [""]]
     return Presentation(
@@ -111,7 +111,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, place: tuple[str, str], findings: Findings, path: Path) -> None:
-    """A panel a quantity with one bar a row, of the first data set and column."""
+    """Draw a panel for each quantity with a bar for each row, for the first data set and column."""
     own = [
         (experiment.rows[cell.row].label, found.figures)
         for cell, found in findings

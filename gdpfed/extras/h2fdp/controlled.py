@@ -1,4 +1,4 @@
-"""Control in a configuration: from options to the problem, and from its solution to settings."""
+"""Control in a configuration: make the problem from the options, and settings from its solution."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ POWERS = {"printed": 3, "corrected": 2}
 
 
 def controlled(config: Config) -> Config:
-    """The configuration with the steps, rounds and participants that control chooses; else as it is.
+    """Return the configuration with the steps, rounds and participants that control chooses.
 
     R, the steps of a run, are `method.total_steps`, or those that are configured; they are kept there, so
     that a configuration for which the choice was made comes to the same choice again.
@@ -105,7 +105,7 @@ def problem_of(config: Config) -> Problem:
 
 
 def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Config:
-    """The settings of a choice.
+    """The configuration with the settings of a choice.
 
     Raises ConfigError: other participants are named.
     """
@@ -122,7 +122,7 @@ def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Co
 
 
 def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:
-    """The trust of every subnet; with noise in every step on every device nobody is trusted."""
+    """The trust of every subnet; all are untrusted if devices add noise in every step."""
     words: tuple[Trust, ...] = config.method.trust_of_subnets()
     return tuple("untrusted" for _ in words) if mechanism == "step_local" else words
 
@@ -194,7 +194,7 @@ def _noise(
 
 
 def _smoothness(config: Config) -> float:
-    """beta: as given, or that of a convex model.
+    """The smoothness beta of the loss: configured, or derived from a convex model.
 
     Raises ConfigError: a model for which none is known.
     """

@@ -61,7 +61,7 @@ class H2FDPConfig(ControlConfig):
 
 
 class SubnetMethod(ConfiguredMethod):
-    """Subnets start a round from one model, sum in J windows each, and their models are averaged.
+    """Subnets start each round from one model, make J sums each, and the server averages their models.
 
     Args:
         config: of the run.
@@ -73,7 +73,7 @@ class SubnetMethod(ConfiguredMethod):
 
     @property
     def work(self) -> Work:
-        """The work of devices in a window."""
+        """The work of devices in a window, by its name."""
         return self.plan.works[0]
 
     @property
@@ -92,13 +92,13 @@ class SubnetMethod(ConfiguredMethod):
         return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Nothing: a round has several sums of the same clients, and keys are agreed for each in its turn."""
+        """No requests ahead: each sum of a round agrees on keys by itself."""
         return []
 
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """One sum a subnet, from the subnet's model."""
+        """One request for each subnet, starting from the subnet's model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
@@ -116,7 +116,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """The request to a subnet in any window."""
+        """The request to a subnet, apart from the window."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -134,7 +134,7 @@ class SubnetMethod(ConfiguredMethod):
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """J windows of all subnets at once; a subnet without any sum leaves the mean to the others."""
+        """Carry out J windows of all subnets; subnets without any sum are left out of the mean."""
         models, summed = [theta] * len(cohorts), set[int]()
         sums: list[ClientSum] = []
         asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]
@@ -158,7 +158,7 @@ class SubnetMethod(ConfiguredMethod):
 
 
 class H2FDP(SubnetMethod):
-    """Noise once at a trusted edge, once by all devices under secure aggregation, or on every device."""
+    """Edges that are trusted add the noise; otherwise devices share it by secure sums, or add it each."""
 
     name: ClassVar[str] = "h2fdp"
     label: ClassVar[str] = "H2FDP"
@@ -167,7 +167,7 @@ class H2FDP(SubnetMethod):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give the configuration with the steps, rounds and participants that control chooses."""
+        """Return the configuration with the steps, rounds and participants that control chooses."""
         return controlled(config)
 
     @classmethod
@@ -218,13 +218,13 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Tables of trust, of the view of every adversary, and of control's choice."""
+        """Tables of trust, of each adversary's view, and of control's choice."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
     @cached_property
     def problem(self) -> Problem | None:
-        """The problem and solution of control; None without it."""
+        """The problem that control solves; None without control."""
         return None if self.config.method.control == "none" else problem_of(self.config)
 
     @cached_property
@@ -260,7 +260,7 @@ class H2FDP(SubnetMethod):
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """The mean over the devices in the sum, weighed by their records unless steps are clipped whole."""
+        """The mean over the devices in the sum, weighted by record counts except for whole-step clipping."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -273,7 +273,7 @@ class H2FDP(SubnetMethod):
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
     def mean_noise(self, group_index: int) -> float:
-        """The standard deviation of a coordinate of a subnet's mean after one window of the first round.
+        """Noise per coordinate of a subnet's mean after one window of round 1, as a standard deviation.
 
         With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """
@@ -281,14 +281,14 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """The same in what the edge sees of each device: nothing, its own noise, or of the sum alone."""
+        """The noise that an edge sees in each device's contribution: none, its own, or the sum's."""
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
         seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
         return self.mean_noise(group_index) * seen[self.trusts[group_index]]
 
     @property
     def trusts(self) -> tuple[Trust, ...]:
-        """Who adds the noise, subnet by subnet."""
+        """The party that adds the noise, for each subnet."""
         return trusts_of(self.plan)
 
     def _factor(self, number: int, size: int) -> float:
@@ -297,7 +297,7 @@ class H2FDP(SubnetMethod):
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
-        """The same, of the noise as it is planned."""
+        """The planned noise per coordinate of a subnet's mean, without extra noise for dropouts."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
         if self.plan.about_records:
             records = records_of(self.plan)[number]

@@ -1,4 +1,4 @@
-"""Baselines of H2FDP without privacy or with noise on every device, and the cloud of real edges."""
+"""Baselines of H2FDP: without privacy, with noise on every device, and a cloud above real edges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from gdpfed.privacy.planning.groups import groups_from_sizes
 
 
 class HierFedAvg(SubnetMethod):
-    """Subnets that average without clipping and noise: the upper bound."""
+    """Subnets that average without clipping and noise: an upper bound on accuracy."""
 
     name: ClassVar[str] = "hier_fedavg"
     label: ClassVar[str] = "Hierarchical FedAvg (no privacy)"
@@ -41,7 +41,7 @@ class HierFedAvg(SubnetMethod):
 
 @dataclass
 class HFLDPConfig(H2FDPConfig):
-    """The options of method=hfl_dp: nobody is trusted."""
+    """The options of method=hfl_dp, in which no edge is trusted."""
 
     trust: Any = "untrusted"
 
@@ -55,7 +55,7 @@ class HFLDPConfig(H2FDPConfig):
 
 
 class HFLDP(H2FDP):
-    """Every device adds all of the noise (Shi et al., ICME 2021, as its source compares with it)."""
+    """Every device adds all noise (Shi et al., ICME 2021, as in H2FDP's comparison)."""
 
     name: ClassVar[str] = "hfl_dp"
     label: ClassVar[str] = "HFL-DP"
@@ -65,7 +65,7 @@ class HFLDP(H2FDP):
 
 @dataclass
 class PEDPFLConfig(HFLDPConfig):
-    """The options of method=pedpfl: one star of all devices."""
+    """The options of method=pedpfl, in which all devices form one subnet."""
 
     num_subnets: int = 1
     local_aggregations: int | None = 1
@@ -80,7 +80,7 @@ class PEDPFLConfig(HFLDPConfig):
 
 
 class PEDPFL(HFLDP):
-    """One server, no edges, noise on every device (Shen et al., 2022, as its source compares with it)."""
+    """One server, no edges, noise on every device (Shen et al., 2022, as in H2FDP's comparison)."""
 
     name: ClassVar[str] = "pedpfl"
     label: ClassVar[str] = "PEDPFL"
@@ -93,7 +93,7 @@ ANY_BUDGET = 1.0
 
 
 class EdgeAverage(Method):
-    """theta + server_learning_rate * mean of w_c - theta over the edges c that answer: a cloud of edges.
+    """A cloud above real edges: theta + server_learning_rate * mean of w_c - theta over answering edges.
 
     Every edge runs a private method of its own on its devices, and answers with how far an interval of it
     moved the model. That is made of released sums, so averaging costs no privacy, and this plan promises
@@ -118,7 +118,7 @@ class EdgeAverage(Method):
         )
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """The mean over the edges that are in the sum; the model stays where there is no sum."""
+        """Add the mean change of the answering edges; without a sum, the model does not change."""
         (edges,) = sums
         if edges.total is None:
             return theta

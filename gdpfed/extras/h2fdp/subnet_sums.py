@@ -1,4 +1,4 @@
-"""Subnets of devices behind edges: local windows of steps on records, and noise of sums from whom they trust.
+"""Mechanisms of subnets behind edges: windows of local steps, and noise by whom the devices trust.
 
 The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
 """
@@ -25,7 +25,7 @@ under secure aggregation; or every device all of it, as whoever sees one must le
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedSubnets(Mechanism, HasEdges):
-    """What sums of subnets have in common.
+    """Base class of mechanisms that sum by subnet.
 
     Attributes:
         trusts: who adds the noise, subnet by subnet.
@@ -39,7 +39,7 @@ class TrustedSubnets(Mechanism, HasEdges):
         return self.trusts[m] == "trusted"
 
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """sqrt(n) where every device adds all of the noise."""
+        """sqrt(n) if every device of the subnet adds all noise; else 1."""
         return math.sqrt(num_clients) if self.trusts[m] == "untrusted" else 1.0
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class SubnetSums(TrustedSubnets, SampledSums):
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSteps(TrustedSubnets, RecordSums):
-    """Steps on records of devices, each released, or the windows of them: see `WindowPlan`."""
+    """Steps on records of devices; each step is released, or only windows of steps (see `WindowPlan`)."""
 
     kind: ClassVar[str] = "subnet_steps"
 
@@ -64,7 +64,7 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
-    """Terms about windows of steps, of which only the ends are released; a window counts as a whole."""
+    """Terms about windows of steps; only the end of a window is released, so it counts as a whole."""
 
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows
@@ -79,7 +79,7 @@ class WindowTerms(StepTerms):
 
     @property
     def window_steps(self) -> int:
-        """The steps of a window, whose end alone is released."""
+        """The number of steps in a window."""
         first = self.events[0]
         return first.window_steps if isinstance(first, LocalWindows) else 1
 
@@ -94,7 +94,7 @@ class WindowTerms(StepTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan(RecordPlan):
-    """Records of which only the ends of windows of `window_steps` steps are released.
+    """Records in windows of `window_steps` steps, of which only the ends are released.
 
     `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
     are planned.
@@ -126,5 +126,5 @@ class WindowPlan(RecordPlan):
 
 
 def trusts_of(plan: PrivacyPlan) -> tuple[Trust, ...]:
-    """Return who adds the noise, subnet by subnet; TypeError for a plan without subnets."""
+    """Return who adds the noise in each subnet; TypeError for a plan without subnets."""
     return plan.made_by(TrustedSubnets).trusts  # type: ignore[type-abstract]

@@ -25,7 +25,7 @@ HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
 
 @dataclass(frozen=True)
 class Observers:
-    """Epsilon of a whole run against those who are not the device, and the noise that they see.
+    """Epsilon of a whole run against each adversary, and the noise that the adversary sees.
 
     Attributes:
         members: epsilon against the other devices of its subnet, who get every model of it.
@@ -63,7 +63,7 @@ def _at_an_edge(method: "H2FDP") -> bool:
 
 
 def subnet_table(method: "H2FDP") -> PlanTable:
-    """Return a table with one row for subnets in a row that are alike."""
+    """Return a table in which consecutive subnets with equal values share a row."""
     plan = method.plan
     rows = []
     cells = [(index, _row(method, index)) for index in range(len(plan.groups))]
@@ -134,7 +134,7 @@ def _notes(method: "H2FDP") -> list[str]:
 
 
 def _step_local_instead(method: "H2FDP") -> str:
-    """The noise for the same budget with noise in every step on every device, whoever is trusted."""
+    """A note: the noise for the same budget if devices add noise in every step."""
     plan, group = method.plan, method.plan.groups[0]
     steps, rate = method.window_steps, records_of(plan)[0].mean_rate
     sigma = step_noise(
@@ -170,14 +170,14 @@ IN_WORDS: dict[Trust, str] = {
 
 
 class SubnetReport(ClientReport):
-    """Devices in subnets are protected: the card says who added the noise."""
+    """The report of subnets that protect devices; the card says who added the noise."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
 
 
 class SubnetRecordReport(RecordReport):
-    """Records of devices in subnets are protected."""
+    """The report of subnets that protect the records of devices."""
 
     def against_others(self, plan: PrivacyPlan) -> str:
         return (
@@ -189,7 +189,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Who added the noise in which subnets; a run with a mailbox is that of a real edge."""
+    """Lines of the card that say who added the noise in which subnets."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):
@@ -198,7 +198,7 @@ def _trust_lines(subject: CardSubject) -> Iterator[str]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Numbers in rising order as ranges."""
+    """Write ascending numbers as ranges."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

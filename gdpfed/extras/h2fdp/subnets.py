@@ -1,4 +1,4 @@
-"""Subnets, the devices behind one edge: which edges are trusted, the windows of a round, and the options."""
+"""Subnets, the devices behind one edge each: trusted edges, the windows of a round, and the options."""
 
 import math
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """The options of methods in which edges may be trusted, and the mechanism that protects their devices."""
+    """The options of methods whose edges may be trusted, and the mechanism that protects devices."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"
@@ -70,7 +70,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """Whether each subnet's edge is trusted, as a word; the trusted edges come first."""
+        """The trust of each subnet's edge, as a word; trusted edges come first."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)
@@ -79,7 +79,7 @@ class TrustConfig(SubnetConfig):
 
 
 def subnets_of(config: Config) -> tuple[Group, ...]:
-    """Divide the clients, in order, into subnets of almost equal size, each with the smallest budget of all.
+    """Divide the clients in order into subnets of nearly equal size, all with the smallest budget.
 
     Raises:
         ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.
@@ -109,14 +109,14 @@ def subnets_of(config: Config) -> tuple[Group, ...]:
 
 
 def sizes_of_subnets(config: Config) -> list[int]:
-    """The number of devices of each subnet; two subnets differ by one device at most."""
+    """The number of devices in each subnet; sizes differ by at most one."""
     count = config.method.num_subnets
     least, rest = divmod(config.dataset.num_clients, count)
     return [least + (number < rest) for number in range(count)]
 
 
 def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
-    """The law by which devices are drawn for a round, and the sampling rate of each subnet.
+    """The way in which devices are drawn for a round, and the sampling rate of each subnet.
 
     All of them, or so many of each subnet, every set being equally likely.
     """
@@ -128,7 +128,7 @@ def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
 
 
 def rate_of_all(config: Config) -> float:
-    """The fraction of all devices that is drawn for a round, as a rate."""
+    """The fraction of all devices that a round draws."""
     drawn, count = config.method.participants, config.method.num_subnets
     if drawn is None:
         return 1.0
@@ -140,7 +140,7 @@ def _each(drawn: Any, count: int) -> list[int]:
 
 
 def windows_of_round(config: Config) -> int:
-    """J, the number of sums that a subnet makes in a round.
+    """J, the number of sums of a subnet in a round.
 
     Raises ConfigError: windows that the steps of a round do not divide into.
     """
@@ -163,7 +163,7 @@ TRANSMISSIONS = ("turns", "together")
 
 @dataclass
 class ControlConfig(TrustConfig):
-    """The options of H2FDP with control, which chooses intervals and participants before the training."""
+    """The options of control, which chooses intervals and participants before training."""
 
     control: str = "none"
     control_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
@@ -208,7 +208,7 @@ class ControlConfig(TrustConfig):
 
     @property
     def together(self) -> bool:
-        """Whether the devices of a subnet send at the same time, not one after the other."""
+        """Whether the devices of a subnet send at the same time rather than one by one."""
         return self.transmission == "together"
 
 

@@ -1,1 +1,1 @@
-"""Statistics before a model: counts by column and by pairs of columns, as one noised sum that is charged."""
+"""Statistics before a model: counts by column and by pairs of columns, in one noised and charged sum."""

@@ -12,7 +12,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the shares, shape (d,), float64: those of a block add up to 1, so their norm is sqrt(B) at most.
+    """Return shares, shape (d,), float64; the shares of a block sum to 1, so their norm is at most sqrt(B).
 
     A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
     (`gdpfed.clients.update`).
@@ -25,12 +25,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order that does not say what is counted: OrderError."""
+    """Refuse an order that does not name what to count. Raises OrderError."""
     check_asked(order, encoding.dimension)
 
 
 def check_asked(order: TrainingOrder, dimension: int) -> None:
-    """Refuse an order of another model, or whose sum has not one coordinate a cell: OrderError."""
+    """Refuse an order for another model, or with another number of cells. Raises OrderError."""
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
         raise OrderError(f"the order's model is {model}, and what it counts is of the kind {kind}")

@@ -1,4 +1,4 @@
-"""Survival curves and the log-rank test as tables of the terminal, and as a picture of the page."""
+"""Survival curves and the log-rank test as tables for the terminal, and as a picture for the page."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 46, 150, 10, 30
 
 
 def survival_note(found: Statistics) -> str:
-    """How curves are to be read."""
+    """A note on how to read the survival curves."""
     return (
         "Bands hold for one end of an interval at a time (95 %), and cover noise and sampling; ± is what the "
         f"noise alone leaves open, {NORMAL_QUANTILE * found.noise_stddev:.3g} in each cell of the sum. "
@@ -26,7 +26,7 @@ def survival_note(found: Statistics) -> str:
 
 
 def survival_tables(found: Statistics) -> Iterator[Table]:
-    """A table for every curve of which enough are counted, and the test of the groups."""
+    """Yield a table for every curve with enough records, and a table of the log-rank test."""
     for curve in found.curves:
         if curve.n.value is None:
             continue
@@ -69,7 +69,7 @@ def _row(point: Point) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve in a picture: the points of its line and of its band, and where its name stands."""
+    """A curve in a picture: the points of its line and band, and the position of its name."""
 
     name: str
     colour: str
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True)
 class CurvesPicture:
-    """Curves with bands; `ticks`: place and text along the time, `shares`: along the survival."""
+    """Survival curves with bands; `ticks`: positions and labels of time, `shares`: those of survival."""
 
     lines: Sequence[Line]
     ticks: Sequence[tuple[float, str]]
@@ -93,7 +93,7 @@ class CurvesPicture:
 
 
 def picture_of_curves(curves: Sequence[Curve]) -> CurvesPicture | None:
-    """The curves of the groups, or of all where there are none; None without a known point."""
+    """A picture of the groups' curves, or of the overall curve; None if no point is known."""
     groups = [curve for curve in curves if curve.group is not None]
     shown = [each for each in groups or curves if each.points and each.points[0].survival is not None]
     if not shown:

@@ -1,4 +1,4 @@
-"""Figures of noised counts: mean, standard deviation, quantiles, each with what noise leaves open (95 %).
+"""Figures from noised counts: mean, standard deviation and quantiles, with 95 % intervals for the noise.
 
 All of it is post-processing of one released vector, so it costs nothing. The noise of every cell is known: it
 has mean 0 and one standard deviation s, and cells are independent. So the half width of an interval is 1.96
@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and how far it may be off, at 95 %.
+    """A figure with its 95 % interval.
 
     Attributes:
         value: None where nothing is known under this noise, or too few records are counted.
@@ -45,7 +45,7 @@ class Figure:
 
     @classmethod
     def about(cls, value: float, half_width: float, sampling: float | None = None) -> "Figure":
-        """A figure in the middle of its interval."""
+        """A figure in the middle of an interval with this half-width."""
         return cls(value, value - half_width, value + half_width, sampling)
 
 
@@ -53,7 +53,7 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """How many are counted in some cells: sum c_j, with noise s sqrt(J)."""
+    """The number of records in some cells: sum c_j, with noise s sqrt(J)."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 
@@ -66,7 +66,7 @@ class Moments:
 
 
 def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
-    """Mean and standard deviation of a column of numbers; `counts`: of all its cells, shape (J + 3,)."""
+    """Mean and standard deviation of a column of numbers; `counts`: all its cells, shape (J + 3,)."""
     ends, present = np.asarray(cells.edges), counts[:-1]
     widths = np.diff(ends, prepend=ends[0], append=ends[-1])
     middles = np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]])
@@ -90,7 +90,7 @@ def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
 
 
 def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
-    """Where a part q of the present numbers lies below; between the ends of the range, whatever lies beyond.
+    """The value below which a share q of the present numbers lies, limited to the declared range.
 
     With k of J cells below an end of a bin, C - q N has noise s sqrt((1 - q)^2 k + q^2 (J - k)).
     """
@@ -105,7 +105,7 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
-    """The first place where a line through values at the ends of the bins reaches 0."""
+    """The first point where a line through values at the ends of the bins reaches 0."""
     reached = np.flatnonzero(above >= 0)
     if not len(reached):
         return float(ends[-1])
@@ -117,12 +117,12 @@ def _crossing(ends: Counts, above: Counts) -> float:
 
 
 def _last_crossing(ends: Counts, above: Counts) -> float:
-    """The last place where such a line reaches 0 from below."""
+    """The last point where a line through values at the ends of the bins rises to 0."""
     return -_crossing(-ends[::-1], -above[::-1])
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """How many are counted in all: every block counts them, and a block of fewer cells has less noise.
+    """The number of all records, averaged over blocks, since every block counts all records.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

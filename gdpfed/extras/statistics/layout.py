@@ -1,4 +1,4 @@
-"""What is counted: the cells of each column and of pairs of columns, by the declaration and by nothing else.
+"""The cells that are counted, of each column and each pair of columns; they follow from the declaration.
 
 A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
 removed, whatever the record is. A block is a column, a column within every group or at every party, or a pair
@@ -32,7 +32,7 @@ EDGES_NOTE = "give a column with a range in the declaration, or one with values"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run of statistics is asked for.
+    """The statistics that a run is asked for.
 
     Attributes:
         bins: of equal width between the ends of a column's range; not used by decades.
@@ -54,7 +54,7 @@ class Asked:
     parties: int = 0
 
     def to_json(self) -> str:
-        """One line that :meth:`from_json` makes the same of."""
+        """The JSON text that :meth:`from_json` reads."""
         values = asdict(self)
         # Without what says nothing, as before there were these two.
         for key, nothing in (("survival", False), ("parties", 0)):
@@ -64,7 +64,7 @@ class Asked:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of :meth:`to_json`. Raises LearningError: the text says nothing that can be counted."""
+        """Inverse of :meth:`to_json`. Raises LearningError: the text names no statistics."""
         try:
             values = json.loads(text)
             crossed = tuple((str(rows), str(columns)) for rows, columns in values.pop("crossed"))
@@ -73,7 +73,7 @@ class Asked:
             raise LearningError(f"{text!r} does not say which statistics are asked for") from None
 
     def checked(self) -> Self:
-        """Return the same. Raises LearningError: a number of bins or a spacing that there is not."""
+        """Return itself after a check. Raises LearningError: an invalid number of bins or spacing."""
         if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """The name of the model that stands for these counts, by which a node refuses them."""
+        """The name of the model for these counts; a node can refuse statistics by this name."""
         if self.survival:
             return "statistics_survival"
         if self.parties:
@@ -128,14 +128,14 @@ class Cells:
 
     @classmethod
     def of_numbers(cls, column: Numeric, asked: Asked) -> Self:
-        """The cells of a column of numbers: below its range, the bins, above it, missing."""
+        """The cells of a column of numbers: below the range, the bins, above the range, missing."""
         edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
         bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)
 
     @classmethod
     def of_times(cls, columns: Columns) -> Self:
-        """The cells of times to an event: events by interval, then censored by how many were survived.
+        """The cells of times to an event: events by interval, then censored by intervals survived.
 
         Raises LearningError: the declaration has no such label.
         """
@@ -151,12 +151,12 @@ class Cells:
         return cls(f"{times.time}, {times.event}", labels, may_miss=False, times=times)
 
     def of_labels(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-        """The cell of every label of times to an event: float32[N,2] -> int64[N]."""
+        """The cells of labels that are times to an event: float32[N,2] -> int64[N]."""
         count = len(self) // 2
         return np.where(labels[:, 1] > 0, interval_of(labels[:, 0]), count + survived(labels[:, 0]))
 
     def of_number(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The cell of every number, NaN for missing: float64[N] -> int64[N].
+        """The cells of numbers, where NaN means missing: float64[N] -> int64[N].
 
         A bin holds its lower end, and the last one its upper end, too.
         """
@@ -166,7 +166,7 @@ class Cells:
 
 
 def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[float, ...]:
-    """The ends of the bins of a range: bins + 1 at equal distances, or by decades."""
+    """The ends of a range's bins: bins + 1 at equal distances, or steps 1, 2, 5 of powers of ten."""
     if spacing == "even":
         return tuple(float(edge) for edge in np.linspace(low, high, bins + 1))
     largest = math.floor(math.log10(max(abs(low), abs(high))))
@@ -178,7 +178,7 @@ def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[floa
 
 @dataclass(frozen=True)
 class Block:
-    """Some cells of the sum in which every record is once.
+    """Cells of the sum in which every record counts once.
 
     Attributes:
         first, second: numbers of the columns that are counted; a column alone has no second one.
@@ -192,7 +192,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """All cells of a sum.
+    """The cells of a sum, divided into blocks.
 
     Attributes:
         columns: each column's cells; with `by_party` the last one is for the party that counts.
@@ -206,7 +206,7 @@ class Layout:
 
     @classmethod
     def of(cls, columns: Columns, asked: Asked) -> Self:
-        """The layout of what is asked for, by a declaration.
+        """The layout of the asked statistics for a declaration.
 
         Raises LearningError: a column that is not declared, groups that are no values, or too many cells.
         """
@@ -240,7 +240,7 @@ class Layout:
 
     @classmethod
     def of_survival(cls, columns: Columns, asked: Asked) -> Self:
-        """The layout of one block: events and censored records by interval, within groups if there are some.
+        """The layout of one block: events and censored records by interval, and by group if any.
 
         Raises LearningError: there are no times to an event, or the groups are no values of a column.
         """
@@ -254,11 +254,11 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """The cells of the declared columns."""
+        """The cells of the declared columns, without the column for parties."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
-        """How many cells a block has: (cells,), (groups, cells) or (rows, columns)."""
+        """The shape of a block: (cells,), (groups, cells) or (rows, columns)."""
         first = len(self.columns[block.first])
         if block.second is None:
             return (first,)
@@ -267,22 +267,22 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where each block begins in the sum, and where the last one ends."""
+        """The position in the sum at which each block begins, and the end of the last block."""
         sizes = [math.prod(self.shape(block)) for block in self.blocks]
         return tuple(int(each) for each in np.cumsum([0, *sizes]))
 
     @property
     def size(self) -> int:
-        """How many cells there are: d."""
+        """The number of cells, d."""
         return self.starts[-1]
 
     @property
     def moves(self) -> float:
-        """How far one record moves the sum, in L2 norm: sqrt(B)."""
+        """The L2 norm by which one record moves the sum: sqrt(B)."""
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Where each row counts in the sum, one place a block: int64[N, K] of cells -> int64[N, B]."""
+        """The cells of the sum where each row counts, one a block: int64[N, K] of cells -> int64[N, B]."""
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)
@@ -293,13 +293,13 @@ class Layout:
         return found
 
     def parts(self, vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-        """A vector of all cells, shape (d,), as one array a block, each of the block's shape."""
+        """Split a vector of all cells, shape (d,), into one array for each block, in the block's shape."""
         pieces = np.split(vector, self.starts[1:-1])
         return [piece.reshape(self.shape(block)) for piece, block in zip(pieces, self.blocks, strict=True)]
 
 
 def party_names(parties: int) -> tuple[str, ...]:
-    """What parties are called, by their numbers."""
+    """The names of parties, by number."""
     return tuple(f"{PARTY} {number}" for number in range(parties))
 
 

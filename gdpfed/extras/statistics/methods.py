@@ -1,4 +1,4 @@
-"""Two methods of one round, whose sum is a vector of counts: one protects records or persons, one clients.
+"""Two methods of one round that sum counts: one protects records or persons, the other clients.
 
 **One sum has one noise**, that of the strictest budget: it is never above what any party allows, and a total
 needs the numbers of all. Two sums with a noise each, added up, would have the noise of both, which is more.
@@ -37,7 +37,7 @@ LOSSES = {
 
 @dataclass
 class StatisticsConfig(MethodConfig):
-    """What is counted, beside the options of every method."""
+    """The options of statistics, in addition to the options of every method."""
 
     bins: int = 16
     spacing: str = "even"
@@ -68,7 +68,7 @@ class StatisticsConfig(MethodConfig):
         )
 
     def asked(self, num_clients: int) -> Asked:
-        """What is asked for, as far as it is said.
+        """The statistics that the options ask for; columns that are not named stay empty.
 
         Raises LearningError: what does not go together.
         """
@@ -99,7 +99,7 @@ ONE_STEP: Mapping[str, Any] = {
 
 
 def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]") -> Config:
-    """Give the configuration with all that follows from what is asked for; done twice it is the same.
+    """Return the configuration with all derived settings; applying it twice changes nothing more.
 
     Raises ConfigError: settings that do not go with statistics. Raises LearningError: columns that are none.
     """
@@ -145,7 +145,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
 
 
 def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Refuse survival where clients count, whose shares no formula of survival is for: ConfigError."""
+    """Refuse survival curves of client shares, which have no valid formula. Raises ConfigError."""
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
@@ -159,7 +159,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 
 
 def _check(config: Config) -> None:
-    """Refuse what does not go with one sum of counts; ConfigError names the setting."""
+    """Refuse settings that contradict one sum of counts; ConfigError names the setting."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
         raise ConfigError(
@@ -194,7 +194,7 @@ def _check(config: Config) -> None:
 
 
 class RecordStatistics(DPSum):
-    """Counts of records in cells, of which one record, or one person with all its rows, moves sqrt(B).
+    """Counts of records in cells; one record, or one person with all rows, moves them by sqrt(B).
 
     One step of DP-SGD without a sample: a Gaussian release of all records, so its epsilon holds against
     everyone who does not add noise to it.
@@ -234,7 +234,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums of the shares of each client's records in cells, of which one client moves sqrt(B)."""
+    """Sums of each client's shares of records in cells; one client moves them by sqrt(B)."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"
@@ -264,7 +264,7 @@ class ClientStatistics(DPFedAvg):
         return _of_work(super().make_turn_plan(config))
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of shares."""
+        """The request for one sum of shares."""
         return [
             replace(each, work="client_statistics") for each in super().requests(theta, round_index, cohorts)
         ]

@@ -1,4 +1,4 @@
-"""The model of a run of statistics: as many parameters as there are cells, and nothing that they predict.
+"""The model of a statistics run: one parameter for each cell, and no useful predictions.
 
 The sum of a run is added to the parameters, which begin at 0. So they are the released counts.
 """
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Counts(nn.Module):
-    """One parameter a cell, at 0; its answers are 0 whatever it is asked, and are not tested.
+    """A model with one parameter for each cell; it always predicts 0 and is not tested.
 
     `cells`: d. `outputs`: how many numbers labels of this kind need.
     """
@@ -21,10 +21,10 @@ class Counts(nn.Module):
         self.outputs = outputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Zeros of shape (n, outputs)."""
+        """Return zeros of shape (n, outputs)."""
         return x.new_zeros(len(x), self.outputs) + 0.0 * self.counts[:1]
 
 
 def counts(input_shape: tuple[int, ...], num_classes: int, *, asked: str = "", cells: int = 1) -> nn.Module:
-    """Build the model; `asked`: what is counted, as JSON of `Asked`; `cells`: how many cells that are."""
+    """Build the model; `asked`: what is counted, as JSON of `Asked`; `cells`: the number of cells."""
     return Counts(cells, num_classes)

@@ -1,4 +1,4 @@
-"""The page statistics.html: tables, and bars of every column with what noise leaves open."""
+"""The page statistics.html: tables, and bars of every column with intervals for the noise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MOST_LETTERS = 24
 
 @dataclass(frozen=True)
 class Bar:
-    """One cell as a bar: its label, its place and length, and the ends of its interval."""
+    """The bar of one cell: label, position, length, and the ends of its interval."""
 
     label: str
     count: str
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Picture:
-    """Bars of one column; `height` in units of SVG, `baseline` where they begin."""
+    """The bars of one column; `height` is in units of SVG."""
 
     title: str
     bars: list[Bar]
@@ -42,7 +42,7 @@ class Picture:
 
 
 def write_page(found: Statistics, directory: Path) -> Path:
-    """Write tables and pictures as one page that needs no network; returns its path."""
+    """Write tables and pictures as one HTML page that needs no network; return its path."""
     pictures = [picture_of(each) for each in found.columns]
     page = page_of(
         TEMPLATE,
@@ -60,7 +60,7 @@ def write_page(found: Statistics, directory: Path) -> Path:
 
 
 def picture_of(column: ColumnFigures) -> Picture:
-    """Bars from 0 to the largest count and its interval; a cell that is not shown has none."""
+    """Bars scaled to the largest count with its interval; a hidden cell has no bar."""
     off = NORMAL_QUANTILE * column.noise_stddev
     most = max((count + off for count in column.counts if count is not None), default=1.0)
     scale = (WIDTH - LEFT - 60) / most
@@ -81,7 +81,7 @@ def picture_of(column: ColumnFigures) -> Picture:
 
 
 def _sampling(found: Statistics) -> Iterator[list[str]]:
-    """Means and standard deviations, with noise and sampling error apart."""
+    """Yield rows with means and standard deviations, with noise and sampling error in separate cells."""
     for column in found.columns:
         for name in ("mean", "sd"):
             figure = column.figures.get(name)

@@ -1,4 +1,4 @@
-"""The work record_statistics: how many of a client's records are in each cell."""
+"""The work record_statistics: the number of a client's records in each cell."""
 
 from math import sqrt
 
@@ -16,7 +16,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the counts, shape (d,), float64, of which one record moves sqrt(B) at most.
+    """Return counts, shape (d,), float64; one record moves them by at most sqrt(B).
 
     The bound C of a record is larger by what rounding to the grid may add (`record_bound`), so the counts are
     whole numbers and nothing is clipped.
@@ -33,13 +33,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order whose bound on a record does not cover its counts and their rounding: OrderError."""
+    """Refuse an order whose record bound is below its counts with their rounding. Raises OrderError."""
     check_asked(order, encoding.dimension)
     check_bound(order, encoding.dimension, encoding.grid)
 
 
 def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Refuse an order whose bound on a record does not cover its counts and their rounding: OrderError."""
+    """Refuse an order whose record bound is below its counts with their rounding. Raises OrderError."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(f"statistics count every record, and the order has batch rates {steps.batch_rates}")
@@ -52,7 +52,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 
 
 def blocks_in(order: TrainingOrder) -> int:
-    """In how many cells of what is asked for a record is, whatever the declared columns are."""
+    """The number of blocks of an order, in each of which a record has one cell."""
     asked = Asked.from_json(asked_of(order.task)[0])
     if asked.survival:
         return 1

@@ -1,4 +1,4 @@
-"""What the released counts say, and the files of a run that say it: statistics.json and statistics.html."""
+"""Statistics from the released counts, and their files: statistics.json and statistics.html."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ ENDS = (0.01, 0.99)
 
 @dataclass(frozen=True)
 class ColumnFigures:
-    """One column, of all or within one group.
+    """The counts and figures of one column, over all records or within one group.
 
     Attributes:
         name: of the column.
@@ -62,7 +62,7 @@ class ColumnFigures:
 
 @dataclass(frozen=True)
 class CrossTable:
-    """Two columns together: `counts` of shape (row_cells, column_cells), None where below the minimum."""
+    """Counts of two columns: `counts` of shape (row_cells, column_cells), None if below the minimum."""
 
     rows: str
     columns: str
@@ -73,7 +73,7 @@ class CrossTable:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a run has counted.
+    """All results of a statistics run.
 
     Attributes:
         counted: what counts once: records, persons or clients.
@@ -103,7 +103,7 @@ class Statistics:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return those of a run; None where it has none. Raises RunError: damaged, or of another format."""
+        """Read the results of a run; None if it has none. Raises RunError: damaged, or another format."""
         return read_result(directory / STATISTICS_FILE, "statistics", cls._of_values)
 
     @classmethod
@@ -130,12 +130,12 @@ class Statistics:
         )
 
     def save(self, directory: Path) -> None:
-        """Write the file of a run."""
+        """Write the results into a run's directory."""
         save_result(directory / STATISTICS_FILE, asdict(self))
 
 
 def noise_in(summed: ClientSum) -> float:
-    """The standard deviation of the noise that a sum has really: shares of those who are in it.
+    """The actual noise standard deviation of a sum: from the shares of the clients in it.
 
     Each adds a share, so that enough is left when as many drop out as may; who stays has more together.
     """
@@ -147,7 +147,7 @@ def noise_in(summed: ClientSum) -> float:
 def statistics_of(
     config: Config, plan: PrivacyPlan, layout: Layout, released: Counts, noise: tuple[int, float]
 ) -> Statistics:
-    """Return what released counts say.
+    """Compute statistics from released counts.
 
     `released`: of all cells, shape (d,). `noise`: how many clients are in the sum, and the standard deviation
     of the noise in every cell.
@@ -217,19 +217,19 @@ def _enough(figure: Figure, least: float) -> Figure:
 
 
 def _shown(counts: Counts, least: float) -> Iterator[float | None]:
-    """Counts of at least the minimum, of which 0 shows all; None for one below it."""
+    """Yield counts of at least the minimum, and None for smaller counts; a minimum of 0 shows all."""
     for count in counts.tolist():
         yield count if count >= least or not least else None
 
 
 class StatisticsFiles(Observer):
-    """Writes statistics.json and statistics.html when the sum of a run is there."""
+    """Writes statistics.json and statistics.html after the run's sum has arrived."""
 
     def __init__(self, config: Config, plan: PrivacyPlan, directory: Path) -> None:
         self._config, self._plan, self._directory = config, plan, directory
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Write what the sum says, unless too few clients were left for one."""
+        """Write the statistics, unless too few clients were left for a sum."""
         if not ended.sums or ended.sums[0].total is None:
             return
         summed = ended.sums[0]

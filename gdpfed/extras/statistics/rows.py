@@ -1,4 +1,4 @@
-"""The cells that the rows of a client are in: read from its table, as a training reads it, and counted.
+"""The cells of a client's rows: tables are read as in a training, and the rows are counted.
 
 The same rows are counted that a training would learn from: those for testing and those that are held out are
 left out, as are rows that the declaration leaves out.
@@ -44,7 +44,7 @@ UNITS_A_GRID_STEP = 256
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Rows of one client, by the cells that they are in.
+    """Rows of one client, with the cells of each row.
 
     Attributes:
         cells: of every row in every column, shape (N, K).
@@ -56,7 +56,7 @@ class Counted:
 
 
 def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """The cell of every row in every column of a layout, shape (N, K); that of its party is 0 for now.
+    """The cell of each row in each column of a layout, shape (N, K); the party's cell stays 0.
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
@@ -67,7 +67,7 @@ def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> np
 
 
 def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read a table as `read_rows` does, with the cells that rows are in as their inputs."""
+    """Read a table as `read_rows` does, but with the cells of rows in place of inputs."""
     table, parts = open_declared(path, columns, place), list[Rows]()
     for batch in table.batches(columns.names(for_training=not shared_out)):
         read = table_of(batch.cells, columns, place, own=table.own, found=table.found)
@@ -101,7 +101,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """The layout of what an order asks for, by the declaration of whoever counts.
+    """The layout of the statistics that an order asks for, by the client's own declaration.
 
     Raises LearningError: it has another number of cells than the order says.
     """
@@ -115,7 +115,7 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
 
 
 def counted_rows(job: Job) -> tuple[Layout, Counted]:
-    """The rows of a job's client by their cells, and what the cells are.
+    """The layout of a job, and its client's rows with their cells.
 
     Raises:
         OrderError: an order that says nothing that can be counted, or data that are no table.
@@ -137,7 +137,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
 
 
 def asked_of(task: Task) -> tuple[str, int]:
-    """What a task asks for, as JSON, and how many cells that has. Raises OrderError: it does not say."""
+    """The statistics of a task as JSON, and the number of cells. Raises OrderError: it names none."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError("the order does not say which statistics are asked for")
@@ -145,7 +145,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 
 
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
-    """The records of a run's own data set at some places of its training split, by their cells.
+    """The layout of a task, and records of its training split at some positions, with their cells.
 
     Raises LearningError: a data set that is no table.
     """
@@ -157,7 +157,7 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
 
 def _of_persons(persons: Split) -> Counted:
-    """The rows of persons, each of which counts once in all: x of shape (P, R, K)."""
+    """The rows of persons, x of shape (P, R, K); each person counts as 1 in total."""
     absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
@@ -184,14 +184,14 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """A table with the cells of its rows in place of inputs, which a simulated client has a part of."""
+    """Load a table with the cells of its rows in place of inputs, and the layout; for simulated clients."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout
 
 
 def source_columns(source: DataSource) -> Columns:
-    """The declared columns of a table that is a run's data set.
+    """The declared columns of a run's table.
 
     Raises LearningError: a data set that is no table.
     """
@@ -204,7 +204,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Counts in whole units, int64[d], and the unit: a 256th part of the grid.
+    """Counts in whole units, int64[d], and the unit: the grid divided by 256.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

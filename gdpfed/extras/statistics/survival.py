@@ -1,4 +1,4 @@
-"""Survival curves and the log-rank test, of noised counts of events and of censored records by interval.
+"""Survival curves and the log-rank test, from noised counts of events and censored records by interval.
 
 With d_i events in interval i, c_k records that are censored after k intervals, and n_i at risk::
 
@@ -30,7 +30,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Point:
-    """A curve at the end of an interval; None where too few are at risk, or noise hides who is.
+    """A survival curve at the end of an interval; None where too few are at risk, or noise is too large.
 
     Attributes:
         end: in the unit of the time.
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """The survival of all, or of one group.
+    """The survival curve of all records, or of one group.
 
     `group`: None for all. `n`: how many are counted. `median`: the time at which half survive, with where the
     band does.
@@ -64,14 +64,14 @@ class Curve:
 
     @classmethod
     def of_values(cls, values: dict[str, Any]) -> Self:
-        """Of what JSON has carried."""
+        """Make a curve from values that JSON has carried."""
         points = [Point(**each) for each in values["points"]]
         return cls(values["group"], Figure(**values["n"]), points, Figure(**values["median"]))
 
 
 @dataclass(frozen=True)
 class LogRank:
-    """The test whether groups survive alike, in which noise counts as what it may have added.
+    """The log-rank test for equal survival of groups, with noise in the variance.
 
     Attributes:
         groups: that are compared.
@@ -89,7 +89,7 @@ class LogRank:
 
 
 def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
-    """Events d, at risk n and survivors m of every interval: shape (..., 2 J + 1) to (..., J) each."""
+    """Events d, at risk n and survivors m of each interval: shape (..., 2 J + 1) to (..., J) each."""
     intervals = counts.shape[-1] // 2
     events, censored = counts[..., :intervals], counts[..., intervals + 1 :]
     at_risk = np.cumsum((events + censored)[..., ::-1], axis=-1)[..., ::-1]
@@ -97,7 +97,7 @@ def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: float, least: float) -> Curve:
-    """The survival of some counts; `counts`: of all cells, shape (2 J + 1,); `least`: at risk to be shown."""
+    """The survival curve of counts of shape (2 J + 1,); points with fewer than `least` at risk are hidden."""
     events, at_risk, alive = survivors(counts)
     intervals = len(ends)
     total = float(counts.sum())
@@ -130,7 +130,7 @@ def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: floa
 
 
 def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
-    """Sum over cells of (d log S / d cell)^2 at the end of interval `last`, from 0.
+    """The variance factor of noise: sum over cells of (d log S / d cell)^2 at the end of interval `last`.
 
     An event in interval a counts in n_i up to a and in m_i before it, one censored after k intervals in both
     of the intervals before.
@@ -145,7 +145,7 @@ def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
 
 
 def falling(values: Counts) -> Counts:
-    """The nearest values, in squares, that never rise: neighbours that do are averaged."""
+    """The closest non-increasing values by least squares; rising neighbours are averaged."""
     means, sizes = list[float](), list[int]()
     for value in values.tolist():
         means.append(value)
@@ -158,7 +158,7 @@ def falling(values: Counts) -> Counts:
 
 
 def _median(points: Sequence[Point]) -> Figure:
-    """Where a curve reaches a half, on the line between the ends, and where its band does."""
+    """The time at which a curve reaches 1/2, by interpolation, with the times of its band."""
     curves = [[getattr(point, name) for point in points] for name in ("survival", "low", "high")]
     found = [_reaches_half([point.end for point in points], each) for each in curves]
     return Figure(found[0], found[1], found[2]) if found[0] is not None else UNKNOWN
@@ -174,7 +174,7 @@ def _reaches_half(ends: Sequence[float], survival: Sequence[float]) -> float | N
 
 
 def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float) -> LogRank | None:
-    """The test of some groups; None with fewer than two of which enough are counted.
+    """The log-rank test of the groups with enough records; None with fewer than two such groups.
 
     `counts`: of all cells, shape (groups, 2 J + 1). With w_gi = n_gi / n_i the part of group g of those at
     risk, U_g = sum_i d_gi - w_gi d_i has the covariance sum_i d_i (n_i - d_i) / (n_i - 1) w_gi (1[g = h] -
@@ -217,13 +217,13 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
 
 
 def _moved(part: Counts, rate: Counts, same: Counts) -> Counts:
-    """How U_g moves with one of group h who is at risk in all intervals up to i, shape (g, h, i)."""
+    """The effect on U_g of one record of group h at risk in all intervals up to i, shape (g, h, i)."""
     moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
     return moved
 
 
 def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
-    """The sum over cells of dU_g / dcell dU_h / dcell, shape (g, h).
+    """The noise covariance: sum over cells of dU_g / dcell dU_h / dcell, shape (g, h).
 
     `own`: how U_g moves with an event of a group in an interval, by the event itself. `left`: how many
     intervals come after the known ones.
@@ -237,7 +237,7 @@ def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
 def curves_of(
     ends: Sequence[float], groups: Sequence[str], counts: Counts, stddev: float, least: float
 ) -> tuple[list[Curve], LogRank | None]:
-    """The curves of all and of each group, and the test of groups that are values of a column.
+    """The curves of all records and of each group, and the log-rank test of named groups.
 
     `groups`: their names, none without groups; the last one is for those without a value. `counts`: of all
     cells, shape (groups, 2 J + 1), or (1, 2 J + 1).

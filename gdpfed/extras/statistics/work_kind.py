@@ -1,4 +1,4 @@
-"""What the works of statistics are: counts of records are steps on records, counts of clients are updates."""
+"""The kinds of the statistics works: record counts are steps on records, client counts are updates."""
 
 from gdpfed.record_steps import WorkKind
 

@@ -1,4 +1,4 @@
-"""Labels that are times to an event, and what a model says of them: the hazard of every interval.
+"""Labels that are times to an event; a model predicts the hazard of each interval.
 
 A model has one output z_j an interval. Its hazard h_j = sigmoid(z_j) is the probability of the event in
 interval j for one who survived the intervals before, so the survival at the end of interval j is
@@ -25,7 +25,7 @@ HALF = 0.5
 
 
 class Times(LabelKind):
-    """A position in J intervals of time, and 1 or 0 for whether the event happened there, for every record.
+    """For every record a position in J time intervals, and 1 if the event happened there, else 0.
 
     Labels have shape (N, 2), as `gdpfed.learning.data.times_to_event` says; outputs are shape (N, J).
     """

@@ -51,7 +51,7 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What a record pays for, by the noise of a sum and the bound on one record, where none is drawn."""
+    """Check that a record's charge follows from the noise of a sum and the bound on one record."""
     if plan["works"] != ["gradient_sum"] or plan["unit"] != "record":
         yield f"plan.json charges a {plan['unit']} for {', '.join(plan['works'])}, not for sums over leaves"
         return
@@ -90,7 +90,7 @@ def _check_splits(
 
 
 def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], npt.NDArray[np.float32]]:
-    """The input and the threshold of every question, from 16 bytes of SHA-256 each."""
+    """Draw the input and threshold of each question from 16 bytes of SHA-256."""
     inputs, thresholds = [], []
     for question in range(number):
         digest = hashlib.sha256(b"trees %d %d" % (seed, question)).digest()
@@ -102,7 +102,7 @@ def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], np
 
 
 def _rounded(digest: bytes) -> bytes:
-    """The first two words with the last 11 bits of each at 0, so that they are numbers of 53 bits."""
+    """Set the last 11 bits of the first two words to 0, so that each is a number of 53 bits."""
     words = struct.unpack(">2Q", digest[:16])
     return struct.pack(">2Q", *(word & ~0x7FF for word in words))
 

@@ -60,7 +60,7 @@ class Trees(DPSum):
 
 
 def with_trees(config: Config) -> Config:
-    """The configuration with the model that its method trains; done twice it is the same.
+    """The configuration with the tree model of its method; applying it twice changes nothing more.
 
     Raises:
         ConfigError: another model or options of one, or records that are no rows of declared columns.

@@ -1,4 +1,4 @@
-"""The model of random trees: which leaves a record is in, and a value of each leaf for every output.
+"""The model of random trees: it finds the leaf of a record in each tree, and learns the values of leaves.
 
     f(x) = (1 / sqrt(K)) sum_k v_k[leaf_k(x)]
 
@@ -17,7 +17,7 @@ from gdpfed.extras.trees.splits import MOST_DEPTH, MOST_TREES, Splits, drawn_spl
 
 
 class Leaves(nn.Module):
-    """Which leaf of each tree a record is in: float[n, inputs] -> float[n, K 2^D], rows of norm 1.
+    """The leaf of a record in each tree: float[n, inputs] -> float[n, K 2^D], rows of norm 1.
 
     A tree's 2^D places hold 1 / sqrt(K) once, where the answers to its questions, as binary digits with the
     first one lowest, are the place's number; and else 0.
@@ -39,7 +39,7 @@ class Leaves(nn.Module):
         self.register_buffer("numbers", numbers, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return one number of each leaf."""
+        """Return 1 / sqrt(K) for the leaf that a record reaches in each tree, and 0 for other leaves."""
         answers = (x.index_select(1, self.inputs) > self.thresholds).to(x.dtype)
         places = answers.reshape(-1, self.trees, self.depth) @ self.digits.to(x.dtype)
         reached = (places.unsqueeze(-1) == self.numbers).to(x.dtype)
@@ -55,7 +55,7 @@ def trees(
     columns: str = "",
     seed: int = 1,
 ) -> nn.Module:
-    """Build the model, whose values begin at 0.
+    """Build the model; the values of all leaves start at 0.
 
     `trees`, `depth`: K and D. `columns`: how many inputs each column is, see `written`. `seed`: of splits.
 

@@ -1,4 +1,4 @@
-"""The splits of random trees: drawn from a public seed and the declared columns, and from nothing else.
+"""The splits of random trees: they are drawn from a public seed and the declared columns, without data.
 
 A tree of depth D asks the same D questions of every record, one a level (an oblivious tree), so it has 2^D
 leaves. A question is drawn in two steps: a column, each with the same chance, and then, where it holds
@@ -39,17 +39,17 @@ class Splits:
 
 
 def widths_of(columns: Columns) -> tuple[int, ...]:
-    """How many numbers each declared column becomes: 1 of a number, else as many as it has values."""
+    """The number of inputs of each declared column: 1 for a number, else the number of its values."""
     return (*(1 for _ in columns.numeric), *(len(each.values) for each in columns.categorical))
 
 
 def written(widths: Sequence[int]) -> str:
-    """The widths of columns as an option of a model."""
+    """Write the widths of columns as the text of a model option."""
     return ",".join(map(str, widths))
 
 
 def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
-    """Inverse of :func:`written`; of an empty text every input is a column of numbers.
+    """Read the text of :func:`written`; an empty text means that each input is a number.
 
     Raises LearningError: no positive whole numbers, or not so many inputs in all.
     """

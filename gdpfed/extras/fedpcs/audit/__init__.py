@@ -1,1 +1,1 @@
-"""What `gdpfed audit` computes again of FedPCS: budgets, and samples that follow from releases."""
+"""The FedPCS part of `gdpfed audit`: it recomputes budgets, and samples that follow from released values."""

@@ -1,4 +1,4 @@
-"""Runs whose clients spend what each has chosen: totals of zCDP, computed again from the files.
+"""Check runs whose clients choose their budgets: zCDP totals are computed again from the files.
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
 took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
@@ -36,7 +36,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """Audit clients with chosen budgets by the client that may spend or has spent most."""
+    """The audit of clients with chosen budgets; its figures are those of the client that spends most."""
 
     entries = frozenset({"spending"})
     noised = True
@@ -71,7 +71,7 @@ class OwnBudgets(AuditRule):
 
 
 def spending_of(files: RunFiles) -> Mapping[str, Any]:
-    """The plan's budgets by client."""
+    """The budgets of all clients, as the plan states them."""
     found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
     return found
 
@@ -82,7 +82,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
-    """Epsilon of the client that can have spent most in so many rounds, and before them."""
+    """The largest epsilon that any client can have spent after this number of rounds."""
     if not rounds:
         return epsilon_of(_before(own), files.plan["delta"])
     if STEPS in own:
@@ -92,13 +92,13 @@ def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
 
 
 def worst_totals(own: Mapping[str, Any], rounds: int) -> npt.NDArray[np.float64]:
-    """The zCDP of each client that is asked as often as it may be in so many rounds, shape (n,)."""
+    """The largest zCDP that each client can spend in this number of rounds, shape (n,)."""
     most_expensive = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
     return np.asarray(most_expensive.sum(axis=0) + _before(own))
 
 
 def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
-    """Epsilon of the client that has spent most, over the rounds that the ledger has each in."""
+    """The largest epsilon of any client, computed from the rounds that the ledger lists."""
     taken = {int(client): rounds for client, rounds in files.ledger["taken"].items()}
     if STEPS in own:
         noise, most = own[STEPS]["noise_multipliers"], dict[float, int]()
@@ -111,18 +111,18 @@ def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
 
 
 def _before(own: Mapping[str, Any]) -> float:
-    """The zCDP of what every client has released before the first round: its class counts, or nothing."""
+    """The zCDP of the class counts that each client releases before round 1; 0 without class counts."""
     return float(own.get("counts_rho", 0.0))
 
 
 def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:
-    """Epsilon of the steps of so many rounds at one noise."""
+    """Epsilon of the steps of this number of rounds, all with the same noise."""
     charges = charges_of([{"event": steps_event(own, noise), "count": rounds}])
     return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
 
 
 def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
-    """The steps of one round at one noise, as a charge states them."""
+    """The event of one round of steps with this noise, in the form of a charge."""
     steps = own[STEPS]
     return {
         "kind": "dp_sgd_steps",
@@ -133,12 +133,12 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """The tolerance between two values of one cost; for steps, both are upper bounds on grids."""
+    """The relative tolerance when two values of one cost are compared; larger for steps, which use grids."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
 def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Budgets, chances and rounds taken: a line for every contradiction."""
+    """Check budgets, probabilities and rounds; yield a line for every contradiction."""
     plan, ledger = files.plan, files.ledger
     budgets, chances = _budgets(own), np.asarray(own["draw_probabilities"])
     shape = (plan["num_rounds"], plan["groups"][0]["clients"])
@@ -161,7 +161,7 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Steps are those of the configuration, and every client's noise keeps what is promised to it."""
+    """Check that steps follow from the configuration, and that each client's noise keeps its epsilon."""
     steps, config = own[STEPS], files.config
     asked = {
         "num_steps": config["training"]["local_steps"],
@@ -187,7 +187,7 @@ def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """Rounds that are charged, each once, as often as the ledger counts them, and no more than may be."""
+    """Check that each client's rounds were charged, are distinct, and are within its limit."""
     (counts,) = ledger["participations"]
     taken = ledger["taken"]
     if {client: len(rounds) for client, rounds in taken.items()} != counts:
@@ -203,7 +203,7 @@ def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[
 
 
 def _check_cohorts(files: RunFiles) -> Iterator[str]:
-    """Every round's cohort is as large as the ledger has clients in it."""
+    """Check that every round asked as many clients as the ledger lists for it."""
     sizes = [0] * files.ledger["charged_rounds"]
     for rounds in files.ledger["taken"].values():
         for index in rounds:
@@ -238,14 +238,14 @@ def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
 
 
 class PathEntry(RecordEntry):
-    """One step on all records in a round, under Gaussian noise of the client's own."""
+    """A client's run of one step on all records in each round, under the client's own Gaussian noise."""
 
     @property
     def most_steps(self) -> int:
         return min(int(self.terms["most_rounds"]), len(self.rounds))
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """What it has cost: a path is held to the budget round by round.
+        """The cost of the rounds so far, as budgets of such a run are checked in every round.
 
         A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
         """

@@ -1,4 +1,4 @@
-"""What the audit expects of a card about clients that spend what each has chosen."""
+"""The checks of a model card about clients that choose their budgets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ NOISED_GRADIENTS = "the noised gradients that clients released when they were la
 
 
 class BudgetsCard(MechanismCard):
-    """Clients with totals of their own: the card has the least, the median and the most."""
+    """A card of clients with different totals; it states the least, the median and the largest."""
 
     lines = (Path(__file__).with_name("card_lines.txt"),)
     sections = frozenset({"own-spending"})
@@ -41,7 +41,7 @@ class BudgetsCard(MechanismCard):
         return self.sections | ruled | ({"of-records"} if self.plan["unit"] == "record" else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Of the client that may have spent most: one Gaussian of its zCDP, or so many steps."""
+        """Membership bounds for the client that can have spent most: of one Gaussian, or of steps."""
         own, charged = spending_of(self.files), self.files.ledger["charged_rounds"]
         if STEPS in own:
             event = steps_event(own, min(own[STEPS]["noise_multipliers"]))

@@ -1,4 +1,4 @@
-"""Check what a plan of chosen budgets says of clients' totals, and what it says that they have earned."""
+"""Check a plan of chosen budgets: the totals of clients, and the rewards that clients have earned."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def check_totals(files: RunFiles) -> Iterator[str]:
-    """Totals of every client, the mean field of its paths, and rewards: a line for every contradiction.
+    """Check every client's totals, the mean field and rewards; yield a line for every contradiction.
 
     What chances a sample without replacement has, and how clients answered a price, is taken as it is said.
     """
@@ -30,7 +30,7 @@ def check_totals(files: RunFiles) -> Iterator[str]:
 
 
 def _totals(files: RunFiles, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What follows of every client's total cost, from budgets and chances."""
+    """Every client's expected and largest cost, computed from budgets and probabilities."""
     plan, rounds = files.plan, files.plan["num_rounds"]
     chances = _chances(files, own)
     if STEPS in own:
@@ -48,7 +48,7 @@ def _totals(files: RunFiles, own: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:
-    """How likely every client is in the sample of a round, shape (rounds, n)."""
+    """The probability of each client to be in the sample of a round, shape (rounds, n)."""
     said = files.plan["totals"].get("inclusion_probabilities")
     if said is not None:
         return np.asarray(said, dtype=np.float64)
@@ -57,7 +57,7 @@ def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:
 
 
 def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Budgets are the played ones in units of zCDP, and clients earn R_t for each unit of theirs."""
+    """Check that budgets are the played budgets in zCDP, and that rewards follow from them."""
     game, scale = files.plan["game"], files.config["method"].get("budget_scale")
     budgets, rewards = np.asarray(own["budgets"], dtype=np.float64), np.asarray(game["rewards"], dtype=float)
     if not scale:

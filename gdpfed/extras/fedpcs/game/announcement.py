@@ -1,4 +1,4 @@
-"""The server's announcement of a game to nodes that keep their privacy cost weights, and their answer."""
+"""The server's announcement to nodes that keep their privacy cost weights secret, and a node's answer."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Scalar = int | float | list[int] | list[float]
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """All that a client needs to know of the others to compute its best response.
+    """The public values from which a client computes its best response.
 
     Attributes:
         num_clients: n.
@@ -62,7 +62,7 @@ class Announcement:
             )
 
     def answer(self, aversion: float, first_budget: float) -> Floats:
-        """The path that is best for one client, before it is scaled, shape (num_rounds,).
+        """The best budget schedule for one client, before it is scaled, shape (num_rounds,).
 
         Raises:
             GameError: a first budget below the least or above the highest, or a game that cannot be played.
@@ -89,7 +89,7 @@ class Announcement:
         return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Flat values for a message."""
+        """The announcement as flat values for a message."""
         values = asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""A client's best response: its budget for each round, given the rewards and the mean field.
+"""A client's best response: its budget in each round, given the rewards and the mean field.
 
 The condition of Theorem 1 is necessary and not sufficient: sweeping it forward and backward ends in worse
 local optima. So the best response is found by dynamic programming over one state, the budget, and one
@@ -34,12 +34,12 @@ class Responses:
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Evenly spaced points; values between them are linear."""
+    """Evenly spaced points, with linear interpolation between them."""
 
     points: Floats
 
     def places(self, values: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The point at or below each value, and how far it is to the next one, in [0, 1]."""
+        """The grid point at or below each value, and the distance to the next point, in [0, 1]."""
         first, last = self.points[0], self.points[-1]
         scaled = np.clip(
             (values - first) * ((len(self.points) - 1) / (last - first)), 0, len(self.points) - 1
@@ -49,7 +49,7 @@ class _Grid:
 
 
 def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Responses:
-    """Return the paths that are best for each client, phi(t) and R_t being as announced, one a round.
+    """Return each client's best budgets, given the announced means phi(t) and rewards R_t of all rounds.
 
     rho^{t+1} = (1 - a) phi(t) + a rho^t, from rho_i^0. Budgets and controls are on grids of 241 and 61
     points, with linear interpolation between budgets.
@@ -96,7 +96,7 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
 
 
 def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
-    """V_t of every state and type, shape (states, types), for every round; backwards in time."""
+    """The value function V_t of every state and type, shape (states, types), by backward induction."""
     points, controls = states.points[:, None], np.linspace(0.0, 1.0, NUM_CONTROLS)
     values: list[Floats] = [np.empty(0)] * game.num_rounds
     for t in reversed(range(game.num_rounds)):
@@ -125,7 +125,7 @@ def _read(
     rows: tuple[npt.NDArray[np.int64], Floats],
     columns: tuple[npt.NDArray[np.int64], Floats],
 ) -> Floats:
-    """Values between the points of a grid, linear in both directions."""
+    """Bilinear interpolation between the points of a grid."""
     (row, down), (column, right) = rows, columns
     upper = values[row, column] * (1 - down) + values[row + 1, column] * down
     if not right.any():
@@ -138,7 +138,7 @@ def _read(
 def utilities(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats, rewards: Floats
 ) -> Floats:
-    """sum_t P_i^t (rho_i R_t - c_i rho_i^2 - (1 - c_i) a_i^2) of every client, shape (n,) (paper, eq. 14)."""
+    """Each client's utility sum_t P_i^t (rho_i R_t - c_i rho_i^2 - (1 - c_i) a_i^2), shape (n,) (eq. 14)."""
     total = np.zeros(budgets.shape[1])
     for t, size in enumerate(game.cohort_sizes.tolist()):
         chance = participation(game.draw_probabilities(budgets[t], mean_budgets[t]), size)

@@ -1,4 +1,4 @@
-"""The mean field, the fixed point of the clients' mean best response, and cohorts under a cap on budgets.
+"""The mean field, the fixed point of the clients' mean best response; and cohort sizes under budget caps.
 
 A cap B_t on a round's budget (Theorem 7, corrected) is spent in full: under an inequality, as it is stated,
 cost only rises with K, and the optimum is to sample nobody.
@@ -24,7 +24,7 @@ DAMPING = 0.5
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Equilibrium:
-    """Budgets that are best responses to their own mean, found before anything is trained.
+    """Budgets that are best responses to their own mean; they are computed before training.
 
     Attributes:
         rewards: R_t, shape (num_rounds,).
@@ -42,12 +42,12 @@ class Equilibrium:
 
     @property
     def mean_budgets(self) -> Floats:
-        """phi(t) as it was announced last, to which the paths are best responses."""
+        """The last announced mean phi(t), shape (num_rounds,); paths are best responses to it."""
         return np.asarray(self.announced[-1])
 
     @property
     def num_iterations(self) -> int:
-        """How often the mean was announced anew."""
+        """The number of announcements after the first."""
         return len(self.announced) - 1
 
     @property
@@ -56,17 +56,17 @@ class Equilibrium:
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """The clients' types, for a file; none where nodes keep them."""
+        """The clients' types, for a file; empty if nodes keep their types."""
         return {}
 
     def welfare(self) -> list[Welfare]:
-        """The welfare of every round; none where nodes keep their types."""
+        """The welfare of every round; empty if nodes keep their types."""
         return []
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SolvedGame(Equilibrium):
-    """An equilibrium that was found in one place, where every client's type is known.
+    """An equilibrium computed in one process that knows every client's type.
 
     `game`: who has played. `responses`: every client's path, and what it is worth to the client.
     """
@@ -92,7 +92,7 @@ class Answers(Protocol):
 
     @property
     def budgets(self) -> Floats:
-        """rho_i^t, shape (num_rounds, n)."""
+        """The clients' budgets rho_i^t, shape (num_rounds, n)."""
 
 
 Answered = TypeVar("Answered", bound=Answers)
@@ -100,7 +100,7 @@ Answered = TypeVar("Answered", bound=Answers)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeanField(Generic[Answered]):
-    """Where announcing ended: the answers to the last mean, all means, and whether they came to stay."""
+    """The result of the announcements: last answers, all means, and whether the means converged."""
 
     answers: Answered
     announced: Floats
@@ -110,7 +110,7 @@ class MeanField(Generic[Answered]):
 def find_mean_field(
     respond: Callable[[Floats], Answered], first: Floats, *, most: int = MOST_ITERATIONS
 ) -> MeanField[Answered]:
-    """Announce phi(t), take the mean of the answers, and again, until it stays within 1e-3.
+    """Announce phi(t) and average the answers, repeatedly, until the mean changes by less than 1e-3.
 
     After ten iterations only half of a change is taken that is larger than the one before; it ends after
     `most`. `first` is the first phi(t), shape (num_rounds,).
@@ -133,7 +133,7 @@ def find_mean_field(
 
 
 def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> SolvedGame:
-    """Find the mean field of clients whose types are known.
+    """Find the mean field for clients with known types.
 
     `guess` is the first phi(t); by default the mean of the first budgets in every round.
     """
@@ -155,12 +155,12 @@ MOST_PLAYS = 20
 
 
 def spent_in_round(budgets: Floats, cohort_size: float) -> float:
-    """K sum rho^2 / sum rho: what K clients spend on average that are sampled in proportion to budgets."""
+    """Expected spending of K clients sampled in proportion to budgets: K sum rho^2 / sum rho."""
     return float(cohort_size * (budgets**2).sum() / budgets.sum())
 
 
 def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
-    """Return the largest K whose expected spending is within the cap, at most all clients.
+    """Return the largest K whose expected spending is at most the cap, up to all clients.
 
     Raises GameError: a cap that no sample of `least` clients meets.
     """
@@ -175,7 +175,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
 
 
 def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> SolvedGame:
-    """Play with as many clients a round as its cap allows, until their numbers stay; at most twenty times.
+    """Play the game with cohorts as large as the caps allow, until the sizes converge; at most 20 times.
 
     `caps` are B_t, one a round, public. Clients know how many are sampled, so budgets and numbers depend on
     each other. Raises GameError: caps that are not one a round, or one that no sample meets.

@@ -17,7 +17,7 @@ class GameError(InputError):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Game:
-    """Clients with aversions and first budgets, and a server that samples K of them a round.
+    """A game between clients, with aversions and first budgets, and a server that samples K clients a round.
 
     Attributes:
         aversions: c_i in (0, 1), the weight of a client's privacy cost, shape (n,).
@@ -67,17 +67,17 @@ class Game:
 
     @property
     def num_clients(self) -> int:
-        """n."""
+        """n, the number of clients."""
         return len(self.aversions) + self.unseen
 
     @property
     def num_rounds(self) -> int:
-        """H + 1: the rounds are 0 to H."""
+        """H + 1, the number of rounds 0 to H."""
         return len(self.cohort_sizes)
 
     @cached_property
     def is_homogeneous(self) -> bool:
-        """Whether all begin with the same budget: then no correction changes anything."""
+        """Whether all clients have the same first budget, so that corrections change nothing."""
         return bool(np.ptp(self.first_budgets) < 1e-12)
 
     def draw_probabilities(self, budgets: Floats, mean_budget: Floats | float) -> Floats:
@@ -86,7 +86,7 @@ class Game:
 
 
 def participation(draw_probability: Floats, cohort_size: int) -> Floats:
-    """P = 1 - (1 - x)^K: the chance to be among K draws with replacement, which the game counts with."""
+    """P = 1 - (1 - x)^K: the probability to be drawn in K draws with replacement, as the game assumes."""
     return np.asarray(-np.expm1(cohort_size * np.log1p(-np.minimum(draw_probability, 1 - 1e-16))))
 
 
@@ -99,7 +99,7 @@ def payoff(
 
 
 def checked_rewards(game: Game, rewards: Floats) -> Floats:
-    """R_t of every round.
+    """Return the rewards R_t of all rounds after a check.
 
     Raises GameError: not one a round, or one that is negative or not finite.
     """

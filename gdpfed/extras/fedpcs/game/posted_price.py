@@ -15,17 +15,17 @@ from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
 
 
 def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
-    """sum_i (R rho_i - c_i rho_i^2), of one round (paper, eq. 30)."""
+    """Welfare of one round: sum_i (R rho_i - c_i rho_i^2) (paper, eq. 30)."""
     return float((reward * budgets - aversions * budgets**2).sum())
 
 
 def price_answers(aversions: Floats, price: float, least: float, highest: float) -> Floats:
-    """rho_i = clip(R / (2 c_i)), the answer to a price R that is best for each client, of the same shape."""
+    """Each client's best answer to a price R: rho_i = clip(R / (2 c_i)), in the shape of `aversions`."""
     return np.clip(price / (2 * aversions), least, highest)
 
 
 def posted_price_budgets(game: Game, reward: float) -> Floats:
-    """Each client's own best answer to a posted price, shape (n,).
+    """Each client's best answer to a posted price, shape (n,).
 
     It is also where welfare is largest: nobody races to be sampled. The answer is truthful, since nobody
     else's changes it.
@@ -63,7 +63,7 @@ def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
 
 @dataclass(frozen=True, kw_only=True)
 class PostedPrice:
-    """The posted terms.
+    """The terms of a posted price.
 
     `price`: R, of a unit of zCDP. `least`, `highest`: between these lie all budgets of a whole run, in zCDP.
     Raises GameError: a number that is out of range.
@@ -86,11 +86,11 @@ class PostedPrice:
             )
 
     def budgets(self, aversions: Floats) -> Floats:
-        """The answers of clients with these privacy cost weights, of the same shape."""
+        """The answers of clients with these privacy cost weights, in the shape of `aversions`."""
         return price_answers(aversions, self.price, self.least, self.highest)
 
     def to_scalars(self) -> dict[str, float]:
-        """Flat values for a message."""
+        """The terms as flat values for a message."""
         return asdict(self)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The server's cost-minimising reward by Lemma 2, corrected, and the derivatives that it follows from.
+"""The server's cost, and by Lemma 2, corrected, the rewards that make it least, with their derivatives.
 
 A round t costs the server, over the clients that it samples with chance pi_i, their sum of
 g v_i / rho_i + (1 - g) R rho_i with v_i = scale theta_i^2 / ((t + 1) D_i^2). The paper divides by t and so,
@@ -21,7 +21,7 @@ BISECTIONS = 80
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServerCost:
-    """The server's cost and its parts.
+    """The parameters of the server's cost.
 
     `weight`: g in [0, 1): accuracy against payment. `scale`: what g's part is multiplied by; d C^2 for
     updates of d coordinates, 1 in the paper's units. `shares`: theta_i, shape (n,). `examples`: D_i, shape
@@ -42,18 +42,18 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """v_i of a round, shape (n,)."""
+        """The noise terms v_i of a round, shape (n,)."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:
-        """sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i)."""
+        """The server's cost of a round: sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i)."""
         paid = (1 - self.weight) * reward * budgets
         return float((chances * (self.weight * self.noise(round_index) / budgets + paid)).sum())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reaction:
-    """How a round's budgets follow its reward: rho_i = G_i R + H_i, within what corrections can reach.
+    """How budgets of a round depend on its reward: rho_i = G_i R + H_i, clipped to reachable budgets.
 
     Attributes:
         slopes, offsets: G and H, shape (n,).
@@ -73,7 +73,7 @@ class Reaction:
 
 
 def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: Reaction) -> float:
-    """Return R > 0 at which the round's cost is least, or 0 where it rises from the start (Lemma 2).
+    """Return the reward R > 0 with the least cost of a round, or 0 if the cost only rises (Lemma 2).
 
         0 = sum_i pi_i [ (1 - g)(rho_i + G_i R) - g v_i G_i / rho_i^2 ],  rho_i = G_i R + H_i
 
@@ -101,7 +101,7 @@ def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: R
 
 
 def reactions(played: SolvedGame) -> list[Reaction]:
-    """Return how the budgets of every round follow its reward, near the last play.
+    """Return how the budgets of each round depend on its reward, linearised at the last play.
 
     A correction is a = I R + J by Theorem 1, with I = (rho - phi) Q / (2 (1 - c) P) of the round before held
     at the last play; one at 0 or 1 does not move. J is such that the play itself is on the line: the closed
@@ -129,7 +129,7 @@ def reactions(played: SolvedGame) -> list[Reaction]:
 
 
 def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floats) -> SolvedGame:
-    """Play, take the best reward of every round for the reactions found, and again until the rewards stay.
+    """Alternate between playing the game and taking the best rewards, until the rewards converge.
 
     `chances` are pi_i, shape (num_rounds, n), and `start` the first rewards. The reward of the first round
     changes nothing of its budgets, so it is 0. It ends after eight plays.
@@ -149,7 +149,7 @@ def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floa
 def marginals(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats
 ) -> tuple[Floats, Floats]:
-    """Return Q and M, of shape (num_rounds, n): the derivative of a round's payoff by rho is Q R + M."""
+    """Return Q and M, shape (num_rounds, n): the derivative of a round's payoff by rho is Q R + M."""
     sizes, means = game.cohort_sizes[:, None], mean_budgets[:, None]
     drawn = game.draw_probabilities(budgets, means)
     missed = (1 - drawn) ** (sizes - 1)

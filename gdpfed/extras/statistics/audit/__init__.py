@@ -1,1 +1,1 @@
-"""The second look at runs of statistics, which shares no code with what counts."""
+"""The audit of statistics runs; it shares no code with the counting."""

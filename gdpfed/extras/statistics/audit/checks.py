@@ -1,4 +1,4 @@
-"""Check statistics of a run a second time: cells and sensitivity by the declaration, figures by the counts.
+"""Recompute a statistics run: cells and sensitivity from the declaration, figures from the counts.
 
 The released counts are the model's parameters, in the file of its weights. What is counted follows from the
 saved declaration and the configuration alone. So every figure of statistics.json is computed again, and so is
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Column:
-    """A declared column: the names of its cells, the ends of its bins, whether the last cell is missing."""
+    """A declared column: the names of its cells, the ends of its bins, and whether values may be missing."""
 
     name: str
     cells: tuple[str, ...]
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _weights(path: Path) -> Floats:
-    """The one array of a safetensors file: eight bytes of length, a header in JSON, little-endian float32."""
+    """Read the counts from a safetensors file: an 8-byte length, a JSON header, little-endian float32."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     names = json.loads(data[8 : 8 + length])
@@ -90,7 +90,7 @@ def _weights(path: Path) -> Floats:
 
 
 def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
-    """Every input and label of a declaration by name."""
+    """The columns of all inputs and labels of a declaration, by name."""
     found = {}
     for name, said in declared.get("numeric", {}).items():
         low, high = said["range"] if isinstance(said, dict) else said
@@ -138,7 +138,7 @@ def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _
 def _blocks(
     columns: Mapping[str, _Column], method: Mapping[str, Any], parties: int
 ) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
-    """What every block counts, with its shape: a column, a column by groups or parties, or two columns."""
+    """Yield the columns that each block counts, and its shape: one column, a grouped column, or a pair."""
     by = method["by"]
     if method["survival"]:
         followed, groups = columns[TIMES], columns[by] if by is not None else None
@@ -162,7 +162,7 @@ def _blocks(
 
 
 def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any]) -> Iterator[str]:
-    """The sum's sensitivity, noise and cost, by the plan, the log and the number of blocks."""
+    """Check the sum's sensitivity, noise and cost against the plan, the log and the number of blocks."""
     plan, entry, moves = files.plan, files.rounds[0], math.sqrt(len(blocks))
     unit = METHODS[files.config["method"]["name"]]
     group = plan["groups"][0]
@@ -201,7 +201,7 @@ def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any])
 def _check_figures(
     found: Mapping[str, Any], blocks: Sequence[Any], parts: Sequence[Floats], least: float
 ) -> Iterator[str]:
-    """Every shown count and every figure follows from the released counts and their noise."""
+    """Check that every shown count and figure follows from the released counts and their noise."""
     noise = found["noise_stddev"]
     columns, tables = list[dict[str, Any]](), list[dict[str, Any]]()
     curves, test = list[dict[str, Any]](), None
@@ -261,7 +261,7 @@ def _column(column: _Column, group: str | None, counts: Floats, noise: float, le
 
 
 def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[str, Any]:
-    """Mean, standard deviation and quantiles of a column of numbers, each with what its noise leaves open."""
+    """Mean, standard deviation and quantiles of a column of numbers, with intervals for the noise."""
     points = np.array([ends[0], *((a + b) / 2 for a, b in pairwise(ends)), ends[-1]])
     widths = np.array([0.0, *(b - a for a, b in pairwise(ends)), 0.0])
     whole, number = float(present.sum()), len(present)
@@ -296,7 +296,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
 
 
 def _first_zero(ends: Sequence[float], heights: Floats) -> float:
-    """Where the line through heights at the ends first reaches 0: at the last end where it never does."""
+    """The first point where the line through these heights reaches 0; the last end if it never does."""
     for at, height in enumerate(heights):
         if height >= 0:
             if at == 0:
@@ -327,7 +327,7 @@ def _same(said: object, computed: object) -> bool:
 
 
 def _differences(said: object, computed: object, where: str) -> Iterator[str]:
-    """Yield the first difference of two nested values."""
+    """Yield one line for the first difference between two nested values."""
     if isinstance(computed, dict) and isinstance(said, dict) and said.keys() == computed.keys():
         pairs = [(said[key], value, f"{where} {key}") for key, value in computed.items()]
     elif isinstance(computed, list) and isinstance(said, list) and len(said) == len(computed):
