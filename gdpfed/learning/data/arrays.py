@@ -1,4 +1,4 @@
-"""Arrays as users bring them: ``.npz`` files, one of them as a data set, and numbers for a model."""
+"""Data sets of arrays: ``.npz`` files, and arrays checked and converted to the model's types."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, BadZipFi
 
 
 def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str] = ()) -> dict[str, Array]:
-    """The arrays of these names.
+    """Read the arrays with these names from an ``.npz`` file.
 
     `name`: what errors call the file. `optional`: arrays that need not be there.
 
@@ -55,7 +55,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
 def as_numbers(
     values: Array, dtype: npt.DTypeLike, name: str, *, finite: bool = True, copy: bool = True
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
-    """The same array as float32 or int64.
+    """Convert an array to float32 or int64.
 
     `name`: what errors call it. `finite`: whether all must be finite. `copy`: whether the array itself is not
     given back where it has the type already.
@@ -75,7 +75,7 @@ NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(source: DataSource) -> Dataset:
-    """Take the arrays as they are: the user has scaled them and set the test split apart.
+    """Load the arrays unchanged; the user has already scaled them and set a test split apart.
 
     With ``vocabulary`` inputs are texts, tokens from 0 to one less. Then labels may be missing: a text's last
     token is what is predicted from those before it.
@@ -92,7 +92,7 @@ def load(source: DataSource) -> Dataset:
 
 
 def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
-    """The data set of arrays by the names `NPZ_KEYS`; `place` is what errors call it.
+    """Make a data set from arrays named as in `NPZ_KEYS`; `place` names the source in errors.
 
     Raises LearningError: arrays of a shape or type that cannot be used.
     """
@@ -103,7 +103,7 @@ TEXT_KEYS = ("x_train", "x_test")
 
 
 def _texts(file: Path, vocabulary: int) -> Dataset:
-    """Texts of one length as tokens, each with a label, or with its last token in place of one."""
+    """Load token sequences of one length, with labels or with the last token as the label."""
     path = str(file)
     arrays = read_npz(file, TEXT_KEYS, path, optional=("y_train", "y_test"))
     for key in TEXT_KEYS:
@@ -127,7 +127,7 @@ def _texts(file: Path, vocabulary: int) -> Dataset:
 
 
 def _labelled(path: str, train: Split, test: Split) -> Dataset:
-    """The data set of both splits, whose labels are of the kind that their shape and type say."""
+    """Make a data set of both splits; shape and type of the labels decide their kind."""
     everything = np.concatenate([each.y for each in _alike(path, train, test)])
     if everything.ndim == 2:
         return Dataset(train, test, _num_labels(path, everything), label_kind="label_sets")
@@ -174,7 +174,7 @@ def _checked_split(
 
 
 def _num_labels(path: str, labels: Array) -> int:
-    """How many labels a set has, of shape (N, labels), each 0 or 1, and both somewhere.
+    """The number of labels in sets of shape (N, labels), each 0 or 1, where both must occur.
 
     Raises LearningError: they are not.
     """
@@ -192,7 +192,7 @@ def _num_labels(path: str, labels: Array) -> int:
 
 
 def _num_classes(path: str, labels: Array) -> int:
-    """How many classes there are, which must be two or more, numbered from 0 without gaps.
+    """The number of classes, at least two, numbered from 0 without gaps.
 
     Raises LearningError: they are not.
     """

@@ -1,4 +1,4 @@
-"""What the cells of a table mean: each column as its declaration says, numbers and dates or texts."""
+"""Read the cells of a table as its declaration says: as numbers, dates or texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def table_of(
     own: FileForm | None = None,
     found: Found | None = None,
 ) -> Table:
-    """Columns as they are declared; those that are not declared are texts.
+    """Convert Arrow columns as declared; columns without a declaration become texts.
 
     `cells`: of Arrow, by name. `own`: what the site says of their file. `found`: what was found in it
     so far; it takes what these cells show.
@@ -57,7 +57,7 @@ def table_of(
 
 
 def arrow_table(data: Any, place: str) -> "pa.Table":
-    """A table of Arrow, of one of pandas', polars' or Arrow's, or of columns by name; `place`: for errors.
+    """Convert a pandas, polars or Arrow table, or columns by name, to Arrow; `place` names it in errors.
 
     Raises LearningError: no table, or a column that is there twice; InputError: a package that is missing.
     """
@@ -77,7 +77,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
 
 
 def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
-    """The same without usual marks of missing values, where such a text would be refused."""
+    """Treat usual marks of missing values as missing, if the declaration would refuse them."""
     column = next((each for each in columns.categorical if each.name == name), None)
     if name not in columns.label_names and (column is None or column.other is not None):
         return cells
@@ -90,7 +90,7 @@ def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) 
 
 
 def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
-    """Texts that mean that a value of a column is missing, but for those that it declares as values."""
+    """Texts that mean a missing value in a column, without the values that it declares."""
     own = {*columns.values(name), *map(whole, columns.values(name))}
     general = {
         mark
@@ -102,7 +102,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """From the names of a table's columns to a function that says whether fields read as a row of it.
+    """Return a function that makes, from a table's column names, a test whether fields are a row of it.
 
     They do where half or more of the declared columns hold what is declared, at least one of them a value.
     """
@@ -124,7 +124,7 @@ def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]]
 
 
 def _cell_test(columns: Columns, name: str) -> Callable[[str], bool] | None:
-    """Whether a text is a value of a declared column; None of one that may hold any text."""
+    """A function that says whether a text is a declared value of a column; None if it may hold any text."""
     number, values = columns.number(name), {*columns.values(name)}
     if number is None:
         return (lambda text: whole(text) in values or text in values) if values else None

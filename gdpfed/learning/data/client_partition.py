@@ -1,4 +1,4 @@
-"""Partitions: which client holds which examples, and which of its records belong to which group.
+"""Partitions: which client holds which examples, and the privacy group of each of its records.
 
 Every node computes them from one seed.
 """
@@ -30,7 +30,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Partition:
-    """The way in which the training split is shared out.
+    """How the training split is divided among clients.
 
     Attributes:
         name: one of `OF_ONE_CLIENT`, or of `PARTITIONS` (`gdpfed.learning.data.named_partitions`).
@@ -47,7 +47,7 @@ class Partition:
     options: tuple[tuple[str, float | str], ...] = ()
 
     def largest(self, data: Dataset) -> int:
-        """How many examples a client may hold at most; under dirichlet it is all of them."""
+        """The largest number of examples that a client can hold; under dirichlet, all of them."""
         if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
         if self.name == "shards" and self.shards is not None:
@@ -62,7 +62,7 @@ class Partition:
         return shared_out(data, self.name, self.num_clients, self.seed, self.options)
 
     def indices(self, data: Dataset, client_id: int) -> Positions:
-        """Positions of one client's examples in ``data.train``; possibly none.
+        """Positions of one client's examples in ``data.train``; may be empty.
 
         Raises LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
         """
@@ -93,7 +93,7 @@ class Partition:
         )
 
     def _check_labels(self, data: Dataset) -> None:
-        """Raise LearningError where the partition goes by one label of a record, and there is none such."""
+        """Raise LearningError if the partition divides by label and records have no single label."""
         if data.by_person and self.name not in ("iid", "natural"):
             raise LearningError(
                 f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
@@ -130,7 +130,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
 
 
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
-    """One of so many runs of an order, whose lengths differ by at most one; with few examples it is empty."""
+    """One of `num_clients` consecutive parts of an order; part sizes differ by at most one."""
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
 
@@ -144,7 +144,7 @@ def _shuffled(num_examples: int, num_clients: int, seed: int) -> Positions:
 
 @lru_cache(maxsize=2)
 def _by_label(data: Dataset, seed: int) -> Positions:
-    """The shuffled examples in the order of their labels: a run of them has few labels, often one."""
+    """Positions of the examples, shuffled and then sorted by label."""
     shuffled = np.random.default_rng(seed).permutation(len(data.train))
     order: Positions = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
     order.setflags(write=False)
@@ -184,7 +184,7 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "P
 
 
 def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
-    """Positions of one client's examples; with fewer clients than the data has, the largest are taken.
+    """Positions of one client's examples; if the data has more clients, the largest take part.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -197,7 +197,7 @@ def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positio
 
 
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:
-    """The client that each owner of examples is under the natural partition; -1 for one that takes no part.
+    """The client of each data owner under the natural partition; -1 if it does not take part.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -208,7 +208,7 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
 
 
 def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
-    """What every client is called under the natural partition; empty where the data's clients have no names.
+    """The name of every client under the natural partition; empty if the data has no names.
 
     Raises LearningError: data with fewer clients than asked for.
     """
@@ -218,14 +218,14 @@ def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
 
 
 def _sizes(data: Dataset) -> Positions:
-    """How many training examples each owner has, those with a name and none included."""
+    """The number of training examples of each owner, 0 for named owners without examples."""
     sizes: Positions = np.bincount(data.owners, minlength=len(data.owner_names))  # type: ignore[arg-type]  # there are owners
     return sizes
 
 
 @lru_cache(maxsize=2)
 def _taken(data: Dataset, num_clients: int) -> Positions:
-    """Numbers of the clients that take part, in the order of the data set, which says nothing of them."""
+    """The owners that take part, in the order of the data set, which does not depend on their data."""
     sizes = _sizes(data)
     if num_clients > len(sizes):
         raise LearningError(
@@ -242,7 +242,7 @@ _PURPOSE = 0x6EC0
 def record_groups(
     split: Split, num_groups: int, shares: Sequence[float], seed: int, client_id: int
 ) -> npt.NDArray[np.int64]:
-    """The group of every record, shape (n,), from 0.
+    """The privacy group of every record, shape (n,), counted from 0.
 
     They are the data's own where it says them. Else a permutation by the seed and the client's number deals
     out shares[k] n records to group k, rounded by largest remainders.

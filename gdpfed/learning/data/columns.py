@@ -1,4 +1,4 @@
-"""The declaration of a table: what its columns are, which ranges and values they have, how dates are numbers.
+"""The declaration of a table: its columns, their ranges and values, and how dates become numbers.
 
 It is public and says everything that a table is read by. So nothing is computed from the rows, which would
 have to be charged, and a record becomes the same numbers whatever the other records are.
@@ -23,7 +23,7 @@ Days = TypeVar("Days", float, npt.NDArray[np.float64])
 
 @dataclass(frozen=True)
 class DatedAs:
-    """How a date becomes a number.
+    """How a date is converted to a number.
 
     Attributes:
         unit: ``age_on``, years from the date to ``day``, or ``days_since``, days from ``day`` to the date.
@@ -36,7 +36,7 @@ class DatedAs:
     form: str | None = None
 
     def of_days(self, days: Days) -> Days:
-        """The number of a date that lies so many days after the declared one, or those of several."""
+        """Convert days after the declared day to the declared unit."""
         return -days / DAYS_A_YEAR if self.unit == AGE_ON else days
 
 
@@ -47,7 +47,7 @@ KEEP, DROP = "keep", "drop"
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers; ``low`` becomes -1 and ``high`` 1, and what lies beyond becomes the nearer end.
+    """A column of numbers, scaled so that ``low`` is -1 and ``high`` is 1; outside values are clipped.
 
     `missing`: what stands for a missing number, in the column's unit; None for the middle of the range.
     `dated`: how its dates become numbers; None where it holds numbers. `missing_marks`: texts that stand for
@@ -64,7 +64,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of values; every value is an input that is 1 where a record has it and else 0.
+    """A column of values, one-hot encoded: each value has an input that is 1 if a record has it.
 
     `other`: the value that stands for one that is not declared; None where there may be none. `missing`: the
     value that stands for a missing one; None where all inputs are 0 then. `missing_marks`: texts that stand
@@ -80,7 +80,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Named:
-    """A column that says where a record belongs, with its values in the order of their numbers."""
+    """A column that assigns records to parties, groups or splits, with its values in order."""
 
     name: str
     values: tuple[str, ...]
@@ -138,41 +138,41 @@ class Columns:
 
     @property
     def label_kind(self) -> str:
-        """The kind of its labels, by name."""
+        """The kind of the labels, by name."""
         if self.times is not None:
             return "times_to_event"
         return "label_sets" if self.label_set else "classes" if self.classes else "numbers"
 
     @property
     def label_names(self) -> list[str]:
-        """The columns with labels."""
+        """The names of the label columns."""
         if self.times is not None:
             return [self.times.time, self.times.event]
         return [each.name for each in self.label_set] or [self.label]
 
     @property
     def label_shape(self) -> tuple[int, ...]:
-        """The shape of the label of a record."""
+        """The shape of one record's label."""
         return (2,) if self.times is not None else (len(self.label_set),) if self.label_set else ()
 
     @property
     def num_inputs(self) -> int:
-        """How many numbers a record becomes."""
+        """The number of inputs of one record."""
         return len(self.numeric) + sum(len(column.values) for column in self.categorical)
 
     @property
     def inputs(self) -> list[str]:
-        """The columns that the model sees, by name."""
+        """The names of the columns that the model sees."""
         return [*(each.name for each in self.numeric), *(each.name for each in self.categorical)]
 
     @property
     def input_names(self) -> list[str]:
-        """What each number of a record is: a column, or ``column=value``."""
+        """The name of each input of a record: a column, or ``column=value``."""
         values = [f"{column.name}={value}" for column in self.categorical for value in column.values]
         return [*(each.name for each in self.numeric), *values]
 
     def number(self, name: str) -> Numeric | None:
-        """The input or label of that name, if it is a number; else None."""
+        """The declaration of the numeric input or label with this name; else None."""
         if name == self.label and self.label_range is not None:
             return Numeric(name, *self.label_range)
         if self.times is not None and name == self.times.time:
@@ -180,7 +180,7 @@ class Columns:
         return next((each for each in self.numeric if each.name == name), None)
 
     def values(self, name: str) -> tuple[str, ...]:
-        """The declared values of a column; none where it holds numbers, or is not declared."""
+        """The declared values of a column; empty for numbers and undeclared columns."""
         if name == self.label:
             return tuple(value for values in self.classes for value in values)
         if self.times is not None and name == self.times.event:
@@ -189,24 +189,24 @@ class Columns:
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in that column alone."""
+        """The texts that mean a missing value in this column only."""
         inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, labels in a set or intervals of time; 1 where a label is a number."""
+        """The number of classes, of labels in a set, or of time intervals; 1 for numeric labels."""
         return len(self.classes) or len(self.label_set) or (len(self.times.edges) if self.times else 1)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything declared, in hexadecimal: tables of one digest are read alike."""
+        """SHA-256 of the declaration, in hexadecimal; tables with equal hashes are read alike."""
         # Without it where there is none, so that models of earlier versions are still read.
         declared = asdict(self, dict_factory=_without_new)
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
-        """The columns that a table must have; without those that share it out where a party reads its own."""
+        """The columns that a table must have; a party's own table needs no party or test column."""
         sharing = [self.test] if for_training else [self.party, self.test]
         placed = [column.name for column in (*sharing, self.record_group) if column is not None]
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
@@ -221,7 +221,7 @@ def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole(text: str) -> str:
-    """A whole number without a fraction of zeros, as 7 for 7.0; any other text, as 007 or 7e0, as it is."""
+    """Remove a fraction of zeros from a whole number, as 7.0 to 7; any other text stays unchanged."""
     return text.partition(".")[0] if re.fullmatch(r"-?[0-9]+\.0+", text) else text
 
 
@@ -230,7 +230,7 @@ COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|cop
 
 
 def bare_name(name: str) -> str:
-    """A party's name without case, script of digits and marks of a copy, to find names that are alike."""
+    """A party's name without case, digit script and copy marks, to find similar names."""
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
     digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
     return COPY.sub("", digits.removeprefix("copy of ")).strip()

@@ -1,4 +1,4 @@
-"""The first lines of a CSV file: which separator it has, and which line has the names of its columns.
+"""The head of a CSV file: its separator, and the line with the column names.
 
 They say nothing of a record: names of columns are public. So what is found here may be for all rows.
 """
@@ -25,7 +25,7 @@ RowTest = Callable[[Sequence[str]], IsRow]
 
 @dataclass(frozen=True)
 class Head:
-    """Where the names of the columns are.
+    """The position of the line with the column names, and the separator.
 
     Attributes:
         separator: of the fields.
@@ -41,7 +41,7 @@ class Head:
 def look_at_head(
     data: bytes, own: FileForm, declared: str, wanted: Sequence[str], found: Found, place: str
 ) -> Head:
-    """Find the line of names, by the names that are declared; without any it is the first one that is filled.
+    """Find the line of column names by the declared names; without these, the first non-empty line.
 
     `data`: the beginning of the file. `own`: what the site says. `declared`: the separator that is preferred.
     `wanted`: the declared names. `found`: told what is passed over, and of another separator.
@@ -84,7 +84,7 @@ def look_at_head(
 
 
 def _told(line: bytes) -> str | None:
-    """The separator that Excel is told; None where the line is another one."""
+    """The separator in Excel's line ``sep=``; None if the line is another one."""
     text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
     if not text.lower().startswith(SEP):
         text = line.decode(errors="replace").strip("\r\n").strip('"')
@@ -98,7 +98,7 @@ def _known(line: bytes, separator: str, wanted: Sequence[str]) -> int:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    """The fields of one line; of one with a quote that is not closed there, what they seem to be."""
+    """Split a line into fields; an unclosed quote is treated as text."""
     try:
         return next(csv.reader([line.strip("\r\n")], delimiter=separator), [])
     except csv.Error:
@@ -108,7 +108,7 @@ def _split(line: str, separator: str) -> list[str]:
 def all_names(
     names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found
 ) -> tuple[list[str], bool]:
-    """The names of all fields of a row, and whether the last one must be empty in all rows.
+    """The names of all fields of a row, and whether every row must end with an empty field.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
     The first rows say which; a row that is otherwise is refused.
@@ -132,7 +132,7 @@ def all_names(
 
 
 def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:
-    """Whether the first field of rows counts them, or names each otherwise in quotes, and the others fit.
+    """Whether rows begin with an index field without a name: counting, or different quoted texts.
 
     A decimal comma in rows without an index makes a field more, too. But then no first field of several rows
     counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.

@@ -1,4 +1,4 @@
-"""The records of a CSV file as UTF-8, cut by lines and quotes: a count beside the parser's.
+"""The records of a CSV file as UTF-8, cut by lines and quotes; an independent check of the parser.
 
 A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
 them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
@@ -26,7 +26,7 @@ REMEDY = "close it, or double it where it belongs to a text"
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Whole records.
+    """Complete records of a CSV file.
 
     `data`: their bytes, UTF-8. `lines`: in which line of the file each begins, from 1, shape (N,); empty
     lines are no records.
@@ -38,7 +38,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """Bytes that begin with a record.
+    """A block of bytes that begins with a record.
 
     Attributes:
         ends: where lines end, the positions of their last bytes.
@@ -57,7 +57,7 @@ class _Scan:
 
 
 class RecordReader:
-    """Cuts blocks of UTF-8 into whole records; `is_row` says whether the fields of a line read as a row.
+    """Cuts UTF-8 blocks into complete records; `is_row` tests whether fields form a row.
 
     `line`: the line of the file that the blocks begin with.
 
@@ -76,7 +76,7 @@ class RecordReader:
         self.header: Sequence[str] = ()
 
     def first(self) -> Records | None:
-        """The first record that is not empty; None where there is none."""
+        """The first non-empty record; None if there is none."""
         while True:
             scan = self._scanned()
             for number, end in enumerate(scan.record_ends.tolist()):
@@ -88,17 +88,17 @@ class RecordReader:
             self._more()
 
     def look(self) -> None:
-        """Read a first block, if none is read yet."""
+        """Read a first block, unless one was read already."""
         if not self._rest and not self._over:
             self._more()
 
     def lines_below(self, most: int) -> list[str]:
-        """The next lines that are filled, of what is read already; nothing is taken."""
+        """The next non-empty lines of the blocks read so far, without consuming them."""
         lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
         return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
-        """One record by itself; what is before it is passed over."""
+        """Take out one record; bytes before it are skipped."""
         line = self._line + int(np.searchsorted(scan.ends, begin))
         self._line += int(np.searchsorted(scan.ends, end))
         self._rest = scan.data[end:]
@@ -106,7 +106,7 @@ class RecordReader:
         return Records(scan.data[begin:end], np.array([line], dtype=np.int64))
 
     def __iter__(self) -> Iterator[Records]:
-        """All records after those that `first` has taken, many at a time.
+        """Yield all records after those that `first` has taken, many at a time.
 
         Raises LearningError: a quote that has swallowed rows, or is not closed.
         """
@@ -128,7 +128,7 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read on: at least as much again, so that a long record is not scanned too often."""
+        """Read at least as many bytes as are left over, so that long records are not rescanned often."""
         parts, wanted = [self._rest], max(1, len(self._rest))
         while wanted > 0 and not self._over:
             block = next(self._blocks, None)
@@ -156,7 +156,7 @@ class RecordReader:
         return _Scan(data, ends, toggles, inside)
 
     def _refuse_open(self, scan: _Scan, cut: int) -> None:
-        """Refuse a quote that nothing closes before the end of the file."""
+        """Refuse a quote that is not closed before the end of the file."""
         before = int(np.searchsorted(scan.toggles, cut))
         if before % 2 == 0:
             return
@@ -167,7 +167,7 @@ class RecordReader:
         raise LearningError(f"{place}, is not closed: {lines} lines are inside it; {REMEDY}")
 
     def _refuse_swallowed(self, scan: _Scan, cut: int) -> None:
-        """Refuse a quoted text over several lines of which some read as rows of the table.
+        """Refuse a quoted text over several lines if some of them are rows of the table.
 
         `cut`: where the records end that are whole.
         """
@@ -199,7 +199,7 @@ class RecordReader:
         return self._is_row([field.strip().strip('"').strip() for field in fields])
 
     def _place_of(self, scan: _Scan, opened: int) -> str:
-        """The line and the column of a quote."""
+        """The line and column of a quote, in words."""
         before = scan.record_ends[scan.record_ends < opened]
         begin = int(before[-1]) + 1 if len(before) else 0
         values = np.frombuffer(scan.data, dtype=np.uint8)[begin:opened]
@@ -211,7 +211,7 @@ class RecordReader:
 
 
 def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:
-    """Where quotes open and close a field, in turn; bytes begin outside of one."""
+    """The positions where quotes open and close a field, in turn; the bytes begin outside quotes."""
     quotes = np.flatnonzero(values == QUOTE)
     borders = np.zeros(256, dtype=np.bool_)
     borders[[separator, LINE_FEED, RETURN]] = True
@@ -231,7 +231,7 @@ def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Posi
 
 
 def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
-    """The same, where some quote stands in the midst of a text."""
+    """The same positions as `_toggles`, if some quotes are inside a text; slower."""
     toggles, is_open, passed_over = list[int](), False, -1
     for number, at in enumerate(quotes):
         if at == passed_over:
@@ -249,7 +249,7 @@ def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.
 
 
 def _records(scan: _Scan, cut: int, line: int) -> Records:
-    """The records up to a position, without empty lines."""
+    """The records up to this position, without empty lines."""
     outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
     starts = np.concatenate([[0], scan.ends[outside] + 1])
     ends = np.append(scan.ends[outside], cut)

@@ -1,4 +1,4 @@
-"""What of a data set is cut or left out on reading: counted, and said in words.
+"""Counts of what is clipped or left out when a data set is read, and notes on them.
 
 A number beyond its declared range counts as the range's end, and rows may be left out as declared. The counts
 are of the data: a run keeps them where it is, for its owner, and a node says its own in its log alone.
@@ -19,7 +19,7 @@ from gdpfed.learning.data.tabular import own_columns
 
 @dataclass(frozen=True)
 class Cut:
-    """How much is cut or left out.
+    """Counts of clipped and omitted values of a data set.
 
     Attributes:
         rows_left_out: rows that a declaration leaves out.
@@ -37,13 +37,13 @@ class Cut:
 
     @classmethod
     def of(cls, data: Dataset) -> Self:
-        """What of a data set is."""
+        """Count the clipped and omitted values of a data set."""
         beyond = int(data.beyond_range.sum())
         return cls(data.left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
 
     @classmethod
     def of_own(cls, path: Path) -> Self:
-        """What of a node's own table is.
+        """Count the clipped and omitted values of a node's own table.
 
         Raises LearningError: as `gdpfed.learning.data.tabular.own_table`.
         """
@@ -57,7 +57,7 @@ class Cut:
         return asdict(self)
 
     def words(self) -> Iterator[str]:
-        """Rows and numbers, one line each; nothing of what there is none of."""
+        """Yield notes on omitted rows and clipped numbers, one line each; nothing for a count of 0."""
         if self.rows_left_out:
             yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
         if self.numbers_cut:
@@ -68,7 +68,7 @@ class Cut:
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:
-    """What a table's declaration has cut or left out, and what of it may not be meant, one line each."""
+    """Yield notes on what the declaration clips or leaves out, and warnings about likely mistakes."""
     cut = Cut.of(data)
     yield from cut.words()
     if data.columns is not None:

@@ -1,4 +1,4 @@
-"""Three kinds of databases that answer one query and change nothing: SQLite, DuckDB and PostgreSQL.
+"""Databases that answer a query and cannot be changed by it: SQLite, DuckDB and PostgreSQL.
 
 Each is opened for reading alone, and the query sees what lies in it and no other file. A query that takes too
 long is stopped. SQLite needs no package, the two others need the extra ``query``.
@@ -49,7 +49,7 @@ RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
 
 @dataclass
 class Limits:
-    """What a query may take: seconds, from its start to its last row, and memory of the process in MiB.
+    """The limits of a query: seconds from its start to its last row, and process memory in MiB.
 
     `over`: whether the time was up.
     """
@@ -64,7 +64,7 @@ class Limits:
 
     @contextmanager
     def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
-        """Call ``stop`` when the time is up, unless the ``with`` block has ended."""
+        """Call ``stop`` when the time is over, unless the ``with`` block has ended before."""
         self.ends = time.monotonic() + self.seconds
         timer = Timer(self.seconds, stop)
         timer.daemon = True
@@ -77,7 +77,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a database answers: the names of the columns, and some rows at once as columns of Arrow."""
+    """A database's answer: column names, and rows in parts as Arrow columns."""
 
     names: list[str]
     parts: Iterator[Sequence["pa.Array"]]
@@ -85,7 +85,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Database:
-    """A database that can be asked.
+    """A database that answers queries.
 
     Attributes:
         kind: what it is called.
@@ -99,7 +99,7 @@ class Database:
 
 
 def database_of(own: FileForm, folder: Path, place: str) -> Database:
-    """The database that a site names for its query; a path begins in ``folder``, or at the root.
+    """The database that a site names for its query; relative paths begin in ``folder``.
 
     Raises LearningError: none is named, none is there, or it is of another kind.
     """
@@ -130,7 +130,7 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
 
 @contextmanager
 def readable(place: str, limits: Limits) -> Iterator[None]:
-    """Turn what a database complains of in a ``with`` block into one line.
+    """Turn a database error in the ``with`` block into one line.
 
     Raises:
         LearningError: names the place, and the limit where one was reached.
@@ -157,13 +157,13 @@ def _in_words(error: Exception, limits: Limits) -> str:
 
 
 def _of_database(error: Exception) -> bool:
-    """Whether an error is one of a database; no package is imported to find out."""
+    """Whether an error comes from a database package, without importing any."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
 
 
 def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Sequence["pa.Array"]]:
-    """The same; what stops a query does not stop one that rests between two parts."""
+    """Yield the parts of an answer; raise TimeoutError once the time is over, even between two parts."""
     for part in parts:
         if limits.over:
             raise TimeoutError
@@ -171,7 +171,7 @@ def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Se
 
 
 def _may(action: int, *_: str | None) -> int:
-    """Tell SQLite whether a query may do something: it may select, read, and call functions."""
+    """Allow SQLite only to select, read and call functions."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
@@ -213,12 +213,12 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator
 
 
 def quoted_name(name: str) -> str:
-    """The name of a column or table as SQL has it."""
+    """Quote the name of a column or table for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """The tables of a folder by name, each as DuckDB reads it, and its quoted path; of CSV all is text.
+    """The tables of a folder by name: DuckDB's reading function and the quoted path; CSV is read as text.
 
     Raises LearningError: there are none, or two of one name.
     """
@@ -262,7 +262,7 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
 
 
 def _without_password(url: str, place: str) -> str:
-    """The address of a database, if there is no password in it.
+    """Return the address of a database, if it holds no password.
 
     Raises LearningError: one is there, or the address is none; neither is shown.
     """
@@ -282,7 +282,7 @@ def _without_password(url: str, place: str) -> str:
 
 
 def column_of(values: Sequence[Any]) -> "pa.Array":
-    """A column of Arrow of values of one kind; where there are several kinds, of texts."""
+    """Make an Arrow column of values; values of several types become texts."""
     kinds = {type(each) for each in values} - {type(None)}
     if kinds == {int, float}:
         return pa.array([None if each is None else float(each) for each in values], pa.float64())

@@ -1,4 +1,4 @@
-"""A data set: a training split that is divided among clients, a test split, and the form of an example."""
+"""Data sets: a training split that is divided among clients, a test split, and the form of an example."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -19,7 +19,7 @@ CHUNK = 4096
 
 
 class Examples(Protocol):
-    """Examples in whatever form takes little memory; :meth:`take` makes model inputs of some of them."""
+    """Examples in a form that saves memory; :meth:`take` converts some of them to model inputs."""
 
     @property
     def y(self) -> Labels:
@@ -28,12 +28,12 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: npt.NDArray[np.int64]) -> "Split":
-        """The examples at these positions, as a model takes them."""
+        """The examples at these positions, in the model's form."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Examples as a model takes them.
+    """Examples in the model's form.
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
@@ -61,7 +61,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures as bytes, a quarter of what float32 takes.
+    """Pictures as bytes, which take a quarter of the memory of float32.
 
     `pixels`: shape (N, channels, height, width), uint8. `y`: shape (N,), int64.
     """
@@ -78,7 +78,7 @@ class Pictures:
 
 
 def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Pixels as a model takes them, x = pixel / 127.5 - 1, the same for every picture of every data set.
+    """Scale pixels for the model: x = pixel / 127.5 - 1, equally for every picture and data set.
 
     A mean and a deviation taken from the training pictures would be a statistic of the clients' data.
     """
@@ -143,7 +143,7 @@ class Dataset:
 
     @property
     def named_classes(self) -> tuple[str, ...]:
-        """What classes or labels are called, in the order of a model's outputs: by number without names."""
+        """The names of classes or labels in the order of model outputs; numbers without names."""
         if self.columns is not None:
             return self.columns.class_names
         numbers = tuple(map(str, range(self.num_classes))) if self.labels.weighed else ()
@@ -151,12 +151,12 @@ class Dataset:
 
     @property
     def takes_pixels(self) -> bool:
-        """Whether an example is a picture whose bytes are scaled as :func:`scaled` does."""
+        """Whether an example is a picture whose bytes are scaled by :func:`scaled`."""
         return self.pixels or isinstance(self.train, Pictures)
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """What names the training examples and the test examples by content, each with its owners.
+        """Hashes of the training and of the test examples, each with the owners.
 
         Of transformed examples it is what they were made of: a transform may differ in its last bits between
         machines.
@@ -171,7 +171,7 @@ class Dataset:
 
     @property
     def beyond_range(self) -> npt.NDArray[np.bool_]:
-        """Which labels of the test split, that are numbers, lie beyond their declared range, shape (N,)."""
+        """Which numeric test labels lie outside their declared range, shape (N,)."""
         if self.target_range is None:
             return np.zeros(len(self.test), dtype=np.bool_)
         beyond: npt.NDArray[np.bool_] = np.abs(self.test.y) > 1
@@ -179,7 +179,7 @@ class Dataset:
 
     @property
     def labels(self) -> LabelKind:
-        """What its labels are, by the test split: a text has one, at however many positions it is learnt.
+        """The kind of the labels, as the test split has them; a test text has one label.
 
         Raises LearningError: no kind of that name.
         """
@@ -188,12 +188,12 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example, or of one row of a person."""
+        """The shape of one example, or of one row of a person."""
         return self._no_examples().x.shape[2 if self.by_person else 1 :]
 
     @property
     def input_dtype(self) -> np.dtype[np.float32] | np.dtype[np.int64]:
-        """The data type of an input."""
+        """The data type of the inputs."""
         return self._no_examples().x.dtype
 
     def _no_examples(self) -> Split:
@@ -202,7 +202,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class ExampleForm:
-    """The form of an example, from which the model can be built without the data set.
+    """The form of an example; a model can be built from it without the data set.
 
     Attributes:
         input_shape: of one example.
@@ -234,18 +234,18 @@ class ExampleForm:
 
     @property
     def declared(self) -> str | None:
-        """What names the declaration by which a client reads its own files; None where there is none."""
+        """The hash of the declaration by which a client reads its own files; None without one."""
         return self.columns or self.pictures
 
     @property
     def num_tokens(self) -> int:
-        """From 0 to one less than this, where inputs are tokens."""
+        """The number of different tokens, if inputs are tokens."""
         encoded = None if self.encoder is None else self.encoder.vocabulary
         return self.vocabulary or encoded or self.num_classes
 
     @property
     def own_dtype(self) -> str:
-        """The data type of an example as a client has it, before any transform."""
+        """The data type of an example at the client, before any transform."""
         of_texts = self.encoder is not None and self.encoder.vocabulary is not None
         return "int64" if of_texts else self.input_dtype
 
@@ -259,12 +259,12 @@ class ExampleForm:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The shape of an example as a client has it, before any transform."""
+        """The shape of an example at the client, before any transform."""
         return self.picture_shape or self.input_shape
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
-        """The form whose values JSON has carried.
+        """Make a form from values that JSON has carried.
 
         Raises TypeError, KeyError: they are those of no form.
         """
@@ -296,7 +296,7 @@ class ExampleForm:
 
 
 def _content(examples: Examples) -> Iterator[object]:
-    """Examples as they are held in memory, or else as a model takes them, some at a time."""
+    """Yield examples as they are in memory, or else in the model's form, some at a time."""
     held = (
         [getattr(examples, each.name) for each in fields(examples)] if is_dataclass(examples) else [examples]
     )

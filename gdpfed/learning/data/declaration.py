@@ -1,4 +1,4 @@
-"""A declaration of columns as a file in YAML: read, with one line for what is wrong in it, and written."""
+"""Read and write a declaration of columns in YAML; each error is one line that names the fault."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -36,7 +36,7 @@ ABSENT_PRESENT = ("0", "1")
 
 
 def read_columns(path: Path) -> Columns:
-    """Read a declaration: a file in YAML, or that of a published table by its name (`PUBLISHED`).
+    """Read a declaration from a YAML file, or that of a published table by its name (`PUBLISHED`).
 
     Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """
@@ -46,7 +46,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def _read_published(name: str) -> Columns:
-    """The declaration of a published table, from the folder of the data sets' options."""
+    """Read the declaration of a published table from the folder of data set options."""
     with as_file(files("conf") / "dataset" / "columns") as folder:
         known = sorted(each.stem for each in folder.glob("*.yaml"))
         if name not in known:
@@ -56,7 +56,7 @@ def _read_published(name: str) -> Columns:
 
 
 def columns_of(values: Any, place: str) -> Columns:
-    """The declaration that plain data makes.
+    """Make a declaration from plain data.
 
     `values`: by key, as :func:`read_columns` reads it. `place`: what errors call it.
 
@@ -103,7 +103,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
 
 def _refuse_unfinished(values: Any, place: str) -> None:
-    """Refuse a first declaration in which LOW, HIGH or VALUE were left, with all such columns at once."""
+    """Refuse a declaration that still has LOW, HIGH or VALUE; name all such columns at once."""
     parts = values if isinstance(values, Mapping) else {}
     numeric, label = parts.get("numeric"), parts.get("label")
     categorical = parts.get("categorical")
@@ -127,13 +127,13 @@ def _refuse_unfinished(values: Any, place: str) -> None:
 
 
 def _entries(said: Any, key: str) -> set[str]:
-    """The entries of a list, or of the one under a key."""
+    """The entries of a list, or of the list under this key."""
     entries = said.get(key) if isinstance(said, Mapping) else said
     return {*map(str, entries)} if isinstance(entries, list) else set()
 
 
 def _label(reader: Part) -> dict[str, Any]:
-    """What is declared of labels: one column with classes or a range, the columns of a set, or a time."""
+    """Read the declaration of labels: classes, a range, a set of columns, or a time to an event."""
     nothing: dict[str, Any] = {"label": "", "classes": (), "class_names": (), "label_range": None}
     if isinstance(reader.values, Mapping) and "time" in reader.values:
         times = read_times(reader)
@@ -160,7 +160,7 @@ def _label(reader: Part) -> dict[str, Any]:
 
 
 def _classes(reader: Part) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Names of the classes, and the values that make each."""
+    """The names of the classes, and the values that belong to each class."""
     if isinstance(reader.values, Mapping):
         made = {name: each.values_once() for name, each in reader.items()}
     else:
@@ -209,7 +209,7 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
 
 
 def _person(reader: Part | None) -> tuple[str | None, int]:
-    """The column that names a row's person, and at how many parties one may have rows."""
+    """The column that names a row's person, and the largest number of parties of one person."""
     if reader is None or isinstance(reader.values, str):
         return None if reader is None else reader.text(), 1
     found = reader.mapping(required=("column", "parties"), allowed=())
@@ -231,7 +231,7 @@ def _named(reader: Part | None) -> Named | None:
 
 
 def _parties(reader: Part | None) -> Named | None:
-    """The column of the party, no two of whose values differ by case, space or the mark of a copy alone."""
+    """The party column; its values must differ by more than case, spaces or copy marks."""
     column, first = _named(reader), dict[str, str]()
     if column is None or reader is None:
         return None
@@ -245,7 +245,7 @@ def _parties(reader: Part | None) -> Named | None:
 
 
 def _word(reader: Part | None, words: Sequence[str]) -> str:
-    """One of these words; the first where nothing is said."""
+    """Read one of these words; the first is the default."""
     if reader is None:
         return words[0]
     if reader.values not in words:
@@ -254,7 +254,7 @@ def _word(reader: Part | None, words: Sequence[str]) -> str:
 
 
 def to_yaml(columns: Columns) -> str:
-    """The declaration as a file: :func:`read_columns` reads the same of it, with the same digest."""
+    """Write a declaration as YAML; :func:`read_columns` reads it back with the same hash."""
     label: dict[str, Any] = {"column": columns.label}
     if columns.label_set:
         label = {"columns": {each.name: list(each.values) for each in columns.label_set}}

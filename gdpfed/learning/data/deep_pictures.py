@@ -25,7 +25,7 @@ ALONE = 2
 
 
 def deep_inks(path: str, file: Image.Image) -> npt.NDArray[np.uint16]:
-    """The values of a PNG or TIFF picture, shape (height, width, channels): 2 to 4, transparency last.
+    """Read the 16-bit values of a PNG or TIFF picture, shape (height, width, channels); alpha is last.
 
     `file`: the same, opened by Pillow, for its header.
 

@@ -1,4 +1,4 @@
-"""Numbers from a frozen encoder of a registered architecture, whose weights are a file of the user's.
+"""Numbers from a frozen encoder: a registered architecture with the user's file of weights.
 
 An example is turned into numbers by itself, by weights that are fixed before the run: so they are a part of
 the record and cost no budget, provided that the file was not trained on the clients' data.
@@ -36,7 +36,7 @@ SIZES = ("layers", "heads", "width", "inner", "positions")
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder as the settings name it.
+    """An encoder, as the settings describe it.
 
     `values`: the architecture and its sizes, by name. `weights`: its file. `vocabulary`: of texts; None for
     pictures.
@@ -48,17 +48,17 @@ class Encoder:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Encoder":
-        """The encoder whose values JSON has carried."""
+        """Make an encoder from values that JSON has carried."""
         pairs = tuple((str(key), value) for key, value in values["values"])
         return cls(pairs, WeightsFile(**values["weights"]), values["vocabulary"])
 
     @property
     def architecture(self) -> str:
-        """By name; empty where none is said."""
+        """The name of the architecture; empty if the settings name none."""
         return str(dict(self.values).get("architecture", ""))
 
     def of(self, x: npt.NDArray[np.generic]) -> Numbers:
-        """The numbers of some examples, shape (N, ...), as shape (N, k).
+        """Encode examples of shape (N, ...) as numbers of shape (N, k).
 
         Raises LearningError: the examples are of another kind, or the file is not that of the settings.
         """
@@ -74,7 +74,7 @@ class Encoder:
 
 @lru_cache(maxsize=2)
 def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """The encoder with its weights, ready to apply."""
+    """Load an encoder with its weights; return the function that applies it."""
     if encoder.architecture == PICTURES:
         return _of_pictures(encoder, shape)
     if encoder.architecture in transformer.ARCHITECTURES:
@@ -87,7 +87,7 @@ def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[n
 
 
 def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """torchvision's ResNet-18 (He et al., 2016) up to its mean over places: 512 numbers."""
+    """torchvision's ResNet-18 (He et al., 2016) up to the mean over positions: 512 numbers."""
     size = _own_values(encoder, {"size": 0})["size"]
     if len(shape) != 3 or encoder.vocabulary is not None:
         raise LearningError(
@@ -113,7 +113,7 @@ def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDAr
 
 
 def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """A transformer up to the mean of its last states."""
+    """A transformer up to the mean of its last hidden states."""
     from gdpfed.learning.models import Given
 
     defaults = {each.name: each.default for each in fields(transformer.EncoderSizes)}
@@ -143,7 +143,7 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
 
 
 def _own_values(encoder: Encoder, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The sizes that are said, and defaults for the others.
+    """The configured sizes, with defaults for the others.
 
     Raises LearningError: a size that the architecture does not have, or that is no positive whole number.
     """

@@ -1,4 +1,4 @@
-"""A value that is not as declared: said of the first one, or of all to whoever takes them."""
+"""Values that contradict the declaration: raise an error for the first, or collect all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gdpfed.learning.data.cells import Cells
 
 @dataclass(frozen=True)
 class Fault:
-    """A value that is not as declared.
+    """A value that contradicts the declaration.
 
     Attributes:
         row: from 1, without the header.
@@ -27,7 +27,7 @@ class Fault:
 
     @property
     def of_value(self) -> str:
-        """What is wrong, without the row."""
+        """Say what is wrong with the value, without its row."""
         return f"column '{self.column}' {self._held}, {self.words}"
 
     @property
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """The rows that are read, by their numbers in the table from 1, without its header.
+    """The row numbers of the cells that are read, for errors; numbered from 1 below the header.
 
     `found`: takes every fault; None where the first one is raised.
     """
@@ -50,7 +50,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Say what is wrong with some values of a column; nothing, if none are wrong.
+        """Report the wrong values of a column; do nothing if no value is wrong.
 
         Raises LearningError: of the first of them, where nobody takes all.
         """

@@ -1,4 +1,4 @@
-"""Public transforms of pictures to a few numbers, from which a small model learns more than from pixels.
+"""Public transforms of pictures to a few hundred numbers, from which a small model learns more easily.
 
 Nothing of a transform is fitted to any data: every picture is turned into numbers by itself, so they are a
 part of the record and cost no budget.
@@ -43,13 +43,13 @@ HOG_SIZE = 8
 
 
 def _in_chunks(pictures: npt.NDArray[np.float32], numbers: int, of: Transform) -> npt.NDArray[np.float32]:
-    """So many numbers of every picture, some pictures at a time."""
+    """Apply a transform to all pictures, some at a time; each picture becomes this many numbers."""
     chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
     return np.concatenate([np.zeros((0, numbers), dtype=np.float32), *map(of, chunks)])
 
 
 def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """324 numbers on edges and 16 a channel on colour: 372 of a picture in colour, 340 of one in grey.
+    """324 numbers on edges and 16 a channel on colour: 372 for a colour picture, 340 for a grey one.
 
     A picture has 4x4 cells. In each, the lengths of the gradients (central differences, of the channel where
     they are longest; none at the border) are averaged by orientation, in 9 bins of 20 degrees without sign.
@@ -90,7 +90,7 @@ def _gradients(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """400 numbers a picture: how much of each of 100 random patterns is in each of its quadrants.
+    """400 numbers a picture: the mean response to 100 random patterns in each quadrant.
 
     At every place of a picture, a patch p of 6x6 pixels is compared with 100 patterns w, which are Gaussian
     from a fixed seed, of mean 0 and norm 1: max(0, <w, p> / sqrt(var(p) + 0.05) - 0.5), var over the patch
@@ -144,7 +144,7 @@ LEAST_SIZES = {
 
 
 def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> Dataset:
-    """The same data set with its examples turned into features, in memory as float32.
+    """Transform all examples of a data set to features, kept in memory as float32.
 
     Raises LearningError: no transform of that name, or examples that are no pictures or too small.
     """
@@ -172,7 +172,7 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
 
 
 def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
-    """The transform of that name; of a file that of its encoder.
+    """The transform with this name; for `file`, the transform by the given encoder.
 
     Raises LearningError: there is none.
     """

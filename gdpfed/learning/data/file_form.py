@@ -1,4 +1,4 @@
-"""How one site's file writes what all parties declare: found by looking, and overruled by the site alone.
+"""How one site's file writes its values: detected while reading, unless the site states it.
 
 The declaration says what a table means, and is the same at all parties. How a file writes it is the site's
 own matter: separator, encoding, decimal mark, dates, marks of missing values. What the lines above the rows
@@ -38,7 +38,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True)
 class FileForm:
-    """What a site says of a file; None, or empty, for what is found by looking.
+    """What a site states about a file; None or empty values are detected while reading.
 
     Attributes:
         separator, encoding: of CSV.
@@ -65,13 +65,13 @@ class FileForm:
     mebibytes: int = 1024
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in that column alone."""
+        """The texts that mean a missing value in this column only."""
         return dict(self.missing_in).get(name, ())
 
 
 @dataclass
 class Found:
-    """What was found in a file while it was read.
+    """What was detected in a file while it was read.
 
     Attributes:
         head: what its first lines show, one line each.
@@ -91,7 +91,7 @@ class Found:
     dates: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def notes(self) -> Iterator[str]:
-        """One line each."""
+        """Yield notes on what was detected, one line each."""
         yield from self.head
         for encoding, count in self.recoded.items():
             yield f"{_times(count, 'line')} not UTF-8, and read as {encoding}"
@@ -113,30 +113,30 @@ def _times(count: int, what: str) -> str:
 
 
 def table_name(path: Path) -> str:
-    """The name of a table without the endings of its kind and packing: ``bonn`` of ``bonn.csv.gz``."""
+    """The name of a table without its file endings: ``bonn`` for ``bonn.csv.gz``."""
     name = path.name[: -len(packing)] if (packing := packing_of(path)) else path.name
     return Path(name).stem
 
 
 def packing_of(path: Path) -> str:
-    """The ending that says how a file is packed; empty where it is not."""
+    """The ending of a compressed file; empty if the file is not compressed."""
     ending = path.suffix.lower()
     return ending if ending in PACKINGS else ""
 
 
 def kind_of(path: Path) -> str:
-    """The ending that says what a file is, in small letters, without that of its packing."""
+    """The ending for the type of a file, in lower case, without the ending of a compressed file."""
     packing = packing_of(path)
     return Path(path.name[: -len(packing)] if packing else path.name).suffix.lower()
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file's name has the ending of a table, in capitals or not; only text may be packed."""
+    """Whether a file name has a table's ending, in any case; only text files may be compressed."""
     return kind_of(path) in (TEXT_ENDINGS if packing_of(path) else ENDINGS)
 
 
 def own_form(path: Path) -> FileForm:
-    """What the site says of a table, in ``files.yaml`` beside it by the name of the table.
+    """What a site states about a table in ``files.yaml`` beside it, under the table's name.
 
     Raises LearningError: a file that is damaged, or names a table that is not there.
     """
@@ -158,7 +158,7 @@ def own_form(path: Path) -> FileForm:
 
 
 def databases_in(folder: Path) -> set[str]:
-    """The names of what queries in a folder ask there.
+    """The names of the databases that the queries in a folder use.
 
     Raises LearningError: as in :func:`own_form`.
     """
@@ -198,7 +198,7 @@ def _word(part: Part, words: Sequence[str]) -> str:
 
 
 def _missing(part: Part) -> dict[str, Any]:
-    """Marks of all columns, a list, or lists by column."""
+    """Read marks of missing values: a list for all columns, or lists by column."""
     if isinstance(part.values, list):
         return {"missing": tuple(each.text(empty=True) for each in part.list())}
     by_column = (

@@ -1,4 +1,4 @@
-"""What names data by their content, so that a run that goes on sees whether they are still the same.
+"""Hashes of data, by which a resumed run checks that its data is unchanged.
 
 A fingerprint says whether two data sets are equal, and so a little about each of them: it stays where the
 data are, and is in nothing that is sent or published.
@@ -13,13 +13,13 @@ import numpy as np
 
 
 class Hash(Protocol):
-    """Takes bytes, one piece after the other."""
+    """Takes bytes, piece by piece."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 
 
 def fingerprint(*parts: object) -> str:
-    """SHA-256, in hexadecimal, of a canonical form: of type, shape and content of everything, in order.
+    """SHA-256, in hexadecimal, of the types, shapes and contents of these parts, in order.
 
     `parts`: arrays, dataclasses, sequences and mappings of such, and plain values. Numbers count as they are
     held in memory, whatever file they were read from.

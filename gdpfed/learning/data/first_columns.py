@@ -1,4 +1,4 @@
-"""A first declaration of a table: the kinds of its columns, and ranges only where they are asked for.
+"""Draft a declaration of a table: the kinds of its columns, and ranges only if the user asks for them.
 
 What a range is takes knowledge that is not in the table. Ranges and values that are computed from rows belong
 to the patients in them: the highest age is one patient's, and no budget covers that it is published.
@@ -44,7 +44,7 @@ FROM_DATA = """\
 
 @dataclass(frozen=True)
 class _Table:
-    """A table whose form has been guessed: texts by column, empty where a value is missing."""
+    """A table after its format was guessed: texts by column, empty if a value is missing."""
 
     columns: dict[str, list[str]]
     decimal: str = "."
@@ -52,7 +52,7 @@ class _Table:
 
 
 def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: bool = False) -> str:
-    """The text of a declaration of one table.
+    """Draft the declaration of a table, as text.
 
     `label`: the name of the column that is to be predicted; None leaves it open. `from_data`: whether ranges
     and values are those of the rows, which is not private. `coarse`: whether ranges that are open are wide
@@ -86,7 +86,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Under which key a column belongs, and what stands there; no key of a text of each row's own."""
+    """The key of a column in the draft, and its entry; an empty key for texts unique to rows."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)
@@ -97,7 +97,7 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
 
 
 def _read(path: Path) -> _Table:
-    """The texts of a table, whose decimal mark is found out."""
+    """Read the texts of a table and detect its decimal mark."""
     if not path.is_file():
         raise LearningError(f"{path} cannot be read: there is no such file")
     file = open_table(path, str(path), TableForm(own_form(path)))
@@ -119,7 +119,7 @@ def _read(path: Path) -> _Table:
 
 
 def _kind(present: Sequence[str], decimal: str) -> str:
-    """What a column holds: ``number``, a form of dates, ``categories``, or ``text`` of each row's own."""
+    """The kind of a column: ``number``, a form of dates, ``categories``, or free ``text``."""
     distinct = len(set(present))
     if not distinct:
         return "text"
@@ -172,6 +172,6 @@ def _classes(table: _Table, label: str | None, *, from_data: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as YAML has it, in quotes where it would be read as something else."""
+    """Write a text in YAML, with quotes if YAML would read it as something else."""
     written: str = yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=10**6)
     return written.strip()[1:-1]

@@ -1,4 +1,4 @@
-"""The user's own pictures, one folder a class, or listed in a table: of a simulation, and of a node."""
+"""The user's pictures, in one folder for each class or listed in a table; for simulations and for nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ KNOWN = (PICTURES_FILE, TABLE)
 
 
 def load(source: DataSource) -> Dataset:
-    """Pictures in ``train/CLASS/*`` and ``test/CLASS/*``, in ``CLASS/*``, or as ``pictures.csv`` lists them.
+    """Load pictures from ``train/CLASS/*`` and ``test/CLASS/*``, from ``CLASS/*``, or from ``pictures.csv``.
 
     Without a test split, ``test_fraction`` of every class, the same in every run, is held out. What
     ``pictures.yaml`` in the folder declares is the same at all parties; a folder with that file alone is a
@@ -47,7 +47,7 @@ def load(source: DataSource) -> Dataset:
 
 
 def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    """Inputs and labels of a node's own folder of pictures, by ``pictures.yaml`` in it.
+    """Inputs and labels of a node's own folder of pictures, read as ``pictures.yaml`` in it declares.
 
     Raises LearningError: as in :func:`load`, or no declaration.
     """
@@ -59,7 +59,7 @@ def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.ge
 
 
 def own_not_read(path: Path) -> list[str]:
-    """What lies in a node's own folder of pictures and is not read, one line each.
+    """Files in a node's own folder of pictures that are not read, one line each.
 
     Raises LearningError: as in :func:`own_pictures`.
     """
@@ -70,7 +70,7 @@ def own_not_read(path: Path) -> list[str]:
 
 
 def _declared(root: Path, source: DataSource) -> PictureForm | None:
-    """What the folder declares, if it declares something."""
+    """The declaration in the folder; None if it has none."""
     if not (root / PICTURES_FILE).is_file():
         return None
     form = read_picture_form(root)
@@ -79,7 +79,7 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
 
 
 def _nothing(form: PictureForm | None) -> NotRead:
-    """What takes down what is not read: scans, unless a window is declared for them."""
+    """An empty record of unread files; it counts scans as unread unless a window is declared."""
     scans = form is not None and form.window is not None
     return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
 
@@ -100,14 +100,14 @@ def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | 
 
 
 def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """The pictures of one folder, by its table if it has one, and else by folders."""
+    """The pictures of a folder, from its table if it has one, else from class folders."""
     if (root / TABLE).is_file():
         return listed_pictures(root, classes, others)
     return ListedPictures(list_classes(root, others, classes))
 
 
 def _declared_alone(form: PictureForm) -> Dataset:
-    """The data set of a server that holds no picture."""
+    """The data set of a server that has a declaration and no pictures."""
     pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
     nothing = form.pictures(pixels, np.zeros(0, dtype=np.int64))
     return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
@@ -164,7 +164,7 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
 def _parted(
     root: Path, everything: Listing, said: float | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which pictures are to train on and which to test on, by class."""
+    """Positions of training and of test pictures, stratified by class."""
     from sklearn.model_selection import train_test_split
 
     fraction = DEFAULT_TEST_FRACTION if said is None else said

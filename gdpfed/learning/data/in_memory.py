@@ -1,4 +1,4 @@
-"""``dataset=python``: data that a Python program has in memory, as arrays, a data frame or a `Dataset`.
+"""``dataset=python``: data in a Python program's memory, as arrays, a data frame or a `Dataset`.
 
 No file names such data, so a process in which they were not given cannot load them.
 """
@@ -30,7 +30,7 @@ PLACE = "data"
 
 
 def not_here(source: DataSource) -> Dataset:
-    """Refuse: whoever has the data gives them before they are asked for. Raises LearningError."""
+    """Refuse to load: a Python program must give this data. Raises LearningError."""
     raise LearningError(
         f"dataset={NAME} is data that a Python program gives, and here nobody has: begin or go on with the "
         'run there, as in gdpfed.simulate("run.resume=DIR", data=...)'
@@ -44,7 +44,7 @@ def dataset_of(
     columns: Mapping[str, Any] | str | Path | None = None,
     test_fraction: float | None = None,
 ) -> Dataset:
-    """The data set of what a Python program has in memory.
+    """Make a data set from data in a Python program's memory.
 
     Args:
         data: (x_train, y_train, x_test, y_test) as arrays of numpy or torch, as in an ``.npz`` file; a data
@@ -86,7 +86,7 @@ def _refuse(given: object, name: str, of: str) -> None:
 
 
 def _array(name: str, part: Any) -> npt.NDArray[Any]:
-    """An array of numpy's, of one of numpy's, torch's or a data frame's, or of numbers in lists."""
+    """Convert an array of numpy, torch or a data frame, or lists of numbers, to a numpy array."""
     if hasattr(part, "detach"):
         part = part.detach().cpu()
     try:
@@ -97,7 +97,7 @@ def _array(name: str, part: Any) -> npt.NDArray[Any]:
 
 
 def _check(data: Dataset) -> None:
-    """Refuse a `Dataset` whose parts do not go together."""
+    """Refuse a `Dataset` whose parts contradict each other."""
     for name, part in (("train", data.train), ("test", data.test)):
         if isinstance(part, Split):
             if len(part.x) != len(part.y):
@@ -124,7 +124,7 @@ def _check(data: Dataset) -> None:
 
 
 def _owned(data: Dataset, owners: Any) -> Dataset:
-    """The data set with an owner for each training example; names stand in order of the alphabet."""
+    """The data set with an owner for each training example; owner names are sorted."""
     given = owners.tolist() if hasattr(owners, "tolist") else owners
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise LearningError(f"owners is {given!r}: give a name or a number for each training example")
@@ -181,7 +181,7 @@ def _of_frame(
 
 
 def _plain(value: Any) -> Any:
-    """A declaration as YAML has it: mappings, lists and plain values."""
+    """Convert a declaration to mappings, lists and plain values, as YAML has them."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set):

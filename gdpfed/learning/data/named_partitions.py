@@ -1,4 +1,4 @@
-"""Partitions that a function makes of all clients at once, by name.
+"""Partitions by name; each is a function that assigns examples to all clients at once.
 
 Another package adds one as an entry point of the group ``gdpfed.partitions``, or for one process with
 ``PARTITIONS.register``: a function ``(data, num_clients, seed, **options) -> positions of every client``.
@@ -34,7 +34,7 @@ BY_CLASS, BY_LABEL = ("dirichlet", "pathological"), ("labels", "shards")
 def shared_out(
     data: Dataset, name: str, num_clients: int, seed: int, options: Options
 ) -> Sequence[Positions]:
-    """The positions of every client, by a function that is chosen by name.
+    """The positions of every client's examples, from the partition with this name.
 
     No example goes to two clients: a record would be accounted at one of them only.
 
@@ -72,7 +72,7 @@ def shared_out(
 
 
 def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
-    """The partition by a partitioner of flwr-datasets.
+    """Make a partition from a partitioner of flwr-datasets.
 
     `make`: ``(num_clients, seed, **options) -> Partitioner``, whose column of labels is "label".
     """
@@ -87,7 +87,7 @@ def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
 
 
 def labels_as_table(data: Dataset) -> Any:
-    """Positions with their labels, as flwr-datasets takes them; without labels that are no single values."""
+    """A table of positions and labels for flwr-datasets; without labels if they are not single values."""
     # Imported here, since it takes seconds and most partitions do without it.
     from datasets import Dataset as Table
 
@@ -96,7 +96,7 @@ def labels_as_table(data: Dataset) -> Any:
 
 
 def _skewed(name: str) -> Sharing:
-    """Sizes that grow with the client's number as 1, 2, 3 ..., their squares or their exponentials."""
+    """A partition with sizes in proportion to 1, 2, 3 ..., their squares or their exponentials."""
 
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner
@@ -108,14 +108,14 @@ def _skewed(name: str) -> Sharing:
 
 
 def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partitioner":
-    """So many classes for every client, of which the first go round and others are drawn (flwr-datasets)."""
+    """A partition with a fixed number of classes for each client (flwr-datasets)."""
     from flwr_datasets.partitioner import PathologicalPartitioner
 
     return PathologicalPartitioner(num_clients, "label", int(classes), "first-deterministic", seed=seed)
 
 
 def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
-    """A text file with a line for every training example: whose it is, by number or name."""
+    """A partition from a text file with the owner of each training example, one a line."""
     owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
     owners = owners[:-1] if len(owners) and not owners[-1] else owners
     if len(owners) != len(data.train):

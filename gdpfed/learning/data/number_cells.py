@@ -1,4 +1,4 @@
-"""Columns of numbers and dates: decimal numbers as people write them, and days, as float64."""
+"""Columns of numbers and dates as float64: decimal numbers in common spellings, and days."""
 
 import re
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ MARK, UNCLEAR, WRONG = "mark", "unclear", "wrong"
 
 @dataclass(frozen=True, eq=False)
 class NumberCells:
-    """A column of numbers.
+    """A column of numbers, with the cells that are not numbers.
 
     Attributes:
         numbers: float64[N]; NaN where one is missing or wrong.
@@ -80,14 +80,14 @@ class NumberCells:
 
 
 def no_numbers(count: int) -> NumberCells:
-    """A column of numbers that are missing."""
+    """A column in which all numbers are missing."""
     return NumberCells(np.full(count, np.nan), np.zeros(count, np.bool_), "", pa.nulls(count))
 
 
 def numbers_of(
     values: "pa.Array", column: Numeric, columns: Columns, own: FileForm, found: Found, place: str
 ) -> NumberCells:
-    """The cells of a declared column of numbers or dates; how they are written is told to ``found``.
+    """Convert a declared column to numbers; ``found`` is told how they are written.
 
     `own`: what the site says of the file.
 
@@ -133,7 +133,7 @@ def numbers_of(
 def _of_most(
     texts: "pa.Array", gone: "pa.Array", decimal: str | None, likely: str, name: str, found: Found
 ) -> npt.NDArray[np.float64]:
-    """Cells with one decimal mark that means nothing else, float64[N]; NaN of all others."""
+    """Convert the cells with one clear decimal mark, float64[N]; NaN for all other cells."""
     comma = compute.match_substring_regex(texts, MARKED)
     if decimal is None and likely == ".":
         comma = compute.and_not(comma, compute.match_substring_regex(texts, COMMA_IS_UNCLEAR))
@@ -157,7 +157,7 @@ def _of_most(
 def _of_few(
     cells: TextCells, decimal: str | None, likely: str, name: str, found: Found
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
-    """Cells that are looked at one by one: numbers, which are wrong, which of these may be two numbers."""
+    """Convert cells one by one; return numbers, which cells are wrong, and which are ambiguous."""
     read = list[tuple[float, str]]()
     for text in cells.distinct:
         try:
@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """The same of a file with decimal commas: a full stop before three digits may group thousands."""
+    """Mark ambiguous cells in a file with decimal commas, where a full stop may group thousands."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)
@@ -199,7 +199,7 @@ def _plain_texts(cells: TextCells) -> "pa.Array":
 
 
 def _cast(texts: "pa.Array") -> npt.NDArray[np.float64] | None:
-    """Texts as numbers, float64[N], NaN for nothing; None where Arrow does not read some."""
+    """Convert texts to numbers, float64[N], NaN for empty texts; None if Arrow cannot read some."""
     try:
         found = compute.cast(texts, pa.float64())
     except pa.ArrowInvalid:
@@ -215,19 +215,19 @@ def _marked(
     shown: Any,
     unclear: Mask | None = None,
 ) -> NumberCells:
-    """The same without the numbers that mean that a value is missing."""
+    """The column without the numbers that mark missing values."""
     said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, NO_NUMBER, shown, unclear, UNCLEAR_NUMBER)
 
 
 def _lies_in(mark: str, column: Numeric) -> bool:
-    """Whether a mark is a number in a column's range, and so a value of it."""
+    """Whether a mark of missing values is a number within a column's range."""
     return bool(re.fullmatch(NUMBER, mark)) and column.low <= decimal_number(mark) <= column.high
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """The marks of missing values that lie in the range of a column, and are numbers there, each with it."""
+    """Marks of missing values that are also valid numbers of a column; pairs of mark and column."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [
@@ -275,12 +275,12 @@ def _dates(
 
 
 def has_days(kind: Any) -> bool:
-    """Whether a type of Arrow is one of days, or of days with times."""
+    """Whether an Arrow type holds dates, or dates with times."""
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _days(values: "pa.Array", dated: DatedAs, name: str, place: str) -> NumberCells:
-    """Days and times of Arrow as numbers; those beyond the years 1 to 9999 are wrong."""
+    """Convert Arrow dates and times to numbers; years outside 1 to 9999 are wrong."""
     kind = values.type
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""A client's own examples, in the form that the model of a data set takes."""
+"""A client's own examples, converted to the model's form."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _kept: dict[tuple[object, ...], npt.NDArray[np.float32]] = {}
 
 @dataclass(frozen=True)
 class OwnData:
-    """Where a client's own examples lie, and which of them it holds out: never trained on, counted on alone.
+    """The location of a client's own examples, and which it holds out for counts, never for training.
 
     Of a table they are also those that the declaration beside it says are for testing.
 
@@ -43,7 +43,7 @@ class OwnData:
 
     @property
     def rule(self) -> str:
-        """SHA-256, in hexadecimal, of what decides which examples are held out, other than they themselves.
+        """SHA-256, in hexadecimal, of the settings that decide which examples are held out.
 
         Raises LearningError: a table without a declaration.
         """
@@ -57,7 +57,7 @@ class OwnData:
 
     @property
     def person_parties(self) -> int:
-        """At how many parties a person may have rows, by a table's declaration; 0 where none are declared.
+        """The declared number of parties of one person; 0 if no persons are declared.
 
         Raises LearningError: a table without a declaration.
         """
@@ -66,7 +66,7 @@ class OwnData:
 
 
 def check_own(own: OwnData) -> tuple[Split, ...]:
-    """Return the examples that a client trains on, as they lie in its file, if it can take part with them.
+    """Check a client's examples, and return its training examples as they are in its file.
 
     What is checked is the same whatever a run asks for: it is for the client's operator to mend, and no
     message has a say in it. After them come those that are held out, where these are in another file or by a
@@ -90,7 +90,7 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
 
 
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
-    """The examples that a client holds out, as the model takes them; none where it holds out none.
+    """The examples that a client holds out, in the model's form; may be empty.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -104,7 +104,7 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
 
 
 def blank_example(form: ExampleForm) -> Split:
-    """One example of zeros."""
+    """A single example of zeros."""
     x = np.zeros((1, *form.input_shape), form.input_dtype)
     y = np.zeros((1, *form.label_shape), form.labels.dtype)
     row = Split(x, y, persons=np.zeros(1, np.int64) if form.by_person else None)
@@ -112,7 +112,7 @@ def blank_example(form: ExampleForm) -> Split:
 
 
 def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
-    """Which examples are held out, shape (N,): those whose hash, a number in [0, 1), lies below the share.
+    """Which examples are held out, shape (N,): those whose hash in [0, 1) is below the share.
 
     Every example decides for itself, or its person does. So it is held out in every run, wherever it stands
     in the file and whatever the others are, and examples that are alike stay together. It decides as it lies
@@ -127,7 +127,7 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 
 
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
-    """The client's own examples to train on, as the model takes them: all but the share that it holds out.
+    """The client's own training examples in the model's form, without the share that it holds out.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -142,7 +142,7 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
 def _as_taken(
     path: Path, form: ExampleForm, chosen: Chooser | None = None, *, for_testing: bool = False
 ) -> Split:
-    """Read examples as the model takes them: all, or those that are chosen.
+    """Read examples in the model's form: all, or only the chosen ones.
 
     An example with a label of no class, a token that is not in the vocabulary, or a number that is not
     finite counts as a blank one, all zeros. The server says how many classes there are: an error, or one
@@ -167,7 +167,7 @@ def _as_taken(
 
 
 def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
-    """What the form's transform makes of some inputs, computed once a process; nothing is written."""
+    """The form's transform of these inputs, computed once in a process and kept in memory only."""
     transform = transform_of(str(form.features), form.encoder)
     content = sha256(np.ascontiguousarray(x).data).digest()
     key = (form.features, form.encoder, x.dtype.str, x.shape, content)
@@ -181,7 +181,7 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
-    """Which examples have a label of no class, a token of no vocabulary or no finite number, shape (N,)."""
+    """Which examples have an invalid label, an unknown token or a number that is not finite, shape (N,)."""
     unusable = form.labels.unfit(own.y)
     of_one = tuple(range(1, own.x.ndim))
     unusable |= ~np.isfinite(own.x).all(axis=of_one)

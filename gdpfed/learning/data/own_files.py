@@ -1,4 +1,4 @@
-"""The file in which a client's own examples lie: read as they are, and taken as a model takes them."""
+"""The file of a client's own examples: it is read unchanged, then checked against the model's form."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=Le
 
 
 def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
-    """Inputs, labels and perhaps groups as they lie in the client's file.
+    """Read inputs, labels and any groups from the client's file, unchanged.
 
     `path`: of the file. `for_testing`: of a table, whether those records are read that its declaration says
     are for testing, or all where it says nothing.
@@ -48,12 +48,12 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
 
 
 def declares_pictures(path: Path) -> bool:
-    """Whether a client's data are a folder of pictures."""
+    """Whether a client's data is a folder of pictures with a declaration."""
     return path.is_dir() and (path / PICTURES_FILE).is_file()
 
 
 def _reader_of(path: Path) -> str:
-    """The name of a reader: the ending of a file, and for a folder `pictures`, or `folder` of a package.
+    """The name of a path's reader: a file's ending; for a folder `pictures`, or a package's `folder`.
 
     Raises LearningError: a folder that nothing reads.
     """
@@ -70,7 +70,7 @@ def _reader_of(path: Path) -> str:
 
 
 def own_examples(path: Path, *, for_testing: bool = False) -> Split:
-    """The client's own examples as they lie in its file, of any shape and type.
+    """Read the client's own examples as they are in its file, of any shape and type.
 
     `path`, `for_testing`: as in `read_own`.
 
@@ -98,7 +98,7 @@ def taken_as(
     columns: str | None = None,
     label_shape: Sequence[int] = (),
 ) -> Split:
-    """Examples from a client's file, if inputs and labels are of the kind that the model takes.
+    """Return a client's examples, if inputs and labels have the model's shapes and types.
 
     What decides is the shape and the type of all of them, and a declaration: of what a single example holds
     nothing does. It may still have a label of no class, or numbers that are not finite. What has the types

@@ -1,4 +1,4 @@
-"""The files of a folder with a table a party: which are tables, and which name one party twice."""
+"""The files of a folder with one table for each party: which are tables, and which name a party twice."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, database
 
 
 def tables_in(path: Path) -> list[Path]:
-    """A file itself, or the tables in a folder in the order of their names; hidden files are none.
+    """The file itself, or the tables in a folder in order of their names; hidden files do not count.
 
     Raises LearningError: a folder without any, or with two that name one party.
     """
@@ -28,7 +28,7 @@ def tables_in(path: Path) -> list[Path]:
 
 
 def not_read(path: Path) -> list[str]:
-    """What lies in a folder and is no table, no database of a query and no word on how they are read.
+    """Files in a folder that are not a table, a query's database or a description of them.
 
     Raises LearningError: what says it is damaged.
     """
@@ -37,7 +37,7 @@ def not_read(path: Path) -> list[str]:
 
 
 def counted_parties(path: str | None, columns: str | None) -> int:
-    """How many parties a table or a folder of tables names; 1 where there is neither, which a run refuses.
+    """The number of parties in a table or folder of tables; 1 without a path, which a run refuses.
 
     `path`, `columns`: as ``dataset.path`` and ``dataset.columns``. They are the values of ``party`` of the
     declaration, or the tables of the folder; no row is read.

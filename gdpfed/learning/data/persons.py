@@ -34,7 +34,7 @@ REPEATED_PERSONS = (
 
 
 def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
-    """Make one record of all rows of a person: x of shape (P, R, ...), y of shape (P, R, ...).
+    """Combine the rows of each person to one record: x of shape (P, R, ...), y of shape (P, R, ...).
 
     R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
     are in the order of their first rows. One whose rows are of several groups of records is in the first.
@@ -61,7 +61,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
 def _persons(
     split: Split, owners: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Keys and first rows of persons in the order of these rows, and the number of each row's person."""
+    """Keys and first rows of persons in order of their rows, and the person number of each row."""
     if split.persons is None:
         raise LearningError("rows without a person cannot be put together by person")
     keys = np.stack([np.zeros_like(split.persons) if owners is None else owners, split.persons], axis=1)
@@ -74,7 +74,7 @@ def _persons(
 
 @lru_cache(maxsize=4)
 def persons_of(data: Dataset) -> Dataset:
-    """Return the data set whose training records are persons; its test rows stay rows.
+    """Return the data set with persons as training records; its test rows stay rows.
 
     Raises LearningError: it does not say whose rows are.
     """
@@ -88,7 +88,7 @@ def persons_of(data: Dataset) -> Dataset:
 def persons_held_out(
     test: Split, owners: npt.NDArray[np.int64] | None
 ) -> tuple[Split, npt.NDArray[np.int64] | None]:
-    """Make one record of all test rows of a person, with the owner of each."""
+    """Combine the test rows of each person to one record; return them with the owners."""
     _, first, _ = _persons(test, owners)
     return grouped(test, owners), None if owners is None else owners[first]
 
@@ -104,7 +104,7 @@ def beyond_parties(data: Dataset) -> tuple[int, int]:
 
 
 def refuse_shared(train: Split, test: Split, place: str) -> None:
-    """Refuse persons whose rows are in both training and test data: such a test would look too good.
+    """Refuse persons with rows in both training and test data, as test results would be too good.
 
     Raises LearningError: says how many there are, and of nobody who.
     """
@@ -119,7 +119,7 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
 
 
 def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
-    """Name the column of one table, which is opened for each reading; "" where there is none."""
+    """Name a column of a table that seems to identify persons and is not declared; else ""."""
     for name in opened().names:
         if PERSON.fullmatch(name) and name not in columns.names() and _repeats(opened(), name):
             return name
@@ -127,7 +127,7 @@ def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
 
 
 def _repeats(table: TableFile, name: str) -> bool:
-    """Whether a text occurs in several rows of a column."""
+    """Whether a column has the same text in several rows."""
     found: set[str] = set()
     for batch in table.batches([name]):
         cells = texts_of(batch.cells[name], name, table.place, exact=False)

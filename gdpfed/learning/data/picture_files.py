@@ -1,4 +1,4 @@
-"""One picture of a file, by one rule each for what a file says beside its pixels.
+"""Read one picture from a file, with fixed rules for depth, rotation, transparency and pages.
 
 A picture stands as every viewer shows it, by the orientation that its camera wrote down, and is alone in its
 file. It has 8 bits a channel; one with 16 is read by a declared window, from black to white.
@@ -50,7 +50,7 @@ def read_picture(
     window: tuple[float, float] | None = None,
     shaped: Callable[[Image.Image], Image.Image] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """A picture of shape (channels, height, width).
+    """Read a picture, shape (channels, height, width).
 
     Args:
         path: of its file.
@@ -82,7 +82,7 @@ def read_picture(
 
 
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
-    """The picture with 8 bits a channel, whose ends are those of the window; transparency is kept."""
+    """Convert a picture to 8 bits a channel with the window's ends as 0 and 255; keep transparency."""
     if bits > DEEP:
         values = _deep_values(path, file)
         shown = bytes_in(window, values)
@@ -102,14 +102,14 @@ def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, flo
 
 
 def bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    """Values v as 255 (v - low) / (high - low), from 0 to 255, of the same shape; NaN is 0."""
+    """Scale values v to 255 (v - low) / (high - low), limited to 0 to 255, in the same shape; NaN is 0."""
     low, high = window
     shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
     return np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
 
 
 def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
-    """The values of a picture with 16 bits, shape (height, width), in colour (height, width, channels).
+    """The 16-bit values of a picture, shape (height, width), or (height, width, channels) in colour.
 
     Raises LearningError: a form of which some bits would be lost, or that counts from white.
     """
@@ -126,7 +126,7 @@ def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
 
 
 def _on_white(picture: Image.Image) -> Image.Image:
-    """The picture as it looks on white paper; one without transparency as it is."""
+    """The picture on a white background; unchanged if it has no transparency."""
     if not picture.has_transparency_data:
         return picture
     ink = picture.convert("RGBA")
@@ -134,7 +134,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
-    """Refuse, by the header, what would not be read as it is; returns bits a channel."""
+    """Refuse a file that cannot be read correctly, by its header; return the bits a channel."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
             f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"
@@ -156,7 +156,7 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
 
 
 def _depth(path: str, file: Image.Image) -> int:
-    """Bits a channel in the file itself, since Pillow's mode does not say them of pictures in colour."""
+    """The bits a channel of the file itself, as Pillow's mode does not tell them for colour."""
     deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
     if file.format == "TIFF":
         return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))

@@ -1,4 +1,4 @@
-"""Which pictures lie in a folder, one folder a class, and what else lies there and is not read."""
+"""The pictures in a folder with one folder for each class, and the files that are not read."""
 
 import os
 from collections import Counter
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 @dataclass
 class NotRead:
-    """What was passed over: files by their ending, what systems have put there, and what no table lists.
+    """Counts of skipped files: by ending, of operating systems, and pictures that no table lists.
 
     `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
     are. `unlisted`: how many of these no table lists.
@@ -36,7 +36,7 @@ class NotRead:
     unlisted: int = 0
 
     def notes(self, folder: Path) -> list[str]:
-        """One line each."""
+        """Notes on the skipped files, one line each."""
         lines = []
         if self.files:
             count = self.files.total()
@@ -55,7 +55,7 @@ class NotRead:
 
 @dataclass(frozen=True)
 class Listing:
-    """The picture files below one folder and their classes, in an order that every node finds.
+    """The picture files of a folder with their classes, in an order that is equal on all nodes.
 
     Attributes:
         classes: the names of the class folders, in the order of their numbers.
@@ -68,7 +68,7 @@ class Listing:
 
 
 def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None = None) -> Listing:
-    """The pictures of a folder, by class; `others` is told what is passed over.
+    """List the pictures of a folder by class; `others` counts skipped files.
 
     `declared`: the classes, of which the folder need not have all; None for those that there are folders of.
 
@@ -107,7 +107,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
 
 
 def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], others: NotRead) -> Listing:
-    """The pictures of declared classes.
+    """List the pictures of the declared classes.
 
     Raises LearningError: a folder of no class, or no picture at all.
     """
@@ -124,7 +124,7 @@ def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], 
 
 
 def splits_in(root: Path) -> bool:
-    """Whether a folder holds a training and a test split, and not classes.
+    """Whether a folder holds a training and a test folder rather than class folders.
 
     Raises LearningError: it holds some under other names.
     """
@@ -140,7 +140,7 @@ def splits_in(root: Path) -> bool:
 
 
 def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
-    """What lies beside the splits of a folder and is not read, one line each; `known`: files that are."""
+    """Yield files beside the split folders that are not read, one line each; `known` files are read."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
         if name in ("train", "test", *known):
@@ -154,25 +154,25 @@ def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
 
 
 def counts_in_words(endings: Counter[str]) -> str:
-    """How many files have each ending, as in ".csv 3, .txt 1"."""
+    """The number of files by ending, as in ".csv 3, .txt 1"."""
     return ", ".join(f"{ending} {count}" for ending, count in sorted(endings.items()))
 
 
 def ending_of(name: str) -> str:
-    """What the ending of a file's name says of its kind, with that of its packing: ``.nii.gz``."""
+    """The ending of a file name, with that of a compressed file: ``.nii.gz``."""
     path = Path(name.lower())
     packing = path.suffix if path.suffix in PACKINGS else ""
     return f"{Path(name.lower().removesuffix(packing)).suffix}{packing}" or "without an ending"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
+    """The first names, and the number of further names."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
-    """All pictures below a folder, links followed, in the order of their folders and names."""
+    """Yield all pictures below a folder, through links, in order of folders and names."""
     for place, below, names in sorted(_walked(folder, others)):
         del below
         for name in _shown(sorted(names), others):
@@ -196,14 +196,14 @@ def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], lis
 
 
 def _shown(names: Sequence[str], others: NotRead) -> list[str]:
-    """The names that are data's; the others are those of systems."""
+    """The names of data files; files of operating systems are counted and left out."""
     shown = [name for name in names if not name.startswith(".") and name.lower() not in SYSTEM]
     others.system += [name for name in names if name not in shown]
     return shown
 
 
 def _refuse_one_level_off(folder: Path, classes: Sequence[str], endings: tuple[str, ...]) -> None:
-    """Refuse class folders without pictures but mostly the same folders, or one that holds the classes."""
+    """Refuse a path one level too high or low, where class folders hold no pictures."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())

@@ -1,4 +1,4 @@
-"""What all parties declare of their pictures, in one public file: classes, size, channels, and the window.
+"""The declaration of pictures in a public file that all parties share: classes, size, channels, window.
 
 It says everything by which a picture becomes numbers, so nothing is computed from pictures, and a folder at a
 node is read as the run's.
@@ -38,7 +38,7 @@ CHANNELS = {"1": 1, "3": 3}
 
 @dataclass(frozen=True)
 class PictureForm:
-    """How pictures are read.
+    """How pictures are read, as declared.
 
     Attributes:
         classes: the names of the classes, in the order of their numbers.
@@ -62,12 +62,12 @@ class PictureForm:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything declared, in hexadecimal: pictures of one digest are read alike."""
+        """SHA-256 of the declaration, in hexadecimal; pictures with equal hashes are read alike."""
         said = [(key, each) for key, each in sorted(asdict(self).items()) if key not in LATER or each]
         return sha256(repr(said).encode()).hexdigest()
 
     def shaped(self, picture: "Image.Image") -> "Image.Image":
-        """A picture after what is declared of its shape.
+        """Apply the declared transforms or resize to a picture.
 
         Raises ValueError: one that is too small for a transform.
         """
@@ -79,7 +79,7 @@ class PictureForm:
         return picture.resize((edge, edge), Image.Resampling.BILINEAR)
 
     def pictures(self, pixels: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Pictures:
-        """Pixels of shape (N, channels, height, width) and classes, shape (N,), as a model takes them."""
+        """Pixels of shape (N, channels, height, width) and classes, shape (N,), as examples."""
         return Pictures(pixels, y) if self.scale is None else NormalizedPictures(pixels, y, self.scale)
 
 
@@ -126,7 +126,7 @@ def _channels(part: Part) -> int:
 
 
 def refuse_other(form: PictureForm, folder: Path, image_size: int | None, channels: int | None) -> None:
-    """Refuse settings of a run that say something else than the declaration in the folder.
+    """Refuse settings of a run that contradict the declaration in the folder.
 
     Raises LearningError: names both.
     """

@@ -1,4 +1,4 @@
-"""Pictures that a table lists: ``pictures.csv`` with the columns path and label, and perhaps party."""
+"""Pictures listed in a table: ``pictures.csv`` with the columns path and label, and optionally party."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class ListedPictures:
 
 
 def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """The pictures that ``pictures.csv`` in a folder lists, in its order; `others` is told what it does not.
+    """List the pictures of ``pictures.csv`` in its order; `others` counts the unlisted ones.
 
     `classes`: as declared; None for those that occur, in the order of their texts.
 
@@ -78,7 +78,7 @@ def _places(names: list[str], known: tuple[str, ...]) -> npt.NDArray[np.int64]:
 
 
 def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
-    """Of every row its line, the picture, its label, and its party or nothing."""
+    """Yield each row's line number, picture, label, and party or an empty text."""
     file = folder / TABLE
     table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL, PARTY)))
     wanted = [PATH, LABEL, *([PARTY] if PARTY in table.names else [])]

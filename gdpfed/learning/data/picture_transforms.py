@@ -1,4 +1,4 @@
-"""What is done to every picture, as declared: torchvision's transforms that make the same of it each time.
+"""The declared transforms of every picture: torchvision's transforms without randomness.
 
 They are applied in the order of the declaration when a picture is read, in a simulation as at a node. Each
 picture becomes numbers by itself, and the sizes, means and deviations are declared: nothing is computed from
@@ -34,7 +34,7 @@ LAST_PIXEL = 255
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform of the shape: its name, and pixels; of `resize` one number is the shorter edge."""
+    """A transform of a picture's shape: name and pixels; `resize` with one number sets the shorter edge."""
 
     name: str
     pixels: tuple[int, ...]
@@ -42,13 +42,13 @@ class Transform:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a byte p of a channel becomes a number: (p / 255 - mean) / deviation, one of each a channel."""
+    """Scaling of bytes p by channel: (p / 255 - mean) / deviation."""
 
     means: tuple[float, ...]
     deviations: tuple[float, ...]
 
     def of(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Pixels of shape (N, channels, height, width) as a model takes them."""
+        """Scale pixels of shape (N, channels, height, width) for the model."""
         means, deviations = (
             np.array(each, np.float32)[:, None, None] for each in (self.means, self.deviations)
         )
@@ -60,7 +60,7 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPictures(Pictures):
-    """Pictures whose bytes are scaled as declared."""
+    """Pictures whose bytes are scaled by a declared mean and deviation."""
 
     scale: Scale
 
@@ -72,7 +72,7 @@ class NormalizedPictures(Pictures):
 def declared_transforms(
     part: Part, image_size: int, channels: int
 ) -> tuple[tuple[Transform, ...], Scale | None]:
-    """The transforms of a declaration, in order, and the scale that the last one may say.
+    """The declared transforms of the shape in order, and the declared scale if any.
 
     `image_size`, `channels`: as declared; the transforms must make pictures of that size.
 
@@ -99,7 +99,7 @@ def declared_transforms(
 
 
 def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.Image:
-    """A picture after the transforms of its shape, to the pixel what torchvision makes of it with Pillow."""
+    """Apply the transforms of the shape, with pixels equal to torchvision's on Pillow pictures."""
     for each in transforms:
         if each.name == RESIZE:
             picture = picture.resize(_resized(picture.size, each.pixels), Image.Resampling.BILINEAR)
@@ -119,7 +119,7 @@ def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
 
 
 def _cropped(picture: Image.Image, edge: int) -> Image.Image:
-    """The square in the middle, with black around a picture that is smaller."""
+    """The central square of a picture, padded with black if the picture is smaller."""
     lacking = [max(0, edge - each) for each in picture.size]
     first, last = ([each // 2 for each in lacking], [(each + 1) // 2 for each in lacking])
     if any(lacking):
@@ -129,7 +129,7 @@ def _cropped(picture: Image.Image, edge: int) -> Image.Image:
 
 
 def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
-    """Height and width after the transforms; None where they follow from those of a picture."""
+    """Height and width after the transforms; None if they depend on the picture."""
     size: tuple[int, int] | None = None
     for each in shapes:
         first, last = each.pixels[0], each.pixels[-1]
@@ -145,7 +145,7 @@ def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
 
 
 def _pixels(part: Part, most: int) -> tuple[int, ...]:
-    """One or so many whole numbers of pixels."""
+    """Read one whole number of pixels, or up to `most` of them."""
     parts = part.list() if isinstance(part.values, list) else [part]
     numbers = [each.number() for each in parts]
     if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):
@@ -170,7 +170,7 @@ def _numbers(part: Part, channels: int) -> tuple[float, ...]:
 
 
 def scale_from(values: Any) -> Scale | None:
-    """The scale whose values JSON has carried; None where there is none.
+    """Make a scale from values that JSON has carried; None stays None.
 
     Raises TypeError, KeyError: they are those of none.
     """

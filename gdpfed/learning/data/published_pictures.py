@@ -1,4 +1,4 @@
-"""Published data sets of pictures: digits, Fashion-MNIST, SVHN, CIFAR-10; downloaded where they are not."""
+"""Published picture data sets: digits, Fashion-MNIST, SVHN, CIFAR-10; missing files are downloaded."""
 
 import os
 import socket
@@ -78,7 +78,7 @@ def _and_more(files: Sequence[str]) -> str:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No progress bars, and no waiting for ever where a firewall drops packets."""
+    """Hide progress bars, and limit the wait for a blocked network connection."""
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT_SECONDS)
     try:

@@ -64,7 +64,7 @@ BREAST_CANCER_COLUMNS = Columns(
 
 
 def breast_cancer(source: DataSource) -> Dataset:
-    """Class 0 is malignant, 1 benign. Six parties and a test split are drawn once, by position alone."""
+    """Load breast cancer data: class 0 is malignant, 1 benign; six parties and a test split by position."""
     from sklearn.datasets import load_breast_cancer
 
     source.allow()
@@ -120,7 +120,7 @@ hospitals lack most of them.
 
 
 def heart_disease(source: DataSource) -> Dataset:
-    """303, 294, 123 and 200 patients; with ``complete_rows`` the 303, 261, 46 and 130 that lack nothing.
+    """Load 303, 294, 123 and 200 patients; ``complete_rows`` keeps the 303, 261, 46 and 130 complete ones.
 
     Raises LearningError: files are missing or hold something else.
     """

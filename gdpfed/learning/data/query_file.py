@@ -1,4 +1,4 @@
-"""A query in place of a file: what a site's database answers to it is a table, read as any other.
+"""A query file in place of a table: the answer of a site's database is read as a table.
 
 The text of the query is a file ``NAME.sql``, and ``files.yaml`` beside it names the database. The declaration
 names columns and types, which are the same at all parties, so the query is the site's own way of writing.
@@ -46,7 +46,7 @@ OVER_NOTE = (
 
 
 def open_query(path: Path, place: str, form: TableForm) -> TableFile:
-    """Open the answer to a query, and read the names of its columns.
+    """Open the answer to a query as a table, and read its column names.
 
     Raises:
         LearningError: no query, another statement, or a database that does not answer it.
@@ -78,7 +78,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _query(path: Path, place: str) -> str:
-    """The text of the query, without what ends it.
+    """The text of the query, without its final semicolon.
 
     Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
     """
@@ -107,20 +107,20 @@ def _query(path: Path, place: str) -> str:
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:
-    """The query as a part of one that says which columns, and of which rows."""
+    """Put the query into an outer query that chooses columns and rows."""
     # It is the site's own text, on a database that is open for reading alone.
     return f"SELECT {chosen} FROM (\n{query}\n) AS asked {end}"  # noqa: S608
 
 
 class _Keys:
-    """What the first column must be: there in every row, and different in each."""
+    """Checks the first column of an answer: no empty value and no value twice."""
 
     def __init__(self, place: str, name: str) -> None:
         self.place, self.name = place, name
         self.last: object = None
 
     def check(self, keys: "pa.Array", before: int) -> None:
-        """Look at the keys of the rows behind ``before`` others.
+        """Check the keys of further rows, after ``before`` rows.
 
         Raises LearningError: one is missing, or there twice.
         """

@@ -1,4 +1,4 @@
-"""A few directions of a picture's scattering: those that best tell pictures of a random process apart.
+"""256 directions of a picture's scattering that best tell random pictures apart.
 
 Which numbers those are is learned, but from pictures of a random process in place of data, as in Tang et al.,
 arXiv:2306.06076. There a network is trained by steps until two views of a picture come out alike and two
@@ -28,8 +28,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def random_prior(pictures: Floats) -> Floats:
-    """256 numbers a picture: the directions of its scattering in which random pictures differ most from
-    one another, for how much two views of one of them differ.
+    """256 numbers a picture: its scattering in directions that separate random pictures best.
+
+    In these directions different random pictures differ most, relative to two views of the same picture.
 
     A view of a random picture is moved by up to 2 pixels each way, and mirrored left to right or not. With T
     the covariance of the scattering s of views, m their mean, and W half that of the difference between two
@@ -46,7 +47,7 @@ def random_prior(pictures: Floats) -> Floats:
 
 
 def views(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """Two views of every random picture, each of shape (4000, *shape); the same in every process."""
+    """Two random views of each random picture, each of shape (4000, *shape); equal in every process."""
     channels, height, width = shape
     margin = 2 * LARGEST_SHIFT
     pictures = random_pictures(NUM_PICTURES, (channels, height + margin, width + margin))
@@ -65,7 +66,7 @@ def _view(pictures: Floats, generator: np.random.Generator) -> Floats:
 
 @lru_cache(maxsize=2)
 def _learned(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """m of shape (D,) and c V R' of shape (D, 256), for pictures of a shape."""
+    """The mean m, shape (D,), and the matrix c V R', shape (D, 256), for pictures of this shape."""
     one, other = (scattering(view).astype(np.float64) for view in views(shape))
     both = np.concatenate([one, other])
     mean, total = both.mean(axis=0), np.cov(both.T)
@@ -87,7 +88,7 @@ CHUNK = 250
 
 
 def random_pictures(count: int, shape: tuple[int, int, int]) -> Floats:
-    """Leaves that cover one another: discs and boxes of all sizes, colours and textures, from a fixed seed.
+    """Draw random pictures of overlapping discs and boxes in many sizes, with a fixed seed.
 
     Radii have the density r^(-5/2) from 2 pixels to the edge of the picture; colours are more or less grey;
     the texture is noise with a power law for its spectrum; every second picture is slightly blurred.
@@ -141,7 +142,7 @@ def _leaf(count: int, height: int, width: int, generator: np.random.Generator) -
 
 
 def _texture(count: int, height: int, width: int, generator: np.random.Generator) -> Floats:
-    """Noise of mean 0 and deviation 1 with the spectrum f^-a, a from 0.5 to 2; shape (count, 1, h, w)."""
+    """Noise of mean 0 and deviation 1 with spectrum f^-a, a in [0.5, 2]; shape (count, 1, h, w)."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width))
     frequency[0, 0] = np.inf
     noise = np.fft.fft2(generator.standard_normal((count, height, width)))

@@ -1,4 +1,4 @@
-"""What of a table hints at persons with several rows: rows that repeat, and columns with numbers of persons.
+"""Signs of persons with several rows in a table: repeated rows, and columns that may number persons.
 
 Where a person has several rows and no ``person`` is declared, one row is protected and not the person. No
 program can know it, so the owner of the table is told what looks like it.
@@ -40,7 +40,7 @@ FEW = 20
 
 @dataclass
 class Repeats:
-    """What is noted while a table is read, as numbers that stand for rows and texts; `columns`: declared.
+    """Collects hashes of rows and texts while a table is read; `columns`: the declaration.
 
     Attributes:
         looked_at: undeclared columns that may say which person a row is about, each with its texts so far.
@@ -53,14 +53,14 @@ class Repeats:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look_at(self, names: Sequence[str]) -> list[str]:
-        """Choose the columns that are looked at, of a table with these; returns their names."""
+        """Choose the undeclared columns to watch, and return their names."""
         others = [each for each in names if each and each not in self.columns.names()]
         once = [each for each in others if names.count(each) == 1]
         self.looked_at = {each: [] for each in once[:MOST_COLUMNS]}
         return [*self.looked_at]
 
     def rows(self, rows: Rows) -> None:
-        """Note rows as a training sees them: by one number each, alike where rows are."""
+        """Record rows as the training sees them, one number for each; equal rows have equal numbers."""
         if not len(rows):
             return
         parts = [np.ascontiguousarray(rows.x).view(np.uint32), _as_numbers(rows.y)]
@@ -77,7 +77,7 @@ class Repeats:
             )
 
     def cells(self, cells: Mapping[str, "pa.Array"], place: str) -> None:
-        """Note the texts of columns that are looked at; one that cannot be numbers of persons is given up."""
+        """Record the texts of the watched columns; drop a column that cannot number persons."""
         for name, texts in [*self.looked_at.items()]:
             try:
                 found = texts_of(cells[name], name, place, exact=False)
@@ -95,7 +95,7 @@ class Repeats:
             texts.append(hashes.view(np.uint64))
 
     def notes(self) -> Iterator[str]:
-        """One line each: rows that repeat, and columns whose numbers do."""
+        """Yield notes on repeated rows and on columns that repeat, one line each."""
         rows = np.concatenate(self._rows) if self._rows else np.zeros(0, np.uint64)
         repeated = len(rows) - len(np.unique(rows))
         if self.columns.person is not None:
@@ -127,7 +127,7 @@ class Repeats:
 
 
 def _as_numbers(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint32]:
-    """Labels and the like as whole numbers of 32 bits."""
+    """Convert labels and similar values to 32-bit integers."""
     if values.dtype.kind == "f":
         return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return values.astype(np.uint32)

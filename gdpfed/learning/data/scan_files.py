@@ -1,4 +1,4 @@
-"""Scans as pictures: DICOM and NIfTI, one slice of each file, with the extra ``imaging``.
+"""Medical scans as pictures: one slice of each DICOM or NIfTI file; needs the extra ``imaging``.
 
 Of a header nothing is taken but what the pixels are written by, of NIfTI which way its axes run, and where a
 spacing is declared, the spacing: no name, no date and no number of a patient. Window, spacing and slice are
@@ -36,7 +36,7 @@ WHITE_IS_LOW = "MONOCHROME1"
 
 @dataclass(frozen=True)
 class _Slice:
-    """Values, shape (height, width), in the file's unit; `spacing`: millimetres between rows and columns.
+    """A slice: values, shape (height, width), in the file's unit; `spacing`: millimetres between pixels.
 
     `inverted`: whether low values are white.
     """
@@ -47,7 +47,7 @@ class _Slice:
 
 
 def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
-    """A scan as a picture of shape (channels, height, width), by the declared window, spacing and slice.
+    """Read a scan as a picture, shape (channels, height, width), with the declared window and slice.
 
     Raises:
         LearningError: a file that cannot be read, with several slices of which none is declared, or without a
@@ -74,7 +74,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
 def _spaced(
     path: str, picture: "Image.Image", own: tuple[float, float] | None, form: PictureForm
 ) -> "Image.Image":
-    """The picture with the declared millimetres between pixels, its middle in a black square of the size."""
+    """Resample a picture to the declared millimetres a pixel, centred in a black square."""
     if own is None or min(own) <= 0:
         raise LearningError(
             f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"
@@ -92,7 +92,7 @@ def _spaced(
 
 
 def _chosen(path: str, count: int, form: PictureForm) -> int:
-    """The number of the slice that is read.
+    """The number of the slice to read.
 
     Raises LearningError: there are several, and nobody declares one.
     """

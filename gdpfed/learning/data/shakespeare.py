@@ -24,7 +24,7 @@ _HEAD = re.compile(r"([^\n]*\S)[^\S\n]*:[^\S\n]*(?:\n|$)")
 
 @dataclass(frozen=True)
 class Role:
-    """One role's windows to train on and to test on; ``num_characters`` is how much it says in all."""
+    """A role's training and test windows; ``num_characters`` is the length of its whole text."""
 
     name: str
     num_characters: int
@@ -54,7 +54,7 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 
 
 def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
-    """Every window that has a next character."""
+    """All windows of a text that are followed by a character."""
     return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
 
 
@@ -121,7 +121,7 @@ def _leaf_users(path: Path) -> dict[str, Any]:
 
 
 def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
-    """A user's windows over one text: LEAF writes each character 80 times, in windows that overlap."""
+    """One text of a user's overlapping windows, as LEAF writes each character up to 80 times."""
     windows, following = _checked(path, user, data)
     length = len(windows[0]) if windows else sequence_length
     if length < sequence_length:
@@ -159,7 +159,7 @@ DEFAULT_TEST_STRIDE = 40
 
 
 def load(source: DataSource) -> Dataset:
-    """Windows of every role with ``min_characters``; every training window is one example.
+    """Load the windows of every role with at least ``min_characters``; each window is one example.
 
     They begin ``train_stride`` characters apart, one by default: most characters are in many examples.
 

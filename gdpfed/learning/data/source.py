@@ -1,4 +1,4 @@
-"""The name and settings of a data set, small enough for every message, and its loading by name."""
+"""The name and settings of a data set, small enough for messages, and loading by name."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from gdpfed.registry import Registry
 
 @dataclass(frozen=True)
 class DataSource:
-    """The settings of a data set; None where one does not belong to it or has its default.
+    """The settings of a data set; None for a default or for a setting that it does not have.
 
     Attributes:
         name: of the loader.
@@ -59,7 +59,7 @@ class DataSource:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "DataSource":
-        """The source whose values JSON has carried.
+        """Make a source from values that JSON has carried.
 
         Raises TypeError: they are those of no source.
         """
@@ -67,7 +67,7 @@ class DataSource:
         return cls(**values | {"encoder": None if said is None else tuple((str(k), v) for k, v in said)})
 
     def to_json(self) -> str:
-        """One line that `from_json` makes the source of again."""
+        """The JSON text that `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -77,12 +77,12 @@ class DataSource:
 
     @property
     def named_file(self) -> str | None:
-        """A file or folder that the settings name; None where the loader knows by itself where to look."""
+        """A file or folder that the settings name; None if the loader has its own default."""
         return self.path or self.test_path or self.columns
 
     @property
     def without_features(self) -> "DataSource":
-        """The same data before any public transform, for which no file of weights is read."""
+        """The same source without any public transform or its file of weights."""
         return replace(self, features=None, weights=None, weights_sha256=None, encoder=None)
 
     @property
@@ -97,7 +97,7 @@ class DataSource:
 
     @property
     def file_encoder(self) -> Encoder | None:
-        """The encoder that examples go through; None without one.
+        """The encoder that transforms the examples; None without one.
 
         Raises LearningError: settings of one without its file, or without a use.
         """
@@ -109,7 +109,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Refuse every setting that the loader has no use for.
+        """Refuse every setting that this loader does not use.
 
         Raises LearningError: names the setting.
         """
@@ -128,14 +128,14 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Have this process take a data set that is there already, in place of loading it."""
+    """Register a data set in this process, so that it is not loaded."""
     _PLACED[source] = data
     load_dataset.cache_clear()
 
 
 @contextmanager
 def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
-    """Have this process take a data set within, and forget it afterwards."""
+    """Register a data set in this process during a ``with`` block."""
     place_dataset(source, data)
     try:
         yield
@@ -145,13 +145,13 @@ def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
 
 
 def placed_dataset(source: DataSource) -> Dataset | None:
-    """The data set that was placed; None where none was."""
+    """The registered data set; None if there is none."""
     return _PLACED.get(source)
 
 
 @lru_cache(maxsize=4)
 def load_dataset(source: DataSource) -> Dataset:
-    """Load a data set by the name of its loader, once a process.
+    """Load a data set by the name of its loader; cached in each process.
 
     Raises LearningError: no loader of that name, or data that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""All faults of a table at once, by the lines of its file, with what may have caused each.
+"""Find all faults of a table at once, by line number, each with its likely cause.
 
 What is a fault is decided by the code that reads tables for a training: it hands over all that it finds here,
 where else it raises the first. What is found stays on the machine of the table's owner.
@@ -44,7 +44,7 @@ DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a table.
+    """A fault or oddity of a table.
 
     Attributes:
         lines: of the file, from 1; none where it is about the whole file.
@@ -58,7 +58,7 @@ class Finding:
 
 
 def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
-    """How many rows a table has, and everything that is wrong or odd, by line.
+    """Return the number of rows of a table, and its faults and oddities by line.
 
     Raises LearningError: there is no such file.
     """
@@ -72,7 +72,7 @@ def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
 
 
 def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
-    """The same.
+    """Check a table as `check_table` does, but raise an error if the file cannot be read.
 
     Raises LearningError: the file cannot be read to its end.
     """
@@ -99,7 +99,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
 
 
 def _one_column(file: TableFile) -> Finding | None:
-    """What is said of a header that is not taken apart."""
+    """The finding for a header that the declared separator does not split; None if it does."""
     (first, *others) = file.names
     separators = [each for each in SEPARATORS if each in first]
     if others or not separators:
@@ -112,7 +112,7 @@ def _one_column(file: TableFile) -> Finding | None:
 
 @dataclass
 class _Seen:
-    """What is noted of a column, over all rows that are kept.
+    """Statistics of a column over all rows that are kept.
 
     Attributes:
         filled: how many cells are not missing.
@@ -129,7 +129,7 @@ class _Seen:
 
 
 class _Check:
-    """What is found in the rows of a table; `present`: the declared columns that it has."""
+    """Collects the findings in the rows of a table; `present`: the declared columns that it has."""
 
     def __init__(self, columns: Columns, present: list[str]) -> None:
         self.columns, self.present = columns, present
@@ -143,13 +143,13 @@ class _Check:
         self._more: dict[tuple[str, str], list[int]] = {}
 
     def uneven(self, file: TableFile, line: int, values: int) -> None:
-        """Note a row with another number of values than there are columns."""
+        """Record a row whose number of values differs from the number of columns."""
         comma = self.columns.separator == "," and values > len(file.names)
         cause = " (decimal comma? a comma in a text without quotes?)" if comma else ""
         self.found.append(Finding((line,), f"{values} values, and the header has {len(file.names)}{cause}"))
 
     def batch(self, file: TableFile, batch: Batch) -> None:
-        """Look at some rows as a training does."""
+        """Check some rows in the same way as a training reads them."""
         columns, count = self.columns, len(batch.rows)
         self.rows += count
         declared = {name: batch.cells[name] for name in self.present}
@@ -177,7 +177,7 @@ class _Check:
                 _note_range(seen, taken.numbers[np.isfinite(taken.numbers)], columns.number(name))
 
     def _note(self, fault: Fault, line: int) -> None:
-        """Keep the place of a fault, with those of the same value of the column."""
+        """Record the line of a fault, together with faults of the same value in that column."""
         key, kind = (fault.column, fault.text, fault.words), (fault.column, fault.words)
         if key not in self._lines:
             if self._texts.get(kind, 0) >= MOST_TEXTS:
@@ -187,7 +187,7 @@ class _Check:
         self._lines.setdefault(key, []).append(line)
 
     def grouped(self) -> Iterator[Finding]:
-        """The faults of values, those of one value of a column together."""
+        """Yield the faults of values, one finding for each value of a column."""
         for (column, text, words), lines in self._lines.items():
             held = f"holds '{text}'" if text else "is empty"
             cause = _cause(column, text, self.columns)
@@ -196,7 +196,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """What a training takes as it is, and its owner may not have meant."""
+        """Yield findings that a training accepts but the owner may not intend."""
         for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 
@@ -226,7 +226,7 @@ class _Check:
 
 
 def mark_warnings(columns: Columns) -> Iterator[str]:
-    """One line for each mark of missing values that is a number in the range of some column."""
+    """Yield a line for each mark of missing values that is also a number in a column's range."""
     for mark, name in marks_that_are_numbers(columns):
         yield (
             f"column '{name}': {mark} lies in its range, so it is a number there and not a missing value; "
@@ -235,7 +235,7 @@ def mark_warnings(columns: Columns) -> Iterator[str]:
 
 
 def _with_blanks(table: Table, columns: Columns) -> Table:
-    """The same with a column of nothing for every declared one that the table lacks."""
+    """The table with an empty column for every declared column that it lacks."""
     count = num_rows(table)
     lacking = [name for name in columns.names() if name not in table]
     texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
@@ -255,7 +255,7 @@ def _note_range(seen: _Seen, numbers: npt.NDArray[np.float64], column: Numeric |
 
 
 def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
-    """Columns that are missing, and those that nobody declared."""
+    """Yield findings on missing columns and on undeclared columns."""
     others = [name for name in names if name not in columns.names()]
     folded = {name.strip().casefold(): name for name in others}
     party = columns.party.name if columns.party else None
@@ -275,7 +275,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _cause(name: str, text: str, columns: Columns) -> str:
-    """What may be behind a value that is not as declared; empty where nothing is known."""
+    """The likely cause of a value that contradicts the declaration; empty if unknown."""
     if not text:
         return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
     if text.casefold() in MARKS:

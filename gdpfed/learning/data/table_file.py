@@ -1,4 +1,4 @@
-"""The one reader of tables: CSV, Parquet and Excel files and queries, some thousand rows at a time.
+"""The reader of all tables: CSV, Parquet and Excel files and queries, a few thousand rows at a time.
 
 Whoever checks, trains, predicts or declares reads with `open_table`, so that all see the same rows. Rows
 are counted in two ways: by the parser (Arrow), and of CSV by lines and quotes
@@ -60,7 +60,7 @@ Uneven = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TableForm:
-    """How a file is read.
+    """How a table file is read.
 
     Attributes:
         own: what the site says of it.
@@ -79,7 +79,7 @@ class TableForm:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some rows of a table.
+    """Consecutive rows of a table.
 
     Attributes:
         cells: what the columns hold, by name; of CSV texts.
@@ -94,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """A table that is open for one reading.
+    """A table that is open for one pass.
 
     Attributes:
         place: what errors call it.
@@ -112,7 +112,7 @@ class TableFile:
     of_lines: bool = True
 
     def batches(self, names: Sequence[str], uneven: Uneven | None = None) -> Iterator[Batch]:
-        """All rows, in order, with the named columns alone.
+        """Yield all rows in order, with only the named columns.
 
         `uneven`: told of rows with more or fewer values than there are columns, which are left out then;
         where it is None they are refused.
@@ -130,7 +130,7 @@ class TableFile:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names for an error, of many the first."""
+    """The first names of a list, for errors."""
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
@@ -155,7 +155,7 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def check_width(place: str, columns: int) -> None:
-    """Refuse a table with more columns than may be."""
+    """Refuse a table with too many columns."""
     if columns > MOST_COLUMNS:
         raise LearningError(
             f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out "
@@ -208,7 +208,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Refuse a row with something behind the separator that ends the others."""
+    """Refuse a row with a value after its last separator, if all other rows end there."""
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(
@@ -218,7 +218,7 @@ def _refuse_filled(batch: Batch, name: str, place: str) -> None:
 
 
 def _fields(record: bytes, separator: str, place: str) -> list[str]:
-    """The values of one record, as texts."""
+    """Split one record into its values, as texts."""
     record = record.rstrip(b"\r\n") + b"\n"
     try:
         found = _read(record, separator, csv.ReadOptions(autogenerate_column_names=True), {}).column_names
@@ -229,7 +229,7 @@ def _fields(record: bytes, separator: str, place: str) -> list[str]:
 
 
 def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip: Any = None) -> "pa.Table":
-    """Records as columns of texts; none is taken for a number, a truth, a time or nothing."""
+    """Parse records to columns of texts, without any conversion to numbers, dates or missing values."""
     # One block: Arrow does not look for the ends of rows where blocks are cut, which has had faults.
     read.block_size, read.use_threads = len(data) + 1, False
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=skip)
@@ -245,7 +245,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 def _parsed(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
-    """Whole records as columns of texts, by their numbers; the parser's count is compared with the lines'."""
+    """Parse complete records to columns of texts; the parser must count as many rows as there are lines."""
     odd: list[tuple[int, int]] = []
 
     def skip(row: Any) -> str:
@@ -307,5 +307,5 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def one_line(error: Exception) -> str:
-    """The text of an error without its line ends."""
+    """The text of an error as a single line."""
     return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Rows of a table as a model takes them: CSV and Parquet files, read by the declaration of their columns."""
+"""Convert rows of a table to model inputs and labels, as the declaration of its columns says."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from gdpfed.learning.labels import Labels
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Records of a table.
+    """Records of a table, converted to inputs and labels.
 
     Attributes:
         x: inputs, shape (N, inputs), float32.
@@ -66,7 +66,7 @@ OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
 def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
-    """Open a table that is declared; `place`: what errors call it.
+    """Open a declared table; `place` names it in errors.
 
     Raises LearningError: as in :func:`gdpfed.learning.data.table_file.open_table`.
     """
@@ -76,7 +76,7 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
 
 
 def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read the records of a CSV or Parquet file; the file may have other columns.
+    """Read the records of a CSV or Parquet file; undeclared columns are ignored.
 
     `place`: what errors call it. `shared_out`: whether parties share the table; else it is one party's own.
 
@@ -87,7 +87,7 @@ def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> 
 
 
 def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
-    """Read the records of a table that is open, as :func:`read_rows`."""
+    """Read the records of an open table, as :func:`read_rows` does."""
     batches = table.batches(columns.names(for_training=not shared_out))
     parts = [_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches]
     return joined_rows(parts, table.place)
@@ -99,7 +99,7 @@ def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_o
 
 
 def joined_rows(parts: list[Rows], place: str) -> Rows:
-    """The records of all parts; each is taken out of the list when it is copied: memory is for one table.
+    """Join the records of all parts; each part is removed from the list to save memory.
 
     Raises LearningError: there are none.
     """
@@ -123,7 +123,7 @@ def joined_rows(parts: list[Rows], place: str) -> Rows:
 
 
 def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Make records of the cells of a table.
+    """Convert the cells of a table to records.
 
     Args:
         table: every declared column; with ``shared_out`` that of the party, too.
@@ -139,7 +139,7 @@ def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> 
 
 
 def num_rows(table: Table) -> int:
-    """How many rows a table has."""
+    """The number of rows of a table."""
     return len(next(iter(table.values())).missing)
 
 
@@ -155,7 +155,7 @@ def _rows(table: Table, columns: Columns, where: Where, *, shared_out: bool) -> 
 
 
 def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArray[np.int64]:
-    """The positions of all rows but those that are declared to be left out, of the columns that there are.
+    """The positions of the rows that the declaration does not leave out.
 
     `shared_out`: whether parties share the table.
     """
@@ -174,7 +174,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 def checked_rows(
     table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
-    """Records of the rows at these positions; faults go to ``where``."""
+    """Convert the rows at these positions to records; faults go to ``where``."""
     count = num_rows(table)
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
@@ -192,7 +192,7 @@ def checked_rows(
 
 
 def beyond_range(numbers: npt.NDArray[np.float64], column: Numeric) -> int:
-    """How many numbers lie beyond a column's range; what is missing does not."""
+    """Count the numbers outside a column's range; missing numbers do not count."""
     return int(((numbers < column.low) | (numbers > column.high)).sum())
 
 
@@ -203,7 +203,7 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
 
 
 def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
-    """A number for every person, the same in every table: 63 bits of the hash of its text."""
+    """A number for every row's person, equal in all tables: 63 bits of a hash of its text."""
     cells = as_texts(table[name])
     where.refuse(name, cells, cells.missing, "so nobody knows which person the row is about")
     heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
@@ -212,21 +212,21 @@ def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
 
 
 def as_texts(cells: Cells) -> TextCells:
-    """Cells of a column that holds no numbers, by its declaration."""
+    """The cells of a column that is declared as texts."""
     if not isinstance(cells, TextCells):
         raise TypeError("a column that names holds texts")
     return cells
 
 
 def as_numbers(cells: Cells) -> NumberCells:
-    """Cells of a column that holds numbers, by its declaration."""
+    """The cells of a column that is declared as numbers."""
     if not isinstance(cells, NumberCells):
         raise TypeError("a column that measures holds numbers")
     return cells
 
 
 def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """What a model sees of a table, shape (N, inputs); the columns that it sees are enough.
+    """The model inputs of a table, shape (N, inputs); only input columns are needed.
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
@@ -241,7 +241,7 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
 
 
 def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:
-    """The numbers of a column, float64[N]; NaN for what is missing. Faults go to ``where``."""
+    """The numbers of a column, float64[N]; NaN where missing. Faults go to ``where``."""
     cells = as_numbers(table[column.name])
     unclear = np.zeros(len(cells.wrong), np.bool_) if cells.unclear is None else cells.unclear
     where.refuse(column.name, cells, unclear, cells.unclear_words)
@@ -258,7 +258,7 @@ def _scaled(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np
 
 
 def _to_unit(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
-    """Numbers of which -1 and 1 are the ends of the column's range."""
+    """Scale numbers so that the ends of the column's range are -1 and 1."""
     return 2 * (numbers - column.low) / (column.high - column.low) - 1
 
 
@@ -292,7 +292,7 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
-    """When and whether the event happened, float32[N,2]; NaN where one of both is missing or refused.
+    """Times and events of records, float32[N,2]; NaN where one of the two is missing or refused.
 
     Faults go to ``where``.
     """
@@ -305,14 +305,14 @@ def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) 
 
 
 def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """The place of every cell among the values of its column."""
+    """The index of every cell among the declared values of its column."""
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
 
 
 def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """The place of every row's party; a row without one is refused in words of its own."""
+    """The index of every row's party; a row without a party has its own error."""
     cells = as_texts(table[column.name])
     where.refuse(column.name, cells, cells.missing, NO_PARTY)
     numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
@@ -325,7 +325,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The number of every cell's value; a cell whose value is not known gets `refused`."""
+    """The number of every cell's value; an unknown value gives `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, f"which is none of {listed([*values])}")

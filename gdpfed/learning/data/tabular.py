@@ -1,4 +1,4 @@
-"""The user's own table, CSV or Parquet, with its columns declared in one file: ``dataset=csv``."""
+"""The user's own tables, with columns declared in one file: ``dataset=csv``."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ ReadRows = Callable[..., Rows]
 
 @dataclass(frozen=True)
 class Party:
-    """The rows of one party, or of all where nobody says whose they are."""
+    """The rows of one party, or all rows if no party is declared."""
 
     name: str
     rows: Rows
@@ -37,20 +37,20 @@ class Party:
 
 @dataclass(frozen=True)
 class _Counted:
-    """How many rows of a table are left out, and how many numbers in its columns lie beyond their range."""
+    """The number of rows left out of a table, and of numbers outside their declared range."""
 
     left_out: int
     cut_inputs: int
 
     @classmethod
     def of(cls, parties: Sequence[Party]) -> Self:
-        """Of the rows of all parties."""
+        """Add up the counts of all parties."""
         rows = [party.rows for party in parties]
         return cls(sum(each.left_out for each in rows), sum(each.cut_inputs for each in rows))
 
 
 def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
-    """One file, or a folder with one file a party; what is for testing is a file, a column or a fraction.
+    """Load one file, or a folder with a file for each party, with its test rows set apart.
 
     A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
     ``read`` may make something else of a row than what a model sees of it; all else stays the same.
@@ -80,7 +80,7 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
 
 
 def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | None) -> Dataset:
-    """The data set of one table that parties share, or that is nobody's, as of one file.
+    """Make a data set from one table, whose party column names the parties if there is one.
 
     Raises LearningError: as in :func:`load`.
     """
@@ -92,7 +92,7 @@ def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | 
 
 
 def declared_columns(source: DataSource) -> Columns:
-    """The declaration of the data set's tables, without the tables.
+    """Read the declaration of the data set's tables, without reading a table.
 
     Raises LearningError: no such path, no declaration, or a damaged one.
     """
@@ -106,7 +106,7 @@ def declared_columns(source: DataSource) -> Columns:
 
 
 def declared_parties(source: DataSource) -> tuple[str, ...]:
-    """The parties of the data set's tables, in their order; no row is read.
+    """The names of the parties, in order, without reading a row.
 
     Raises LearningError: as in :func:`declared_columns`.
     """
@@ -117,7 +117,7 @@ def declared_parties(source: DataSource) -> tuple[str, ...]:
 
 
 def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
-    """Inputs, labels, groups and persons of a node's own table; None for what is not declared.
+    """Read inputs, labels, groups and persons of a node's own table; None for undeclared parts.
 
     The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
     there: a server that could choose one would learn of the data by what does not fit.
@@ -136,7 +136,7 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
 
 
 def parties_of_person(source: DataSource) -> int:
-    """At how many parties a person may have rows, by the declaration; 0 where it tells rows by no person.
+    """The declared number of parties of one person; 0 if no persons are declared.
 
     Raises LearningError: as in :func:`declared_columns`.
     """
@@ -149,7 +149,7 @@ def parties_of_person(source: DataSource) -> int:
 
 
 def undeclared_persons(source: DataSource) -> str:
-    """Name a column of a table that seems to say which person a row is about, repeats, and is not declared.
+    """Name a column that seems to identify persons, repeats, and is not declared.
 
     "" where there is none, or persons are declared.
     """
@@ -162,12 +162,12 @@ def undeclared_persons(source: DataSource) -> str:
 
 
 def own_columns(path: Path) -> Columns:
-    """The declaration beside a node's own table."""
+    """Read the declaration beside a node's own table."""
     return read_columns(path.with_name(COLUMNS_FILE))
 
 
 def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | None, place: str) -> Dataset:
-    """Split the rows of every party into those to train on and those to test on.
+    """Split every party's rows into training and test rows, and make a data set.
 
     The list is empty afterwards: each party is given up when its rows are copied, so that memory is for one
     table and some more.
@@ -202,13 +202,13 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
-    """The persons of all parties, each once, in order."""
+    """The persons of all parties, each once, sorted."""
     own = [party.rows.persons for party in parties if party.rows.persons is not None]
     return np.unique(np.concatenate(own))
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
-    """Which of so many rows are held out, or persons."""
+    """Which of `count` rows or persons are held out, shape (count,)."""
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out
@@ -223,7 +223,7 @@ def _positions(
 
 
 def _within(labels: Labels) -> Labels:
-    """Labels to train on, of which numbers beyond their range count as its nearer end."""
+    """Clip numeric training labels to their declared range."""
     numbers = labels.dtype.kind == "f" and labels.ndim == 1
     return np.clip(labels, -1, 1).astype(np.float32) if numbers else labels
 
@@ -242,7 +242,7 @@ def _folder(path: Path) -> Path:
 
 
 def _declared_alone(columns: Columns) -> Dataset:
-    """The data set of a server that holds no row."""
+    """The data set of a server that has a declaration and no rows."""
     kind = labels_of(columns.label_kind, columns.num_classes)
     no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
     nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
@@ -265,7 +265,7 @@ def _declared_alone(columns: Columns) -> Dataset:
 
 
 def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
-    """The parties of a file, in the order of the declaration, or of a folder, in that of the files' names."""
+    """The parties of a file in declared order, or of a folder in order of file names."""
     if not path.is_dir():
         return _of_one_file(read(path, columns, str(path), shared_out=True), columns)
     files = tables_in(path)
@@ -332,7 +332,7 @@ def _joined(
 
 
 def _split(parties: list[Party]) -> Split:
-    """The rows of all parties, which are taken out of the list."""
+    """Join the rows of all parties to one split, and empty the list to save memory."""
     rows = [party.rows for party in parties]
     parties.clear()
     return _as_split(joined_rows(rows, ""))

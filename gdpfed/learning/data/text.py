@@ -20,13 +20,13 @@ _CODES = {character: code for code, character in enumerate(CHARACTERS)}
 
 
 def encode(text: str) -> npt.NDArray[np.uint8]:
-    """Positions in the vocabulary, shape (characters,)."""
+    """Convert characters to positions in the vocabulary, shape (characters,)."""
     return np.fromiter((_CODES.get(c, OUT_OF_VOCABULARY) for c in text), dtype=np.uint8, count=len(text))
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of one text, kept as their starts: the text is there once, not once a window.
+    """Windows of a text, stored as start positions, so that the text is in memory once.
 
     Attributes:
         codes: the text, shape (characters,), uint8.
@@ -60,7 +60,7 @@ class Windows:
         return Windows(self.codes, self.starts[::stride], self.sequence_length)
 
     def characters(self, indices: npt.NDArray[np.int64]) -> int:
-        """How many characters of the text these windows and their labels cover."""
+        """The number of different text positions that these windows and labels cover."""
         covered = np.zeros(len(self.codes) + 1, dtype=np.int64)
         np.add.at(covered, self.starts[indices], 1)
         np.add.at(covered, self.starts[indices] + self.sequence_length + 1, -1)
@@ -68,7 +68,7 @@ class Windows:
 
 
 def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
-    """One text of many; no window reaches from one part into another."""
+    """Join several texts to one; no window crosses a border between texts."""
     edges = np.cumsum([0, *(len(part.codes) for part in parts)])
     codes = [part.codes for part in parts]
     starts = [part.starts + edge for part, edge in zip(parts, edges, strict=False)]
@@ -81,7 +81,7 @@ def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
 
 @lru_cache(maxsize=4)
 def at_every_position(data: Dataset) -> Dataset:
-    """The data set whose training labels are the token after every position; its test labels are the last.
+    """The data set with a training label at every position: the next token; test labels stay.
 
     Raises LearningError: its examples are no texts whose next token is the label.
     """
@@ -97,11 +97,11 @@ def at_every_position(data: Dataset) -> Dataset:
 
 
 def following(texts: Split) -> Split:
-    """The same texts with the token after every position: y of shape (N,) to (N, L)."""
+    """The same texts with the next token as label at every position: y of shape (N,) to (N, L)."""
     labels = np.concatenate([texts.x[:, 1:], texts.y[:, None]], axis=1)
     return replace(texts, y=labels.astype(np.int64))
 
 
 def one_label(texts: Split) -> Split:
-    """The same texts with the token after the last position alone: y of shape (N, L) to (N,)."""
+    """The same texts with only the last position's label: y of shape (N, L) to (N,)."""
     return replace(texts, y=texts.y[:, -1])

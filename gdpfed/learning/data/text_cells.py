@@ -1,4 +1,4 @@
-"""Columns of texts: names, categories and classes, compared as they are written.
+"""Columns of texts: names, categories and classes, compared as texts.
 
 What names is a text and stays one: 7 and 007 are two persons, and no name passes through a number with a
 fraction, which tells 15 digits apart.
@@ -31,7 +31,7 @@ EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 
 @dataclass(frozen=True, eq=False)
 class TextCells:
-    """A column of texts: `distinct` ones, each once, and which of them every cell holds, int64[N].
+    """A column of texts: `distinct` texts, each once, and the index of each cell's text, int64[N].
 
     What is missing is the empty text.
     """
@@ -45,7 +45,7 @@ class TextCells:
         return found
 
     def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The value of each cell, from the values of the distinct texts."""
+        """Map every cell to the value of its distinct text."""
         return np.array(values, dtype=dtype)[self.which]
 
     def text(self, at: int) -> str:
@@ -61,7 +61,7 @@ class TextCells:
 
 
 def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -> TextCells:
-    """The cells of a column as texts without spaces around them; a missing value is an empty text.
+    """The cells of a column as texts without outer spaces; a missing value is an empty text.
 
     `exact`: whether whole numbers that their type does not tell apart are refused.
     Whole numbers of any type are written without a fraction, as 7, other numbers so that they read the same.
@@ -97,7 +97,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
 
 
 def merged(texts: Sequence[str], which: npt.NDArray[np.int64]) -> TextCells:
-    """Make a column of texts in which equal texts may occur; `distinct` then has each once."""
+    """Make a column from texts that may repeat; `distinct` has each text once."""
     numbers: dict[str, int] = {}
     of = [numbers.setdefault(text, len(numbers)) for text in texts]
     return TextCells([*numbers], np.array(of, dtype=np.int64)[which] if of else which)
@@ -116,7 +116,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
-    """Texts, whole numbers, decimals and times as texts."""
+    """Write texts, whole numbers, decimals and times as texts."""
     try:
         texts: list[str] = values.cast(pa.string()).to_pylist()
     except pa.ArrowException:
@@ -128,7 +128,7 @@ def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
 
 
 def _decoded(values: "pa.Array", name: str, place: str) -> "pa.Array":
-    """Bytes as texts."""
+    """Decode bytes as UTF-8 texts."""
     try:
         return values.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -159,7 +159,7 @@ def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
 
 
 def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The numbers of declared values, int64[N]; -1 where a text is none of them.
+    """The number of each cell's declared value, int64[N]; -1 for a text that is not declared.
 
     A text is that value which it equals. Where none is, 1.0 and 1,0 are the value 1, 1,5 is 1.5, and the
     other way round; and so are truth values of any letters, true, True and TRUE, or 1 where that is declared.
@@ -174,7 +174,7 @@ def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int6
 
 
 def _plain(text: str) -> str:
-    """A value without what programs write in several ways: a fraction of zeros, a decimal comma, truths."""
+    """Normalise a value: no fraction of zeros, a decimal point, truth values in lower case."""
     if text.casefold() in ("true", "false"):
         return text.casefold()
     pointed = text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text

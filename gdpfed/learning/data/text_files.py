@@ -1,4 +1,4 @@
-"""Files of text as blocks of UTF-8: unpacked, and decoded line by line."""
+"""Read text files as blocks of UTF-8: decompress them, and decode line by line."""
 
 import bz2
 import codecs
@@ -36,7 +36,7 @@ FALLBACK = "cp1252"
 
 
 def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found: Found) -> Iterator[bytes]:
-    """The text of a file as UTF-8, without a mark of its byte order, unpacked.
+    """Yield the text of a file as UTF-8, decompressed and without a byte order mark.
 
     UTF-16 is known by its mark, or by the zeros of its first letters. Of other files each line is UTF-8, or
     else in the declared encoding, which is Windows-1252 where none is: a line says nothing of another one.
@@ -88,7 +88,7 @@ def _text(
 
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
-    """The encoding of all lines, by the first bytes or as the site says; None where each line decides."""
+    """The encoding of the whole file, by its first bytes or the site; None if each line decides."""
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
     for sign, words in SIGNS:
         if head.startswith(sign):
@@ -104,7 +104,7 @@ def _encoding(head: bytes, own: str | None, place: str) -> str | None:
 
 
 def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
-    """Whole lines, many at a time."""
+    """Yield complete lines, many at a time."""
     parts = first
     for block in blocks:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
@@ -119,7 +119,7 @@ def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[
 
 
 def _utf8(piece: bytes, fallback: str, place: str, line: int, found: Found) -> bytes:
-    """Whole lines as UTF-8, each by itself."""
+    """Convert complete lines to UTF-8, each line by itself."""
     try:
         if not piece.isascii():
             piece.decode()
@@ -144,7 +144,7 @@ def _utf8(piece: bytes, fallback: str, place: str, line: int, found: Found) -> b
 
 
 def _decoded(encoding: str, head: bytes, blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
-    """Text of one encoding."""
+    """Convert a file in one encoding to blocks of UTF-8."""
     decoder, line, block = codecs.getincrementaldecoder(encoding)(), 1, head
     while True:
         following = next(blocks, None)

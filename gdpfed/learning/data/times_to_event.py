@@ -1,4 +1,4 @@
-"""Labels that are times to an event: how a table declares them, and the two numbers that a label is.
+"""Labels that are times to an event: their declaration in a table, and the two numbers of a label.
 
 Time is cut into intervals with declared ends 0 < e_1 < ... < e_J, the last of which is the horizon. Interval
 j is (e_(j-1), e_j], and the first one holds time 0 as well. A label is
@@ -31,7 +31,7 @@ Positions = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TimesToEvent:
-    """The columns of a time and of whether the event happened then.
+    """The declared columns of a time and of whether the event happened at it.
 
     Attributes:
         time: the column of numbers from 0, in any unit.
@@ -48,17 +48,17 @@ class TimesToEvent:
 
     @property
     def horizon(self) -> float:
-        """Beyond it nothing is looked at."""
+        """The end of the last interval; later times are treated as equal to it."""
         return self.edges[-1]
 
     @property
     def interval_names(self) -> tuple[str, ...]:
-        """What the intervals are called, by their ends."""
+        """The names of the intervals: their ends."""
         return tuple(f"{edge:.10g}" for edge in self.edges)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """0 and 1 by the values of the column of events."""
+        """The number of each value of the event column: 0 for censored, 1 for happened."""
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
@@ -79,7 +79,7 @@ class TimesToEvent:
         return np.where(known[:, None], np.stack([found, event], axis=1), np.nan).astype(np.float32)
 
     def to_values(self) -> dict[str, Any]:
-        """What `read_times` reads, as plain data."""
+        """The declaration as plain data that `read_times` reads."""
         event = {"column": self.event, "censored": list(self.censored), "happened": list(self.happened)}
         return {"time": self.time, "event": event, "edges": list(self.edges)}
 
@@ -91,14 +91,14 @@ def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """How many intervals one survived that is censored at a position: float32[N] -> int64[N]."""
+    """The number of intervals survived by a record censored at a position: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 
 
 @dataclass
 class Followed:
-    """What is found in the labels of a table while it is read.
+    """Counts of events and censored records while a table is read.
 
     Attributes:
         times: the declaration.
@@ -115,7 +115,7 @@ class Followed:
         self.events = np.zeros(len(self.times.edges), np.int64)
 
     def note(self, labels: npt.NDArray[Any]) -> None:
-        """Look at some labels, float32[N,2]; those that are not as declared are passed over."""
+        """Count labels, float32[N,2]; invalid labels are skipped."""
         known = labels[~np.isnan(labels).any(axis=1)]
         event = known[:, 1] > 0
         self.events += np.bincount(interval_of(known[event, 0]), minlength=len(self.events))
@@ -124,7 +124,7 @@ class Followed:
         self.censored += int((~event).sum()) - reach
 
     def words(self) -> Iterator[str]:
-        """What was found, and what may not be meant, one line each."""
+        """Yield notes on the counts and likely mistakes, one line each."""
         events, horizon = int(self.events.sum()), f"{self.times.horizon:.10g}"
         yield (
             f"columns '{self.times.time}' and '{self.times.event}': {events} events up to {horizon}, "
@@ -140,7 +140,7 @@ class Followed:
 
 
 def read_times(label: Part) -> TimesToEvent:
-    """The declaration ``{time, event, edges}``, or with ``intervals`` and ``horizon`` in place of ``edges``.
+    """Read the declaration ``{time, event, edges}``, or with ``intervals`` and ``horizon`` for ``edges``.
 
     Raises LearningError: it is none; one line that names what is wrong.
     """
@@ -158,7 +158,7 @@ def read_times(label: Part) -> TimesToEvent:
 
 
 def _values(part: Part) -> tuple[str, ...]:
-    """One value, or a list of them."""
+    """Read one value or a list of values."""
     return (part.text(),) if isinstance(part.values, str) else part.values_once()
 
 

@@ -1,4 +1,4 @@
-"""What a packed file becomes in memory: refused by what its own header says, before any of it is read."""
+"""Refuse compressed files that would become too large, by their header, before they are read."""
 
 from psutil import virtual_memory
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> None:
-    """Refuse a file that would fill the memory, or that is packed as no data are.
+    """Refuse a file that would fill the memory, or whose compression ratio is implausible.
 
     Args:
         name: what errors call it.
@@ -31,7 +31,7 @@ def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> N
 
 
 def refuse_packed_well(name: str, packed: int, unpacked: int, most_times: int) -> None:
-    """Refuse a file that is packed as no data are; arguments as in :func:`refuse_unpacked`.
+    """Refuse a file with an implausible compression ratio; arguments as in :func:`refuse_unpacked`.
 
     Raises LearningError: it is one.
     """

@@ -1,4 +1,4 @@
-"""Workbooks of Excel as tables: one sheet, by the values that its cells show, with the extra ``excel``.
+"""Excel workbooks as tables: the values of one sheet; needs the extra ``excel``.
 
 A number stays a number and a day a day, each as its cell holds it. A formula is the value that was saved with
 it. Where a workbook holds what no row of a table can, such as merged cells or formulas that were never
@@ -41,7 +41,7 @@ Row = tuple[Any, ...]
 
 
 def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
-    """Open the sheet of a workbook that has the declared columns, and read their names.
+    """Open the workbook sheet that has the declared columns, and read their names.
 
     Raises:
         LearningError: no workbook, none or several sheets that have them, or what no table holds.
@@ -72,7 +72,7 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_unreadable(path: Path, place: str) -> None:
-    """Refuse what is no workbook, or would become too large."""
+    """Refuse a file that is not a workbook, or would become too large."""
     try:
         with path.open("rb") as file:
             begins = file.read(len(OLD_EXCEL))
@@ -87,7 +87,7 @@ def _refuse_unreadable(path: Path, place: str) -> None:
 
 @contextmanager
 def _book(path: Path, place: str) -> Iterator[Any]:
-    """The workbook with the values of its cells, open while it is read.
+    """Open a workbook for the ``with`` block, with values in place of formulas.
 
     Raises LearningError: a damaged one.
     """
@@ -103,7 +103,7 @@ def _book(path: Path, place: str) -> Iterator[Any]:
 
 
 def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple[str, int]:
-    """The name of the sheet with the declared columns, and how many rows are above their names."""
+    """The name of the sheet with the declared columns, and the number of rows above their names."""
     titles, said = [each.title for each in book.worksheets], form.own.sheet
     if said is not None and said not in titles:
         raise LearningError(f"{place} has no sheet '{said}', as {FILES_FILE} says; it has {listed(titles)}")
@@ -140,13 +140,13 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
 
 
 def _rows(sheet: Any) -> Iterator[Row]:
-    """The rows of a sheet as it is, whatever its saved size says."""
+    """All rows of a sheet, whatever size the file states."""
     sheet.reset_dimensions()
     return iter(sheet.iter_rows(values_only=True))
 
 
 def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
-    """Refuse merged cells below so many rows, and formulas that were saved without their values.
+    """Refuse merged cells in the table, and formulas that were saved without their values.
 
     Raises LearningError: names the lines.
     """
@@ -187,7 +187,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
 def _whole(
     lines: Iterator[tuple[int, Row]], width: int, uneven: Uneven | None, place: str
 ) -> Iterator[tuple[int, Row]]:
-    """The rows with something in them, as wide as the names."""
+    """Yield the non-empty rows, each as wide as the names."""
     for line, row in lines:
         values = _trimmed(row)
         if len(values) > width:
@@ -207,7 +207,7 @@ def _trimmed(row: Row) -> Row:
 
 
 def _column(values: Sequence[Any], own: FileForm) -> "pa.Array":
-    """A column of Arrow: of numbers, of truths, of days, or of texts where there are several kinds."""
+    """Make an Arrow column of numbers, truth values or dates; values of several types become texts."""
     kinds = {type(each) for each in values} - {type(None)}
     if kinds <= {int, float}:
         return pa.array([None if each is None else float(each) for each in values], pa.float64())
@@ -221,7 +221,7 @@ def _column(values: Sequence[Any], own: FileForm) -> "pa.Array":
 
 
 def _text(value: Any, decimal: str = ".") -> str:
-    """A cell as a text: whole numbers without a fraction, days without a time where there is none."""
+    """Write a cell as text: whole numbers without a fraction, dates without an empty time."""
     if value is None:
         return ""
     if isinstance(value, float):

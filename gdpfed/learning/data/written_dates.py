@@ -1,4 +1,4 @@
-"""Dates as people write them: a cell at a time, in a form that shows which part is the day.
+"""Read dates as people write them, cell by cell, in forms that show which part is the day.
 
 03/04/2020 shows neither, and is no date unless its form is said, by the declaration or by the site.
 """
@@ -28,12 +28,12 @@ UNCLEAR = f"which may be two days: say dates of the file in {FILES_FILE}, as in 
 
 
 class UnclearError(ValueError):
-    """A text that may be two days."""
+    """A text that could be two different dates."""
 
 
 @lru_cache(maxsize=2**16)
 def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
-    """The number that a date is, and the form that it is found in; "" in the one that is said.
+    """The number of a date, and the form in which it was read; "" for the declared form.
 
     `own`: the form that the site says, and no other is tried.
 

@@ -1,4 +1,4 @@
-"""Numbers as people write them: a cell at a time, with decimal comma, thousands marks or as a truth value.
+"""Read numbers as people write them, cell by cell: decimal commas, thousands marks, truth values.
 
 What a cell means follows from the cell alone, or the site says the decimal mark: no record changes how
 another one is read. A cell that may be two numbers, as 30,500, is none.
@@ -26,12 +26,12 @@ COMMA, GROUPED, TRUTH = "comma", "grouped", "truth"
 
 
 class UnclearError(ValueError):
-    """A cell that may be two numbers."""
+    """A text that could be two different numbers."""
 
 
 @lru_cache(maxsize=2**16)
 def written_number(text: str, decimal: str | None, likely: str = ".") -> tuple[float, str]:
-    """The number that a text is, and how it is written: with a comma, grouped, as a truth value, or "".
+    """The number of a text, and how it is written: with a comma, grouped, as a truth value, or "".
 
     `decimal`: the mark that the site says; None where each cell has to show it. `likely`: what a mark is that
     might be two.

@@ -1,4 +1,4 @@
-"""Files in YAML that people write, taken apart with one line for what is wrong in them."""
+"""Read YAML files that people write, part by part; each error is one line that names the fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gdpfed.yaml_files import read_yaml
 
 
 def read_parts(path: Path, purpose: str) -> "Part":
-    """Read a file in YAML; every value in it is a text.
+    """Read a YAML file; every value in it stays a text.
 
     `purpose`: what it must do, for an error.
 
@@ -30,19 +30,19 @@ def read_parts(path: Path, purpose: str) -> "Part":
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file in YAML that a person wrote, with its place for an error."""
+    """A part of a YAML file, with its place for errors."""
 
     place: str
     values: Any
     key: str
 
     def wrong(self, wanted: str) -> LearningError:
-        """Name what is there and what must be."""
+        """Make an error that names what is there and what must be."""
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
     def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "Part"]:
-        """Parts by key."""
+        """Read a mapping with these keys, as parts by key."""
         known = (*required, *allowed)
         if not isinstance(self.values, Mapping):
             raise self.wrong(f"keys with values: {', '.join(known)}")
@@ -56,7 +56,7 @@ class Part:
         return {key: Part(self.place, value, joined_key(self.key, key)) for key, value in self.values.items()}
 
     def items(self) -> Iterator[tuple[str, "Part"]]:
-        """Parts by the names that a person chose."""
+        """Yield a mapping's names, which people choose, with their parts."""
         if not isinstance(self.values, Mapping) or not self.values:
             raise self.wrong("columns by name")
         for key, value in self.values.items():
@@ -64,13 +64,13 @@ class Part:
             yield str(key), Part(self.place, value, joined_key(self.key, str(key)))
 
     def list(self) -> list["Part"]:
-        """Parts of a list."""
+        """Read a list, as parts."""
         if not isinstance(self.values, list) or not self.values:
             raise self.wrong("a list, as in [a, b]")
         return [Part(self.place, value, self.key) for value in self.values]
 
     def text(self, *, empty: bool = False) -> str:
-        """A text that can be printed."""
+        """Read a printable text."""
         if not isinstance(self.values, str) or not (self.values.strip() or empty):
             raise self.wrong("a text")
         said = self.values.strip()
@@ -78,21 +78,21 @@ class Part:
         return said
 
     def number(self) -> float:
-        """A decimal number."""
+        """Read a decimal number."""
         try:
             return decimal_number(self.text())
         except ValueError:
             raise self.wrong("a number, as in 1.5") from None
 
     def range(self) -> tuple[float, float]:
-        """Two numbers, the lower first."""
+        """Read two numbers, the lower first."""
         bounds = [each.number() for each in self.list()]
         if len(bounds) != 2 or not bounds[0] < bounds[1]:
             raise self.wrong("two numbers, the lower first, as in [0, 100]")
         return bounds[0], bounds[1]
 
     def values_once(self) -> tuple[str, ...]:
-        """Different texts."""
+        """Read a list of different texts."""
         texts = tuple(each.text() for each in self.list())
         if len(set(texts)) < len(texts):
             raise self.wrong("different values")
@@ -100,7 +100,7 @@ class Part:
 
 
 def check_printable(name: str, place: str) -> None:
-    """Refuse a name that would be more than a name in a page, a log or a terminal.
+    """Refuse a name with line breaks or other characters that cannot be printed.
 
     `place`: what the error calls it.
 
