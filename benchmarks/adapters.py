@@ -1,4 +1,4 @@
-"""What adapters bring to a model of public text: nothing, adapters, or all parameters trained under a budget.
+"""What low-rank adapters bring when a public text model is trained under a budget, and all parameters beside.
 
 python -m benchmarks.adapters dataset.path=data/tinyshakespeare.txt [--seeds 3]
 """
@@ -50,7 +50,7 @@ CELLS = (
 
 
 def trained(overrides: Sequence[str], directory: Path) -> float:
-    """Train once; the accuracy of the released model in percent."""
+    """Train once; return the accuracy of the released model in percent."""
     records: list[RoundLogEntry] = []
     run = PreparedRun.of(load([*COMMON, *overrides, f"run.directory={directory}"]))
     simulate_prepared(run, observe=records.append, make_observers=lambda prepared, announce: [])
@@ -58,7 +58,7 @@ def trained(overrides: Sequence[str], directory: Path) -> float:
 
 
 def public_model(folder: Path) -> tuple[str, ...]:
-    """Train a model on this project's documents, without privacy; the settings that build on it."""
+    """Train a public model on this project's documents, without privacy; return the settings that use it."""
     texts = [path.read_text("utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))]
     codes = encode("\n".join(texts))
     windows = codes[: len(codes) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1)
@@ -71,13 +71,13 @@ def public_model(folder: Path) -> tuple[str, ...]:
 
 
 def untrained(overrides: Sequence[str]) -> float:
-    """The accuracy of a model as it begins, in percent."""
+    """Return the accuracy of a model before training, in percent."""
     task = task_of(load([*COMMON, *overrides]))
     return 100 * (central_evaluation(task, "cpu")(flatten(task.build_model())).accuracy or 0.0)
 
 
 def main() -> None:
-    """Train the public model once, and on it each of the private ones with each seed."""
+    """Train the public model once, then every private variant from it with each seed."""
     options = read_options(__doc__, overrides=True, seeds=3)
     with tempfile.TemporaryDirectory() as place:
         common = [*PRIVATE, *public_model(Path(place)), *options.overrides]

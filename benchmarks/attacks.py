@@ -1,4 +1,4 @@
-"""What finished models tell: whose record was trained on, and which whole party was in the training.
+"""Attacks on finished models: which records and which whole parties were in the training.
 
 python -m benchmarks.attacks
 """
@@ -34,7 +34,7 @@ NOTE = (
 
 
 def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
-    """Train once, and attack the model."""
+    """Train once, attack the model, and return the guesses."""
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
         run = simulate(load(["secagg=off", *settings, *overrides, place]), make_observers=lambda *run: [])
@@ -42,7 +42,7 @@ def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
 
 
 def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> tuple[str, ...]:
-    """The figures of one attack."""
+    """A table row with the figures of one attack."""
     return (
         *(training, of, each.seen, f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})"),
         *(f"{each.null_low:.3f}-{each.null_high:.3f}", f"{each.epsilon:.2f}"),
@@ -52,7 +52,7 @@ def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> 
 
 
 def main() -> None:
-    """Attack the model of each training by records, and by parties where there are others."""
+    """Attack each trained model by records, and also by parties where other parties exist."""
     options = read_options(__doc__, overrides=True)
     rows = []
     for name, settings in track(TRAININGS.items(), "trainings", console=CONSOLE):

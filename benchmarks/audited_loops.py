@@ -1,4 +1,4 @@
-"""Training loops of other projects under the audit of canaries: as they are, and with a fault planted.
+"""Audit training loops of other projects by canaries: unchanged, and with a planted fault.
 
     python -m benchmarks.audited_loops [--runs 4] [--write docs/privacy.md]
 
@@ -20,7 +20,7 @@ HEADINGS = ("loop", "what is wrong", "runs", "seconds", "found by", "stated", "m
 
 
 def row(fault: str, loop: TrainingLoop, runs: int) -> tuple[str, ...]:
-    """What the audit finds in a loop."""
+    """Audit a loop and return a table row with the findings."""
     times = list[float]()
     with noted(times):
         found = audit_loop(loop, num_runs=runs, confidence=SURELY)
@@ -41,7 +41,7 @@ def row(fault: str, loop: TrainingLoop, runs: int) -> tuple[str, ...]:
 
 
 def rows(runs: int) -> Iterator[tuple[str, ...]]:
-    """Flower without a fault and with each, then Opacus."""
+    """Yield rows for Flower, without a fault and with each fault, then for Opacus."""
     for fault in FLOWER_FAULTS:
         yield row(fault, flower_loop(fault), runs)
     for planted in SGD_FAULTS:
@@ -49,7 +49,7 @@ def rows(runs: int) -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Audit every loop."""
+    """Audit every loop and show the table."""
     options = read_options(__doc__, overrides=False, runs=4)
     note = (
         "Stated and measured: of the view with the largest measured epsilon, by the loop's numbers. "

@@ -1,4 +1,4 @@
-"""What method.average=polynomial brings: the last model and the average of the same runs on the digits.
+"""The gain from method.average=polynomial: last and averaged model of the same runs on the digits.
 
 The columns are differences within one run, so that noise and cohorts are the same on both sides.
 
@@ -18,7 +18,7 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """Means over the seeds, and the gain with its own spread."""
+    """A table row: means over the seeds, and the gain with its standard deviation."""
     last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     gains = [after - before for before, after in pairs]
     spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
@@ -27,7 +27,7 @@ def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tupl
 
 
 def main() -> None:
-    """Train each method with each seed and show what averaging changes."""
+    """Train each method with each seed, and show the gain from averaging."""
     options = read_options(__doc__, overrides=False, seeds=3)
     rows = []
     for method, budgets in track(cells_of(METHODS), "settings", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""What crosses the backhaul between edges and cloud, of a flat federation and of layers.
+"""The traffic between edges and cloud: a flat federation and layers compared.
 
 All programs run in this process, with the real server and the real nodes; counted are the contents of the
 messages, as Flower writes them, without its frames and TLS. In a flat federation every message to or from a
@@ -27,7 +27,7 @@ DEVICES = ("method=h2fdp", "privacy=client_level", "privacy.budgets=[8]", "priva
 
 
 class Counted:
-    """The messages of a grid and the bytes of their contents.
+    """A grid that counts messages and their bytes.
 
     `messages`, `down`, `up`: how many messages, and bytes to and from nodes.
     """
@@ -46,7 +46,7 @@ class Counted:
 
 
 def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, words: Sequence[str]) -> Counted:
-    """The backhaul of one run, all of whose sums must have been had."""
+    """Count the backhaul traffic of one run; every sum must succeed."""
     devices = [*DEVICES, *words, f"method.local_aggregations={windows}"]
     with tempfile.TemporaryDirectory() as parent:
         root = Path(parent)
@@ -67,7 +67,7 @@ def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, word
 
 
 def main() -> None:
-    """Count and show the table."""
+    """Count messages and bytes, and show the table."""
     options = harness.read_options(__doc__, overrides=True, edges=2, nodes=6, rounds=1)
     words = [*SHARED, *options.overrides, f"run.num_rounds={options.rounds}"]
     rows = []

@@ -1,4 +1,4 @@
-"""What measurements with canaries find: how near they come to what is stated, and which faults they see.
+"""Measurements with canaries: how close they come to the stated epsilon, and which faults they find.
 
 A fault is found where the scale is above 1: the plan's noise would have to be divided by it to explain
 what was seen. Mean and deviation over the repeats say how far a measurement is from the other verdict; a
@@ -40,13 +40,13 @@ EVERYONE = {"everyone": "everyone", "model": "last model"}
 
 
 def measurement(settings: Sequence[str], epsilon: float, runs: int) -> Measurement:
-    """One measurement of the population at one budget."""
+    """Measure epsilon of the test population at one budget."""
     words = [*POPULATION, *settings, f"privacy.budgets=[{epsilon}]"]
     return measure(load(words), Settings(num_runs=runs))
 
 
 def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tuple[str, ...]:
-    """Stated and measured against each view."""
+    """A table row with stated and measured epsilon for each view."""
     by_view = {figure.view: figure for figure in measurement(settings, epsilon, GAP_RUNS).final}
     cells = [
         f"{by_view[view].stated:.2f}: {by_view[view].measured:.2f} ({by_view[view].any_law:.2f})"
@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """How often a fault is found, and by how much, at epsilon 3."""
+    """A table row: how often a fault is found at epsilon 3, and how clearly."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):
@@ -72,7 +72,7 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
 
 
 def main() -> None:
-    """Measure the gap at three budgets, then each fault again and again."""
+    """Measure the gap at three budgets, then each fault several times."""
     options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
     everyone = ["privacy.against=everyone", "privacy.accountant=pld"]
     settings = everyone if options.everyone else ["privacy.against=outsiders"]

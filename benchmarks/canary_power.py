@@ -1,4 +1,4 @@
-"""With how many canaries and in how many seconds each kind of fault is found, with masks and without.
+"""The number of canaries and the seconds until each kind of fault is found, with and without masks.
 
 Runs are doubled until `gdpfed audit --canaries` finds the fault, or a measurement takes longer than allowed.
 Each is counted as found only by a check that looks for its kind; the last column says whether the bounds on
@@ -33,20 +33,20 @@ HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by"
 
 
 def population(against: str, *, masked: bool) -> Config:
-    """The runs that have a fault."""
+    """The configuration of the runs in which faults are planted."""
     clients = MASKED_CLIENTS if masked else CLIENTS
     words = [*SMALL, f"privacy.against={against}", f"dataset.num_clients={clients}"]
     return load(words if masked else [*words, "secagg=off"])
 
 
 def finders(measurement: Measurement, fault: PlantedFault) -> list[str]:
-    """The checks that look for the kind of the fault and have found it."""
+    """The checks that look for this kind of fault and have found it."""
     wrong = {check.looked_at for check in measurement.checks if not check.held}
     return [each for each in fault.looked_at if each in wrong]
 
 
 def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bool) -> tuple[str, ...]:
-    """The fewest runs, of a power of two, in which a fault is found."""
+    """A table row: the smallest number of runs, a power of two, in which a fault is found."""
     config, runs, times = population(fault.against, masked=masked), 1, list[float]()
     while True:
         with planted(fault, masked=masked), noted(times):
@@ -58,7 +58,7 @@ def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bo
 
 
 def sound_row(against: str, runs: int, *, masked: bool) -> tuple[str, ...]:
-    """Of a program without a fault, what is found; nothing, but for one measurement in twenty."""
+    """A table row for a program without a fault; only one measurement in twenty may find something."""
     times = list[float]()
     with noted(times):
         measurement = measure(population(against, masked=masked), Settings(num_runs=runs))
@@ -78,7 +78,7 @@ def _row(name: str, measurement: Measurement, seconds: float, by: str, *, masked
 def rows(
     faults: Sequence[PlantedFault], seconds: float, most_runs: int, sound_runs: int
 ) -> Iterator[tuple[str, ...]]:
-    """Programs without a fault, then every fault."""
+    """Yield rows for programs without a fault, then for every fault."""
     for masked in (False, True):
         for against in ("everyone", "outsiders"):
             yield sound_row(against, sound_runs, masked=masked)
@@ -90,7 +90,7 @@ def rows(
 def power_table(
     faults: Sequence[PlantedFault], seconds: float, most_runs: int = MOST_RUNS, sound_runs: int = NOTHING_RUNS
 ) -> Table:
-    """The table of all faults."""
+    """Make the table of all faults."""
     all_rows = rows(faults, seconds, most_runs, sound_runs)
     count = 4 + 2 * len(faults)
     return Table(

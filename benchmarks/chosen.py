@@ -1,4 +1,4 @@
-"""What comes of the settings that `gdpfed plan --choose` proposes, against those of the configuration.
+"""Accuracy with the settings that `gdpfed plan --choose` proposes, and with the configured settings.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown. The column of
 rounds has those configured and those proposed.
@@ -16,7 +16,7 @@ from gdpfed.report.console import Table
 
 
 def main() -> None:
-    """Train each method with both settings."""
+    """Train each method with both settings, and show the accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3, most=200, only=METHODS[1:])
     rows = []
     for method, budgets in track(

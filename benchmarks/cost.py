@@ -1,4 +1,4 @@
-"""What privacy costs in accuracy: one private method against training without privacy, seed by seed.
+"""The accuracy that privacy costs: a private method against training without privacy, seed by seed.
 
 Both train the same clients from the same first model. The sums are in the clear (secagg=off), which changes
 who sees an update and not what is added up, so accuracies are those of masked sums.
@@ -23,7 +23,7 @@ LEAST_SEEDS = 2
 
 
 def main() -> None:
-    """Train both with each seed, and show their accuracies and the difference with its interval."""
+    """Train both methods with each seed; show accuracies, and the difference with its interval."""
     options = read_options(__doc__, overrides=True, seeds=10, method="gdpfed_star")
     if options.seeds < LEAST_SEEDS:
         raise InputError(f"--seeds {options.seeds}: an interval needs {LEAST_SEEDS} seeds at least")

@@ -1,4 +1,4 @@
-"""Death in hospital on the eICU demo: what budgets cost for persons, stays and hospitals.
+"""Deaths in hospital in the eICU demo data: accuracy when persons, stays or hospitals are protected.
 
 Every table is that of `gdpfed compare` over a sweep of budgets with ten seeds. Runs that are there are kept.
 
@@ -44,7 +44,7 @@ HEADINGS = ("", "AUC (%)", "accuracy (%)", "more AUC than each party alone", "th
 
 
 def write_budgets(path: Path) -> Path:
-    """Write the budgets of all hospitals by their regions, one a line; returns the path.
+    """Write the budget of each hospital by its region, one a line; return the path.
 
     Raises RunError: the declaration has other hospitals.
     """
@@ -57,7 +57,7 @@ def write_budgets(path: Path) -> Path:
 
 
 def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Line, Worth]]:
-    """Train what is missing of a sweep, and compare all of it.
+    """Train the missing runs of a sweep, and compare all of its runs.
 
     Raises RunError: a training failed.
     """
@@ -71,7 +71,7 @@ def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Li
 
 
 def rows(lines: Sequence[tuple[Line, Worth]]) -> Iterator[tuple[str, ...]]:
-    """What is compared first, then each budget."""
+    """Yield table rows: first the comparison models, then each budget."""
     first = lines[0][1]
     for name in RIVALS:
         yield _row(first, name, f"{name}, {first.privacy[name]}".removesuffix(", none"))
@@ -89,7 +89,7 @@ def _row(worth: Worth, model: str, name: str) -> tuple[str, ...]:
 
 
 def table(name: str, lines: Sequence[tuple[Line, Worth]]) -> Table:
-    """The table of one sweep."""
+    """Make the table of one sweep."""
     worth = lines[0][1]
     seeds = max(len(line.runs) for line, _ in lines)
     count = worth.rows[EVERYWHERE]
@@ -103,7 +103,7 @@ def table(name: str, lines: Sequence[tuple[Line, Worth]]) -> Table:
 
 
 def main() -> None:
-    """Train, compare and show the tables."""
+    """Train, compare, and show the tables."""
     options = read_options(__doc__, overrides=True, output="runs")
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)

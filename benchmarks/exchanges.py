@@ -1,4 +1,4 @@
-"""Seconds a steady round on loopback: keys agreed ahead, four exchanges, and Flower's own SecAgg+.
+"""Seconds a round on loopback: keys agreed ahead, four exchanges, and Flower's own SecAgg+.
 
 One federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the
 same model with the same nodes three times, one after the other in this one call. The first round of each is
@@ -41,7 +41,7 @@ ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
 
 def training(federation: LoopbackFederation, overrides: Sequence[str], name: str, ahead: str) -> Measured:
-    """A training of this project, in which nothing may fail."""
+    """Measure a training of this project, in which no client may fail."""
     directory = f"ahead-{ahead}"
     follow(federation.train(directory, [*overrides, f"secagg.keys_ahead={ahead}"]))
     records = read_rounds(federation.runs / directory)
@@ -51,7 +51,7 @@ def training(federation: LoopbackFederation, overrides: Sequence[str], name: str
 
 
 def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds: int) -> Measured:
-    """The same model and clients under Flower's workflow."""
+    """Measure the same model and clients with Flower's SecAgg+ workflow."""
     nodes = len(federation.federation.nodes)
     words = shlex.join(training_words(nodes, overrides))
     file = federation.runs / "seconds.json"
@@ -64,7 +64,7 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
 
 
 def handled(federation: LoopbackFederation) -> tuple[float, int]:
-    """Return the processor seconds that nodes and guards spent on messages, and the number of messages."""
+    """Return the processor seconds that nodes and guards spent on messages, and the messages' number."""
     seconds, messages = 0.0, 0
     for node in federation.federation.nodes:
         messages += federation.log(node.superexec).count(MESSAGE_LINE)
@@ -78,7 +78,7 @@ def handled(federation: LoopbackFederation) -> tuple[float, int]:
 
 
 def resident_mb(federation: LoopbackFederation) -> float:
-    """Return the megabytes that all processes of a node hold between messages: proportional set sizes."""
+    """Return the memory of a node's processes between messages, in MB (proportional set size)."""
     held = 0
     for node in federation.federation.nodes:
         for name in (node.supernode, node.superexec, node.guard):
@@ -89,7 +89,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure a contender, with the processor seconds that each of its messages takes and a node's memory."""
+    """Measure a contender, with the processor seconds of each message and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
@@ -100,7 +100,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure all three in one federation without guards; `brief`: only Flower's."""
+    """Measure all three variants in a federation without guards; `brief`: only Flower's."""
     # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
     federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
     described = replace(federation_of, unguarded=True, unsigned_apps=True)
@@ -115,7 +115,7 @@ def contenders(
 
 
 def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
-    """Measure a training whose nodes have guards."""
+    """Measure trainings whose nodes have guards."""
     count = {ACTIVE: "three", CURIOUS: "two"}[mode]
     with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,), mode)) as federation:
         name = f"{count} exchanges, mode {mode}, keys agreed ahead, guards"
@@ -124,7 +124,7 @@ def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
 
 
 def main() -> None:
-    """Measure and show the table."""
+    """Measure all variants and show the table."""
     options = harness.read_options(
         __doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False, modes=False
     )

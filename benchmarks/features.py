@@ -1,4 +1,4 @@
-"""What public features of pictures bring: the same linear model on each, with and without privacy.
+"""The gain from public picture features: one linear model on each kind, with and without privacy.
 
 python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """
@@ -35,7 +35,7 @@ SETTING = (
 
 
 def accuracy(overrides: Sequence[str]) -> float:
-    """Train once; the accuracy of the released model in percent."""
+    """Train once; return the accuracy of the released model in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
@@ -45,7 +45,7 @@ def accuracy(overrides: Sequence[str]) -> float:
 
 
 def main() -> None:
-    """Train each method on each kind of features, with each seed. A transform is computed once."""
+    """Train each method on each kind of features with each seed; each transform is computed once."""
     options = read_options(__doc__, overrides=True, seeds=3)
     rows = []
     for name, numbers in track(FEATURES.items(), "features", console=CONSOLE):

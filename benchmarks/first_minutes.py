@@ -1,4 +1,4 @@
-"""The first minutes of somebody new: from an empty folder to a first private model and its picture.
+"""The first minutes of a new user: from an empty folder to a private model and its picture.
 
 Each step is a command as a shell would run it, in a process of its own and in a new folder. With
 ``--environment`` the checkout is cloned there and its environment made first, as `make venv` does it, which
@@ -34,7 +34,7 @@ PICTURES = ("accuracy.png", "epsilon.png")
 
 @dataclass(frozen=True)
 class Step:
-    """A step that was done: what it is, its command, and its seconds, also those of all processors."""
+    """A finished step: description, command, wall seconds and processor seconds."""
 
     words: str
     command: str
@@ -61,7 +61,7 @@ def carry_out(words: str, command: Sequence[str], folder: Path, environment: dic
 
 
 def make_environment(folder: Path) -> tuple[list[Step], Path]:
-    """Clone the checkout into a folder and make its environment; return both steps, and its commands."""
+    """Clone the checkout into a folder and make its environment; return the steps and its programs."""
     clone = ("git", "clone", "--quiet", str(PROJECT), "gdpfed")
     environment = dict(os.environ)
     steps = [carry_out("the checkout", clone, folder, environment)]
@@ -70,7 +70,7 @@ def make_environment(folder: Path) -> tuple[list[Step], Path]:
 
 
 def first_minutes(folder: Path, *, with_environment: bool) -> list[Step]:
-    """Do every step in an empty folder, one after the other.
+    """Carry out all steps in an empty folder, one after the other.
 
     Raises RunError: a step failed, or there is no picture at the end.
     """
@@ -84,7 +84,7 @@ def first_minutes(folder: Path, *, with_environment: bool) -> list[Step]:
 
 
 def table_of(steps: Sequence[Step]) -> Table:
-    """A row a step, with the time since the beginning."""
+    """A table with a row for each step, and the time since the beginning."""
     rows, total = [], 0.0
     for step in steps:
         total += step.seconds
@@ -95,7 +95,7 @@ def table_of(steps: Sequence[Step]) -> Table:
 
 
 def main() -> None:
-    """Do the steps in a folder that is gone afterwards."""
+    """Carry out the steps in a temporary folder, and show their times."""
     options = read_options(__doc__, overrides=False, environment=False)
     with tempfile.TemporaryDirectory() as folder:
         steps = first_minutes(Path(folder), with_environment=options.environment)

@@ -1,4 +1,4 @@
-"""How much of a model's first step is left under noise, with fewer noised coordinates: no training.
+"""The first step of a model under noise, with fewer noised coordinates; no model is trained to the end.
 
 Clients train once from the seeded start, as in a run's first round. C is the median norm of their updates,
 as adaptive clipping would choose it, and g the mean of the clipped ones; ||g||^2 is estimated by the mean
@@ -34,7 +34,7 @@ from secagg import Encoding
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
-    """What the first clients send in the first round before they clip it, shape (clients, d)."""
+    """The unclipped updates of the first clients in round 1, shape (clients, d)."""
     order = order_of(config, task_of(config))
     task, device = order.task, torch.device("cpu")
     theta = flatten(task.build_model())
@@ -52,7 +52,7 @@ def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
 
 
 def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """C, the median norm of updates of shape (n, d), and an estimate of ||g|| without bias in ||g||^2."""
+    """The median norm C of updates of shape (n, d), and an estimate of ||g|| from an unbiased ||g||^2."""
     norms = np.linalg.norm(updates, axis=1).astype(np.float64)
     bound = float(np.median(norms))
     factors = np.minimum(1.0, bound / norms)
@@ -63,7 +63,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """A variant's noised coordinates, norms of step and noise over C, and the cosine."""
+    """A table row of a variant: noised coordinates, norms of step and noise over C, and the cosine."""
     bound, step = common_norm(updates)
     dimension = updates.shape[1]
     noise = noise_per_step * math.sqrt(dimension)
@@ -72,7 +72,7 @@ def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -
 
 
 def main() -> None:
-    """Train clients of every variant once; a mask keeps a part of what all coordinates make of it."""
+    """Compute updates for every variant; a mask keeps only some coordinates of the full updates."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
     config = load(common)

@@ -1,4 +1,4 @@
-"""What all benchmarks share: options, contenders in one run, medians, tables that go into docs.
+"""Shared parts of all benchmarks: options, timing, medians, and tables that are written into docs.
 
 A table in a document lies between two lines, and only the command named there replaces it::
 
@@ -47,7 +47,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of every measured round of one contender.
+    """The seconds of every measured round of one contender.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -60,21 +60,21 @@ class Measured:
 
     @property
     def median(self) -> float:
-        """Seconds of the middle round."""
+        """The median seconds of a round."""
         return statistics.median(self.seconds)
 
     def spread(self) -> str:
-        """Median, least and most."""
+        """Median, smallest and largest seconds, as text."""
         return f"{three(self.median)} ({three(min(self.seconds))}, {three(max(self.seconds))})"
 
 
 def three(value: float) -> str:
-    """A number of about three digits, without an exponent."""
+    """Format a number with about three digits and without an exponent."""
     return f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 
 def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
-    """Measure one contender after the other, and say what each took and how busy the machine was."""
+    """Measure the contenders one after the other, and print each result with the machine's load."""
     measured = []
     for contender in contenders:
         with CONSOLE.status("measuring ..."):
@@ -89,7 +89,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """A row for each contender: facts, seconds, and its median over that of ``floor(contender)``.
+    """A table with facts, seconds, and the ratio to the median of ``floor(contender)`` for each contender.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """
@@ -98,7 +98,7 @@ def comparison(
 
 
 def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, float]:
-    """Seconds of each contender's fastest run, all in turn, so that other load slows all or none."""
+    """Seconds of each contender's fastest run; runs alternate, so that other load affects all alike."""
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(repeats):
         for name, act in contenders.items():
@@ -107,7 +107,7 @@ def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, fl
 
 
 def seconds(act: Callable[[], object], repeats: int = 1) -> float:
-    """Seconds of the fastest of some runs."""
+    """Seconds of the fastest of `repeats` runs."""
     times: list[float] = []
     for _ in range(repeats):
         with noted(times):
@@ -117,14 +117,14 @@ def seconds(act: Callable[[], object], repeats: int = 1) -> float:
 
 @contextmanager
 def noted(times: list[float]) -> Iterator[None]:
-    """Append the seconds that the body takes."""
+    """Append the seconds of the ``with`` block to a list."""
     started = perf_counter()
     yield
     times.append(perf_counter() - started)
 
 
 def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
-    """Refuse to measure on a busy machine, or mark what is measured there.
+    """Refuse to measure on a busy machine, or return a mark for the results.
 
     `busy_is_fine`: whether figures that are marked will do. `load`: the load average of the last minute; None
     to ask the machine.
@@ -147,14 +147,14 @@ def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
 
 
 def follow(run: FlowerRun | Launch) -> str:
-    """Wait until a run has ended, and return Flower's log."""
+    """Wait for the end of a run, and return Flower's log."""
     while run.running():
         pass
     return run.check()
 
 
 def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
-    """Train with ``flwr run`` on the simulation backend, and return the run's rounds."""
+    """Train with ``flwr run`` on the simulation backend, and return the run's records."""
     with tempfile.TemporaryDirectory() as parent:
         run, clients = Path(parent) / "run", load(overrides).dataset.num_clients
         with Launch.training(overrides, num_clients=clients, directory=run, resuming=False) as launch:
@@ -163,12 +163,12 @@ def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
 
 
 def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
-    """Seconds of every round but the first, in which libraries are loaded, without evaluation."""
+    """Seconds of every round without evaluation, except the first, which loads libraries."""
     return [record.training_seconds for record in records[1:]]
 
 
 def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
-    """Seconds of every round but the first, as an app of the benchmarks has written them into a file.
+    """Read the seconds of every round except the first, from a file that an app has written.
 
     Flower's log can end before a run's last lines have reached it. Raises RunError: rounds are missing.
     """
@@ -179,7 +179,7 @@ def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
 
 
 def read_options(description: str | None, *, overrides: bool, **defaults: Any) -> argparse.Namespace:
-    """Read the command line: the options named here, ``--write``, and overrides if there may be some.
+    """Read the command line: the named options, ``--write``, and overrides if they are allowed.
 
     False stands for a flag, and a tuple for some of the choices in it.
     """
@@ -201,7 +201,7 @@ def read_options(description: str | None, *, overrides: bool, **defaults: Any) -
 
 
 def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> None:
-    """Print tables and where they were measured, and write them into the document if there is one.
+    """Print tables with machine and commit, and write them into a document if one is given.
 
     Args:
         tables: in the order of their places.
@@ -219,13 +219,13 @@ def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> N
 
 
 def _wrapped(table: Table) -> Table:
-    """The table with its note in lines of a document's width."""
+    """The table with its note wrapped to a document's width."""
     lines = (textwrap.fill(line, DOC_COLUMNS) for line in table.note.splitlines())
     return replace(table, note="\n".join(lines))
 
 
 def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
-    """A document with new tables in the places of this command.
+    """Return a document in which this command's tables are replaced by new ones.
 
     Raises InputError: the document has not as many places for this command as there are tables.
     """
@@ -252,7 +252,7 @@ def present_command() -> str:
 
 
 def provenance() -> str:
-    """Where and of what commit something is measured, in one sentence."""
+    """A sentence that names the machine and the commit of a measurement."""
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
     done = subprocess.run(describe, cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S603
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
@@ -271,7 +271,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @styled
 def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
-    """Draw curves over a size on a logarithmic axis: one panel for each quantity, one line for each label."""
+    """Draw curves over a size on a logarithmic axis: a panel for each quantity, a line for each label."""
     figure = new_figure(4.0 * len(panels) + 1, 3.4)
     all_axes = new_panels(figure, len(panels), columns=len(panels))
     for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):

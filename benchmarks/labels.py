@@ -1,4 +1,4 @@
-"""Sets of labels, and a class at every pixel: what is learnt of both with and without privacy.
+"""Accuracy on sets of labels and on a class for each pixel, with and without privacy.
 
 The labels of a digit are the segments of a seven-segment display that show it; the pixels that are to be told
 apart are those with ink and those without, in a picture with noise.
@@ -41,7 +41,7 @@ METRICS = {
 
 
 def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Write both data sets, and return the settings of each."""
+    """Write both data sets, and return the settings that load each."""
     digits, generator = load_dataset(DataSource("digits")), np.random.default_rng(0)
     lit = np.array([[segment in shown for segment in "abcdefg"] for shown in SEGMENTS], dtype=np.int64)
     sets, pixels = dict[str, npt.NDArray[np.generic]](), dict[str, npt.NDArray[np.generic]]()
@@ -57,7 +57,7 @@ def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def figures(*overrides: str) -> Mapping[str, float | None]:
-    """Train once; the metrics of the released model."""
+    """Train once; return the metrics of the released model."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))

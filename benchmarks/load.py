@@ -1,4 +1,4 @@
-"""A hundred nodes, twenty rounds, one node in ten gone from every round: does it hold, and what does it cost?
+"""A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in every round; are all sums correct?
 
 All nodes run in this process: the real ServerApp code exchanges real messages with the real ClientApp, each
 node with a context and a ledger of its own; only the network between them is missing. Every sum is compared
@@ -45,7 +45,7 @@ WARM_UP_ROUNDS = 5
 
 @dataclass
 class Watch:
-    """What is seen of a run from inside.
+    """Records the sums and the memory of a run from inside.
 
     Attributes:
         grid: the nodes.
@@ -64,7 +64,7 @@ class Watch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Within, every session and every round says what it does."""
+        """In the ``with`` block, every session and every round reports to this object."""
         mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
 
         def mask_and_note(
@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Note the memory of the process, less the grid's own records, and of the heaviest node."""
+        """Record the memory of this process, without the grid's own records, and of the largest node."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)
@@ -112,7 +112,7 @@ class Watch:
 
 
 def state_bytes(context: Context) -> int:
-    """Bytes of what a node keeps between messages."""
+    """The bytes that a node keeps between messages."""
     return sum(
         len(value) if isinstance(value, bytes | str) else 8
         for record in context.state.values()
@@ -121,7 +121,7 @@ def state_bytes(context: Context) -> int:
 
 
 def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
-    """Whether a node is gone in a stage, so that ``fraction`` of the nodes leave in the stages of a round."""
+    """A function that says whether a node leaves in a stage; ``fraction`` leave in each round."""
     random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
 
     def vanishes(kind: str, client: int) -> bool:
@@ -131,7 +131,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
-    """Run the federation: what was seen, its rounds, and how many nodes' budgets did not hold."""
+    """Run the federation; return the records, the rounds, and the number of nodes over budget."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)
@@ -153,7 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
 
 
 def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEntry], broken: int) -> Table:
-    """The figures, one a row."""
+    """Make the table of figures, one in each row."""
     survivors = [each.survivors[0] for each in records if not each.failures]
     seconds = [each.training_seconds for each in records]
     # The median of each third of what follows the warm-up: one round's garbage is no growth.
@@ -182,7 +182,7 @@ def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEnt
 
 
 def main() -> int:
-    """Show the figures; returns 0 if every sum was right and every budget held."""
+    """Run the load test and show its figures; return 0 if all sums were right and all budgets held."""
     options = read_options(__doc__, overrides=True, nodes=100, rounds=20, dropouts=0.1, seed=0)
     if options.rounds < WARM_UP_ROUNDS + 3:
         raise SystemExit(

@@ -1,4 +1,4 @@
-"""A round over 1, 2 and 4 workers: of this machine alone, and of machines of a Ray cluster on it.
+"""A round with 1, 2 and 4 workers: on this machine alone, and on Ray machines emulated on it.
 
 Each machine of the cluster has a raylet, an object store and processes of its own, so what goes between them
 is what would go over a network; they share the cores and the memory of this one. The work is that of
@@ -35,13 +35,13 @@ CLUSTERS = ((1,), (1, 1), (2, 2))
 
 
 def alone(work: Work, workers: int) -> Measured:
-    """``gdpfed simulate`` on this machine; nothing goes to another."""
+    """Measure ``gdpfed simulate`` on this machine without Ray."""
     measured = simulate(work, f"simulation.workers={workers}")
     return replace(measured, name="this machine alone", facts=(str(workers), "", ""))
 
 
 def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
-    """The same on a cluster whose machines have so many workers."""
+    """Measure the same round on a Ray cluster whose machines have these numbers of workers."""
     with ray_cluster(*workers) as (cluster, _), tempfile.TemporaryDirectory() as parent:
         there = ["simulation.backend=ray", f"simulation.ray_address={cluster.address}"]
         prepared = PreparedRun.of(load([*work.overrides, *there, f"run.directory={parent}/run"]))
@@ -61,7 +61,7 @@ def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
 
 
 def table(work: Work) -> Table:
-    """All of them, beside one worker of this machine alone."""
+    """A table of all variants, relative to one worker on this machine alone."""
     measured = measure(
         [
             *(partial(alone, work, each) for each in ALONE),
@@ -78,7 +78,7 @@ def table(work: Work) -> Table:
 
 
 def main() -> None:
-    """Measure and show the table."""
+    """Measure all variants and show the table."""
     options = read_options(__doc__, overrides=False, cohort=600, rounds=5, busy=False)
     try:
         mark = check_idle(options.busy)

@@ -1,4 +1,4 @@
-"""Final test accuracy of every method on the bundled digits, mean and standard deviation over seeds.
+"""Final test accuracy of every method on the digits data, mean and standard deviation over seeds.
 
 Every cell is a whole ``flwr run`` with the demo's setting: same clients, same secure aggregation, same
 accounting. The last line is dp_fedavg at the step that the weighted methods effectively take
@@ -29,7 +29,7 @@ LINES = {
 
 
 def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tuple[str, ...]:
-    """One method's Lambda, and its accuracies in percent."""
+    """A table row: a method's Lambda, and its accuracies in percent."""
     method = make_method(load(overrides))
     magnitude = method.weighting.noise_magnitude(method.plan)
     by_seed = ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)
@@ -37,7 +37,7 @@ def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tup
 
 
 def main() -> None:
-    """Train each method with each seed and show the final accuracies."""
+    """Train each method with each seed, and show the final accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3)
     lines = {
         name: ["dataset=digits", "privacy.against=outsiders", *method, *options.overrides]

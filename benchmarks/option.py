@@ -1,4 +1,4 @@
-"""What one setting brings under every method that takes it: runs with it and without it, seed by seed.
+"""The effect of one setting on every method that accepts it: runs with and without it, seed by seed.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown.
 
@@ -26,24 +26,24 @@ BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
 
 
 class Averaging(Observer):
-    """Averages the models of a run beside it."""
+    """An observer that averages the models of a run."""
 
     def __init__(self) -> None:
         self.average = ReleasedAverage()
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Take in the round's model."""
+        """Add the round's model to the average."""
         self.average.stepped(ended.theta)
         self.last = ended.theta
 
 
 def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Methods with budgets; one without privacy has none, and is there once."""
+    """Pairs of method and budgets; a method without privacy occurs once."""
     return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
 def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
-    """Train once; accuracy of the last model and of the average, in percent."""
+    """Train once; return the accuracy of the last model and of the average, in percent."""
     with tempfile.TemporaryDirectory() as directory:
         usual = ("secagg=off", "privacy.against=outsiders")
         run = PreparedRun.of(load([*usual, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -57,7 +57,7 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
 def row(
     method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
 ) -> tuple[str, ...]:
-    """Means over the seeds without the settings, and what they change, with the spread of that."""
+    """A table row: means over the seeds without the settings, and the change with its deviation."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
@@ -72,13 +72,13 @@ def row(
 
 
 def headings(seeds: int) -> tuple[str, ...]:
-    """What stands above the figures of `row`."""
+    """The headings of the columns of `row`."""
     gain = f"gain, ± sd of {seeds} seeds"
     return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
 
 
 def main() -> None:
-    """Train each method with and without the setting."""
+    """Train each method with and without the setting, and show the table."""
     options = read_options(__doc__, overrides=True, seeds=3, only=METHODS)
     if not options.overrides:
         sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")

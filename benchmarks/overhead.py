@@ -1,4 +1,4 @@
-"""Seconds a round of gdpfed_plus with secure aggregation on, off, and of Flower carrying vectors alone.
+"""Seconds a round: gdpfed_plus with and without secure aggregation, and Flower that only sends vectors.
 
 The echo app sends vectors of the same size to as many nodes for as many exchanges and does nothing with
 them: what it takes, no protocol of so many exchanges on Flower can go below. All is measured one after the
@@ -33,14 +33,14 @@ MODES = {
 
 
 def training(name: str, exchanges: int, overrides: Sequence[str]) -> Measured:
-    """A training, with its mean cohort."""
+    """Measure a training, with its mean cohort size."""
     records = train_over_flower(overrides)
     cohort = statistics.fmean(sum(record.cohort_sizes) for record in records[1:])
     return Measured(name, steady_seconds(records), (f"{cohort:.0f}", str(exchanges)))
 
 
 def echo(clients: int, config: dict[str, int]) -> Measured:
-    """The echo app on so many clients."""
+    """Measure the echo app with this number of clients."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seconds.json"
         with Launch(ECHO_APP, {**config, "seconds": str(file)}, num_supernodes=clients) as launch:
@@ -50,7 +50,7 @@ def echo(clients: int, config: dict[str, int]) -> Measured:
 
 
 def main() -> None:
-    """Measure and show the table."""
+    """Measure all variants and show the table."""
     options = harness.read_options(__doc__, overrides=True, rounds=12)
     overrides = ["dataset=digits", "method=gdpfed_plus", *options.overrides]
     config = load(overrides)

@@ -1,4 +1,4 @@
-"""What a setting leaves open, tried: which network, which pixels, whose pictures, which round.
+"""Settings that the paper leaves open, tried out: network, pixel range, division of pictures, round.
 
 The paper of GDPFed and GDPFed+ says of Fashion-MNIST: a CNN of two convolutions, 6,000 clients with ten
 pictures each, 5 local steps of batch 10, 50 rounds of 2 %, clipping norm 1.5. Each reading is a network, a
@@ -53,7 +53,7 @@ EVERY = 10
 
 
 def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout: float = 0.0) -> Network:
-    """Two convolutions 5x5, each pooled 2x2, and one hidden layer."""
+    """A network with two 5x5 convolutions, each with 2x2 pooling, and one hidden layer."""
 
     def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         features = {
@@ -78,7 +78,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to understand the setting.
+    """One possible interpretation of the paper's setting.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -105,7 +105,7 @@ READINGS = {
 
 
 def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.int64]:
-    """Owners of pictures, shape (n,): those of each class are dealt to the clients in turn."""
+    """The owner of each picture, shape (n,): pictures of each class are dealt to clients in turn."""
     owners = np.empty(len(labels), dtype=np.int64)
     for number in np.unique(labels):
         (places,) = np.nonzero(labels == number)
@@ -114,7 +114,7 @@ def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.
 
 
 def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
-    """Pictures with pixels from -1 to 1 and labels, for training and for the test."""
+    """Training and test pictures with pixels from -1 to 1, and their labels."""
     dataset = load_dataset(DataSource(DATASET, path=path))
     train, test = (each.take(np.arange(len(each))) for each in (dataset.train, dataset.test))
     return (train.x, train.y), (test.x, test.y)
@@ -123,7 +123,7 @@ def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
 def trained(
     reading: Reading, method: str, seed: int, data: tuple[Arrays, Arrays], words: tuple[str, ...]
 ) -> FinishedRun:
-    """Train one reading by one method; the run is in memory when its folder is gone."""
+    """Train one reading with one method; the returned run is in memory, without its folder."""
     (x, y), (x_test, y_test) = data
     low, high = reading.pixels
     x, x_test = (low + (high - low) / 2 * (each + 1) for each in (x, x_test))
@@ -140,14 +140,14 @@ def trained(
 
 
 def cell(runs: list[FinishedRun]) -> str:
-    """Accuracy after the last round, and the best of every tenth one, over the seeds."""
+    """A table cell: accuracy after the last round, and the best of every tenth round, over the seeds."""
     last = Spread.of([run.results[-1] for run in runs])
     best = Spread.of([max(run.results[EVERY - 1 :: EVERY] or run.results[-1:]) for run in runs])
     return f"{last.text()} ({best.mean:.1f})"
 
 
 def main() -> None:
-    """Train every reading by every method, and show the table below the printed figures."""
+    """Train every reading with every method, and show the table below the paper's figures."""
     options = read_options(
         __doc__,
         overrides=True,

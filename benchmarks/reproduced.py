@@ -1,4 +1,4 @@
-"""Tables of `gdpfed reproduce` in a document: what is missing is trained, what is there is read.
+"""Write tables of `gdpfed reproduce` into a document; missing runs are trained, existing ones are read.
 
 python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--seeds 3] [--jobs 1]
 """
@@ -21,7 +21,7 @@ from gdpfed.extras.experiments.presentation import TABLE_FILE
 
 
 def tables_of(markdown: str) -> str:
-    """The tables of an experiment's page, with the notes that follow each."""
+    """The tables of an experiment's page in Markdown, each with its notes."""
     lines, kept, within = markdown.splitlines(), list[str](), False
     for line in lines:
         within = line.startswith(("|", "**", "(")) or (within and not line.startswith(("!", "Made with")))
@@ -31,7 +31,7 @@ def tables_of(markdown: str) -> str:
 
 
 def main() -> None:
-    """Reproduce one experiment, and write its tables."""
+    """Reproduce one experiment, and write its tables into the document."""
     options = read_options(
         __doc__, overrides=True, datasets="", rows="", seeds=3, jobs=1, output="runs/reproduce"
     )

@@ -1,4 +1,4 @@
-"""Trains experiments, the benchmark of methods among them, and writes their tables; said again, it goes on.
+"""Train experiments, including the benchmark of methods, and write their tables; it can be resumed.
 
 Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
 
@@ -21,7 +21,7 @@ EXPERIMENTS = ("demo", "everybody", "best", "bench", "bench-records")
 
 
 def main() -> None:
-    """Train what is missing, and publish the tables if nothing is."""
+    """Train missing runs, and publish the tables once all runs are finished."""
     known = [load_experiment(name) for name in EXPERIMENTS]
     options = read_options(
         __doc__,

@@ -1,4 +1,4 @@
-"""What a step that follows from the noise brings: `gdpfed.methods.weighting.step_of_noise` against one.
+"""The gain from a server step that follows from the noise: `gdpfed.methods.weighting.step_of_noise`.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown, on the digits.
 
@@ -19,7 +19,7 @@ SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate
 
 
 def step(method: str, budgets: str) -> str:
-    """The override that makes sum_m omega_m r_m, times the server's rate, the rule's step."""
+    """The override of the server's rate with which the effective step is the rule's step."""
     planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
     plan, weighting = planned.plan, planned.weighting
     rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)
@@ -27,7 +27,7 @@ def step(method: str, budgets: str) -> str:
 
 
 def main() -> None:
-    """Train each method with both steps."""
+    """Train each method with both steps, and show the table."""
     options = read_options(__doc__, overrides=False, seeds=3)
     cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
     rows = [

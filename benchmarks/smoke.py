@@ -1,4 +1,4 @@
-"""Every benchmark at tiny size, one after the other: does each still run? Its figures say nothing.
+"""Run every benchmark at tiny size, one after the other, to see that each still runs.
 
     python -m benchmarks.smoke [--only NAME ...]
 
@@ -43,7 +43,7 @@ PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.nu
 
 @dataclass(frozen=True)
 class Tiny:
-    """How a benchmark is made small.
+    """The command line and constants with which a benchmark is small.
 
     Attributes:
         words: its command line; `{folder}` stands for a folder with small data, which is gone afterwards.
@@ -57,27 +57,27 @@ class Tiny:
 
 
 def _and(*more: str) -> Callable[[Path, Any], object]:
-    """The settings that there are, and these."""
+    """A function that adds these settings to the usual ones."""
     return lambda folder, usual: (*usual, *more)
 
 
 def _with(**less: int) -> Callable[[Path, Any], object]:
-    """A class with other defaults."""
+    """A function that gives a class other defaults."""
     return lambda folder, usual: partial(usual, **less)
 
 
 def _first(folder: Path, usual: Any) -> object:
-    """One of what there is."""
+    """The first usual entry."""
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
 def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """The last one of what there is."""
+    """The last usual entry."""
     return dict(list(usual.items())[-1:])
 
 
 def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
-    """One value of each setting that is tried."""
+    """The first value of each setting that is tried."""
     return {
         name: (function, {key: values[:1] for key, values in grid.items()})
         for name, (function, grid) in usual.items()
@@ -85,14 +85,14 @@ def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
 
 
 def _less(folder: Path, usual: Any) -> object:
-    """Secure aggregation of few short vectors."""
+    """The effort for secure aggregation of few, short vectors."""
     return replace(
         usual, steps=(12, 50_000), dimensions=(50_000, 80_000), repeats=2, members=(20, 5000), sizes=(10, 20)
     )
 
 
 def _folder(folder: Path, usual: object) -> object:
-    """The folder, in place of the project's, whose pictures stay what they are."""
+    """The temporary folder, in place of the project's, so that its pictures do not change."""
     return folder
 
 
@@ -284,7 +284,7 @@ def run_tiny(name: str, folder: Path) -> int:
 
 
 def draw_data(folder: Path) -> None:
-    """Draw a small text of plays and a small folder of pictures, and make a folder for documents."""
+    """Write a small text of plays, a small table of stays, and a folder for documents."""
     (folder / "docs").mkdir()
     (folder / "docs" / "page.md").write_text("what anybody may read, " * 400, encoding="utf-8")
     write_stays(folder / "patient.csv", hospitals=40)
@@ -300,7 +300,7 @@ def draw_data(folder: Path) -> None:
 
 
 def main() -> int:
-    """Run all of them, or those that are named; return 1 if one fails."""
+    """Run all benchmarks, or the named ones; return 1 if one fails."""
     import argparse
 
     parser = argparse.ArgumentParser(

@@ -1,4 +1,4 @@
-"""What fewer noised coordinates bring: a public mask of coordinates a round, and low-rank updates.
+"""The gain from fewer noised coordinates: a public random mask in each round, and low-rank updates.
 
 * half, quarter: that part of the coordinates is trained in a round, drawn anew from the run's seed (Fed-SMP:
   Hu, Guo, Gong, arXiv:2202.07178). A client clips what it keeps of its update; the others take no step.
@@ -47,7 +47,7 @@ RANKS = {"rank 8": (8, False), "rank 4": (4, False), "rank 4, both": (4, True)}
 
 
 class LowRank(nn.Module):
-    """A linear map or a convolution with W0 + B A for its weight, with W0 frozen and B at zero.
+    """A linear or convolutional layer with weight W0 + B A, where W0 is frozen and B starts at zero.
 
     Args:
         start: the map at its start, of k numbers to each output; its bias is trained as before.
@@ -72,19 +72,19 @@ class LowRank(nn.Module):
             self._placed = {"stride": start.stride, "padding": start.padding}
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(..., inputs) to (..., outputs), or pictures to pictures."""
+        """Apply the layer: (..., inputs) to (..., outputs), or pictures to pictures."""
         weight = self.frozen + (self.up @ self.down).view_as(self.frozen)
         apply = nn.functional.conv2d if self._placed else nn.functional.linear
         return apply(inputs, weight, self.bias, **self._placed)
 
 
 def inputs_of(part: nn.Linear | nn.Conv2d) -> int:
-    """k, how many numbers an output of the map is computed from."""
+    """The number k of inputs of each output of a layer."""
     return part.weight[0].numel()
 
 
 def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
-    """The model, each of its maps of more than rank numbers to an output being one of low rank."""
+    """Replace each layer with more than `rank` inputs by a low-rank one, and return the model."""
     for name, part in model.named_children():
         if isinstance(part, nn.Linear | nn.Conv2d) and inputs_of(part) > rank:
             setattr(model, name, LowRank(part, rank, both=both))
@@ -94,7 +94,7 @@ def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
 
 
 def lowered(base: str, variant: str) -> str:
-    """The name of a model in low-rank form, registered in this process."""
+    """Register a model in low-rank form in this process, and return its name."""
     rank, both = RANKS[variant]
     name, build = f"{base}_{rank}{'_both' if both else ''}", MODELS.get(base)
 
@@ -108,13 +108,13 @@ def lowered(base: str, variant: str) -> str:
 
 
 def mask_of(seed: int, round_index: int, share: float, dimension: int) -> npt.NDArray[np.bool_]:
-    """The coordinates that are trained in a round: each with probability ``share``, shape (d,)."""
+    """The trained coordinates of a round, each chosen with probability ``share``, shape (d,)."""
     return np.random.default_rng((seed, round_index)).random(dimension) < share
 
 
 @contextmanager
 def masked(share: float, seed: int) -> Iterator[None]:
-    """Have clients drop what is not in the round's mask before they clip, and the server after it."""
+    """In the ``with`` block, clients and server drop coordinates outside the round's mask."""
     whole_round = GDPFedStar.round
 
     def kept_steps(updates: torch.Tensor, order: TrainingOrder, *more: Any) -> torch.Tensor:
@@ -135,13 +135,13 @@ def masked(share: float, seed: int) -> Iterator[None]:
 
 
 def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, float]:
-    """Train once; accuracy of the last model and of the average, in percent."""
+    """Train once; return the accuracy of the last model and of the average, in percent."""
     with masked(MASKS.get(variant, 1.0), seed):
         return accuracies([*overrides, f"run.seed={seed}"])
 
 
 def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
-    """A row for each variant, beginning with what all are compared with."""
+    """Table rows for the variants; the first one is the reference."""
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):
@@ -163,7 +163,7 @@ def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tupl
 
 
 def main() -> None:
-    """Train every variant on one data set, with each seed."""
+    """Train every variant on one data set with each seed, and show the table."""
     options = read_options(__doc__, overrides=True, seeds=3, only=(*STEPS, *MASKS, *RANKS))
     every = rows(options.only, options.overrides, options.seeds)
     gain = f"gain, ± sd of {options.seeds} seeds"

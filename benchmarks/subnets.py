@@ -1,4 +1,4 @@
-"""What subnets cost in a simulation: a round of J windows beside J rounds without, and how it grows.
+"""The cost of subnets in a simulation: a round of J windows against J plain rounds, and its growth.
 
 H2FDP with noise on updates (J windows of 5 steps) beside DP-FedAvg over the same devices, all of them in
 every round, with 5 steps a round, on pictures of Fashion-MNIST's form (random pixels), sums in clear. Seconds
@@ -23,7 +23,7 @@ GROWTH = ("10", "100", "1000")
 
 
 def common(data: str, subnets: int, rounds: int) -> list[str]:
-    """What both have in common."""
+    """The overrides that both variants share."""
     return [
         "dataset=fmnist",
         f"dataset.path={data}",
@@ -38,7 +38,7 @@ def common(data: str, subnets: int, rounds: int) -> list[str]:
 
 
 def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False) -> Measured:
-    """Rounds of H2FDP."""
+    """Measure rounds of H2FDP."""
     overrides = [
         *common(data, subnets, rounds + 1),
         "method=h2fdp",
@@ -52,7 +52,7 @@ def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False)
 
 
 def without(data: str, subnets: int, rounds: int) -> Measured:
-    """As many steps of the same devices without subnets, J rounds for each round of H2FDP."""
+    """Measure the same devices and steps without subnets: J rounds for each round of H2FDP."""
     overrides = [
         *common(data, subnets, (rounds + 1) * WINDOWS),
         "method=dp_fedavg",
@@ -67,7 +67,7 @@ def without(data: str, subnets: int, rounds: int) -> Measured:
 
 
 def growth(data: str, sizes: Sequence[int], rounds: int) -> Table:
-    """Seconds a round and the most memory, by subnets."""
+    """A table of seconds a round and peak memory by the number of subnets."""
     measured = measure(partial(with_subnets, data, size, rounds, watched=True) for size in sizes)
     rows = [
         (f"{size:,}", f"{size * DEVICES:,}", three(each.median), f"{each.peak_mb:,.0f}")

@@ -1,4 +1,4 @@
-"""Tables on which models are compared: hospitals' and public ones, each as settings of a run.
+"""Tables for comparing models, from hospitals and public sources, each as the settings of a run.
 
 Those that do not come with the project are read from a folder, and left out where they are not there.
 """
@@ -55,7 +55,7 @@ party: {column: site, values: ["0", "1", "2", "3"]}
 
 
 def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the settings of each table that there is, written into a folder where need be.
+    """Return the settings of each available table; tables are written into a folder if needed.
 
     `data`: the folder with `HEART` and `EICU`. `adult`: that with UCI's adult.data and adult.test.
     """
@@ -86,7 +86,7 @@ def _written(folder: Path, columns: str, rows: Iterable[Mapping[str, object]]) -
 
 
 def _eicu(patients: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str]]:
-    """Stays with a region and a known end; scores below 0 are missing. What is left out is an outcome."""
+    """Yield hospital stays with a region and a known outcome, without columns that reveal the outcome."""
     scores = ("acutephysiologyscore", "apachescore")
     kept = ("actualhospitalmortality", "age", "admissionheight", "admissionweight", *scores, "gender")
     for stay in patients:
@@ -96,7 +96,7 @@ def _eicu(patients: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _adult(folder: Path) -> Iterator[dict[str, str]]:
-    """One row in `ADULT_ROWS`, without its weight, its country, and what repeats its years of schooling."""
+    """Yield every `ADULT_ROWS`-th row, without weight, country and the second column on schooling."""
     for part in ("data", "test"):
         lines = (folder / f"adult.{part}").read_text("utf-8").splitlines()
         rows = [[cell.strip() for cell in line.split(",")] for line in lines]
@@ -109,7 +109,7 @@ def _adult(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _drawn() -> Iterator[dict[str, object]]:
-    """A label that follows from the product of two columns and from the size of a third."""
+    """Yield rows whose label depends on the product of two columns and the size of a third."""
     generator = np.random.default_rng(1)
     values = generator.uniform(-1, 1, (ROWS, 6))
     score = 4 * np.sign(values[:, 0] * values[:, 1]) + 4 * (np.abs(values[:, 2]) > 0.5) - 2

@@ -1,4 +1,4 @@
-"""A large table of made-up rows: seconds and peak memory to check it and to load it, beside pandas' reader.
+"""A large random table: seconds and peak memory to check and to load it, beside pandas' reader.
 
 Each runs in a process of its own, whose peak is above that of the imports. pandas.read_csv only makes a data
 frame: it knows no ranges, and scales nothing.
@@ -46,7 +46,7 @@ print(json.dumps([perf_counter() - began, peak() - before]))
 
 
 def write_table(folder: Path, rows: int, columns: int) -> Path:
-    """A table of so many rows, and its declaration: a label, two categories, and numbers of three digits."""
+    """Write a random table and its declaration: a label, two categories, and 3-digit numbers."""
     generator, path = np.random.default_rng(0), folder / "table.csv"
     numbers = [f"x{at}" for at in range(columns - 3)]
     declared = "".join(f"  {name}: [0, 100]\n" for name in numbers)
@@ -68,7 +68,7 @@ def write_table(folder: Path, rows: int, columns: int) -> Path:
 
 
 def measured(table: Path, act: str) -> tuple[float, float]:
-    """Seconds and MiB beyond the imports of one reading."""
+    """Seconds of one reading, and its peak memory in MiB beyond the imports."""
     program = PROGRAM.replace("{act}", act)
     done = subprocess.run(  # noqa: S603 - this program
         [sys.executable, "-c", program, str(table)], check=True, capture_output=True, text=True
@@ -78,7 +78,7 @@ def measured(table: Path, act: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Write the table, read it by each, and show what it took."""
+    """Write the table, read it with each reader, and show the cost."""
     options = read_options(__doc__, overrides=False, rows=1_000_000, columns=30)
     with tempfile.TemporaryDirectory() as folder:
         began = perf_counter()

@@ -1,4 +1,4 @@
-"""Which splits of trees are worth their price: drawn without data, or chosen by noised histograms.
+"""Splits of trees: drawn without data at no cost, or chosen from noised histograms.
 
     python -m benchmarks.tree_splits [--data FOLDER] [--adult FOLDER] [--seeds 5]
 
@@ -50,7 +50,7 @@ TUNING_SEEDS = (1000, 1001)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Inputs and labels for training and testing, and how many inputs each column is."""
+    """Training and test rows with labels, and the number of inputs of each column."""
 
     x: Floats
     y: Floats
@@ -60,7 +60,7 @@ class Rows:
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Rows":
-        """Those of a run's data set."""
+        """Load the rows of a run's data set."""
         data = load_dataset(source_of(load(overrides)))
         columns = data.columns
         if columns is None:
@@ -72,7 +72,7 @@ class Rows:
 
 
 def leaves(x: Floats, splits: Splits) -> Floats:
-    """1 where a row is in a leaf, shape (n, K 2^D)."""
+    """1 in the leaf that a row reaches, else 0, shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
     reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
@@ -80,14 +80,14 @@ def leaves(x: Floats, splits: Splits) -> Floats:
 
 
 def noised(total: Floats, noise: float, draws: np.random.Generator) -> Floats:
-    """The sum under Gaussian noise: a measurement, whose seeds are public."""
+    """Add Gaussian noise to a sum; seeds are public, as this is only a measurement."""
     return total + noise * draws.normal(size=total.shape)
 
 
 def drawn(
     rows: Rows, epsilon: float, seed: int, *, depth: int, rounds: int, step: float, shrinkage: float = 0.0
 ) -> Floats:
-    """Scores of the test rows by K random trees; with a shrinkage by curvature."""
+    """Scores of the test rows by K random trees; leaf values may be shrunk by curvature."""
     draws, splits = np.random.default_rng(seed), drawn_splits(rows.widths, TREES, depth, seed + 1)
     phi, phi_test = leaves(rows.x, splits), leaves(rows.x_test, splits)
     noise = gaussian_sigma(epsilon, DELTA) * math.sqrt(rounds * TREES)
@@ -105,7 +105,7 @@ def drawn(
 
 
 def chosen(rows: Rows, epsilon: float, seed: int, *, rounds: int, step: float, shrinkage: float) -> Floats:
-    """Scores of the test rows by one tree a round, whose question is the best by noised histograms."""
+    """Scores of the test rows by one tree a round, with the best question from noised histograms."""
     draws, inputs = np.random.default_rng(seed), rows.x.shape[1]
     bins, bins_test = (np.clip(((x + 1) / 2 * BINS).astype(int), 0, BINS - 1) for x in (rows.x, rows.x_test))
     there = (bins[:, :, None] == np.arange(BINS)).reshape(len(bins), -1).astype(np.float64)
@@ -136,12 +136,12 @@ KINDS: Mapping[str, tuple[Callable[..., Floats], Mapping[str, Sequence[Any]]]] =
 
 
 def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
-    """AUC in percent."""
+    """The AUC in percent."""
     return 100 * float(roc_auc_score(labels, scores))
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """AUC by seed at the settings that are best for other seeds."""
+    """The AUC by seed, with settings chosen by the results of other seeds."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:
@@ -153,7 +153,7 @@ def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
 
 
 def main() -> None:
-    """Train each kind on each table at each budget, and show what came of it."""
+    """Train each kind of tree on each table at each budget, and show the results."""
     options = read_options(__doc__, overrides=False, data="../shared/data", adult="", seeds=5)
     found = []
     with tempfile.TemporaryDirectory() as folder:

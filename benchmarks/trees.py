@@ -1,4 +1,4 @@
-"""Random trees beside the linear model and a network with a hidden layer, on tables, at several budgets.
+"""Random trees compared with a linear model and a small network, on tables, at several budgets.
 
     python -m benchmarks.trees [--data FOLDER] [--adult FOLDER] [--kept FILE] [--seeds 5]
 
@@ -47,7 +47,7 @@ Figures = tuple[float, ...]
 
 
 def figures(*overrides: str) -> Figures:
-    """Train once; `FIGURES` of the last model in percent."""
+    """Train once; return `FIGURES` of the last model in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -56,12 +56,12 @@ def figures(*overrides: str) -> Figures:
 
 
 def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
-    """As overrides."""
+    """The overrides for these numbers of rounds, step and norm."""
     return (f"run.num_rounds={rounds}", f"training.learning_rate={step}", f"privacy.clipping_norm={norm}")
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Rounds, step and norm that are best in one run each: first of the steps, then of norms and rounds."""
+    """Choose rounds, step and norm with one run each: first the step, then norm and rounds."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -75,7 +75,7 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
 
 
 def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """The settings that were chosen, and each of `FIGURES` over the seeds."""
+    """Table cells: the chosen settings, and each of `FIGURES` over the seeds."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
     shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]
@@ -83,7 +83,7 @@ def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Train each model on each table at each budget, and show what came of it."""
+    """Train each model on each table at each budget, and show the results."""
     options = read_options(__doc__, overrides=False, data="../shared/data", adult="", kept="", seeds=5)
     kept = Path(options.kept) if options.kept else None
     rows: list[list[str]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else []

@@ -1,4 +1,4 @@
-"""What trust is worth in noise: the mean over subnets of the variance of a coordinate of a subnet's mean.
+"""The value of trust in noise: the mean over subnets of the noise variance of a subnet's mean.
 
 In units of (z Delta)^2, with one colluder in ten devices tolerated, for half of the subnets trusted or not.
 A picture of it goes to docs/.
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """The variance over the devices of a subnet, a line a mix."""
+    """Draw the variance over the number of devices in a subnet, a line for each mix."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)
@@ -55,7 +55,7 @@ def draw(path: Path) -> None:
 
 
 def main() -> None:
-    """Compute, draw and show."""
+    """Compute the variances, draw them, and show the table."""
     options = read_options(__doc__, overrides=False)
     rows = [(name, *(f"{mean_variance(mix, size):.4f}" for size in SIZES)) for name, mix in MIXES.items()]
     draw(PROJECT / "docs" / "h2fdp_trust.png")

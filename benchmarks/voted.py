@@ -1,4 +1,4 @@
-"""What a vote over step sizes is worth: beside the one that follows from public numbers, and each by itself.
+"""The value of a vote over step sizes, beside a public rule for the step and each step alone.
 
 The last column says what the parties would have voted for without noise, over all seeds. It looks at data, as
 do the columns of the listed step sizes, so no budget covers them.
@@ -36,7 +36,7 @@ VOTE = f"training.vote={{learning_rate:[{','.join(map(str, RATES))}]}}"
 
 
 def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
-    """Train once; accuracy in percent, and what was voted."""
+    """Train once; return the accuracy in percent, and the result of the vote."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
         simulate(load([*overrides, f"run.directory={path}"]), make_observers=lambda run, announce: [])
@@ -45,7 +45,7 @@ def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
 
 
 def wishes(config: Config) -> Iterator[int]:
-    """The number of the setting that each party votes for, without noise."""
+    """Yield the number of the setting that each party votes for, without noise."""
     config = resolve(config)
     method, task = make_method(config), task_of(config)
     theta, clients = flatten(task.build_model()), range(config.dataset.num_clients)
@@ -59,7 +59,7 @@ def wishes(config: Config) -> Iterator[int]:
 
 
 def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Means over the seeds of one budget."""
+    """A table row with means over the seeds for one budget."""
     common = [*RUN, *overrides, f"privacy.budgets=[{epsilon}]"]
     found: dict[str, list[float]] = {}
     winners, wanted = Counter[float](), Counter[float]()
@@ -85,7 +85,7 @@ def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]
 
 
 def main() -> None:
-    """Train with every setting at every budget."""
+    """Train with every setting at every budget, and show the table."""
     options = read_options(__doc__, overrides=True, seeds=5)
     rows = []
     for epsilon in track(EPSILONS, "budgets", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""What each part of FedPCS is worth: noise and lean of a step, what is spent, welfare; from plans alone.
+"""The value of each part of FedPCS: noise and bias of a step, spending, welfare; from plans alone.
 
 Figures are expectations over samples, without simulation, and means over the rounds.
 
@@ -49,7 +49,7 @@ HEADINGS = ("", "noise of a step / C", "lean (%)", "mean epsilon", "expected zCD
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a sample of clients does to a step, in the mean over samples.
+    """The effect of a sample of clients on a step, averaged over samples.
 
     `variance`: of the noise of a coordinate, over C^2. `weights`: of every client, 0 where it is not in the
     sample, shape (n,).
@@ -59,12 +59,12 @@ class Step:
     weights: Floats
 
     def lean(self, shares: Floats) -> float:
-        """Half the sum of |E w_i - theta_i|: the share of the weight that is with others than it should."""
+        """The bias of the weights: half the sum of |E w_i - theta_i|."""
         return float(np.abs(self.weights - shares).sum() / 2)
 
 
 def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Weights that do not depend on who else is drawn: the variance is sum_i pi_i w_i^2 sigma_i^2.
+    """A step with weights that do not depend on the sample: variance sum_i pi_i w_i^2 sigma_i^2.
 
     It holds for any draws, as noise is independent; w = theta / pi makes it sum_i theta_i^2 sigma_i^2 / pi_i.
 
@@ -77,7 +77,7 @@ def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Weights over their sum W in the sample, for independent draws: w_i / W, and no step without a sample.
+    """A step with weights w_i / W, where W is their sum in the sample; independent draws.
 
     With f(t) = prod_j (1 - pi_j + pi_j e^(-t w_j)), the transform of W, both are integrals over t:
 
@@ -98,7 +98,7 @@ def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def steps_of(method: FedPCS) -> list[Step]:
-    """What each round of a plan does in the mean."""
+    """The average effect of each round of a plan."""
     spending, counts = method.spending, method.declared.record_counts
     found = []
     for t, chances in enumerate(method.inclusions):
@@ -109,7 +109,7 @@ def steps_of(method: FedPCS) -> list[Step]:
 
 
 def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Plan once; epsilon is that of every client's expected total."""
+    """Plan once, and return a table row; epsilon is that of every client's expected total."""
     config = load(overrides)
     method = FedPCS.from_config(config)
     spending, totals = method.spending, method.spending.expected_totals()
@@ -129,7 +129,7 @@ def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
-    """The rows of a posted price: as it is answered, and at the total of the game."""
+    """Table rows for a posted price: as answered, and scaled to the game's total."""
     config = load(setting)
     answers = posted_price_budgets(configured_game(config), config.method.reward)
     words = [
@@ -153,7 +153,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Plan every row and show the figures."""
+    """Plan every row and show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

@@ -161,7 +161,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set in the jobs which federation this is, and in the training what all its trainings share."""
+    """Set the federation's name in the jobs, and the common settings in the training job."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -260,7 +260,7 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
 
 
 def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service belongs to one of these nodes, or shows the figures of their ledgers."""
+    """Whether a service belongs to one of these nodes, or shows the figures of the nodes' ledgers."""
     return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 

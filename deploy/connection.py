@@ -1,4 +1,4 @@
-"""What a SuperNode finds on its way to the gate: a line of its log, its health, a file for its operator.
+"""The state of a SuperNode's connection to the gate: lines of its log, its health, a file for its operator.
 
 Flower's SuperNode says of a proxy or a gate that it cannot reach that it tries again, and not why; it calls
 itself healthy meanwhile. It ends where a proxy answers a ``CONNECT`` with an error, and its process stays
@@ -42,7 +42,7 @@ _NOT_LET_IN_YET = "the SuperNode has had no answer of the gate yet"
 
 @dataclass(frozen=True)
 class Way:
-    """By which way a SuperNode reaches the gate.
+    """How a SuperNode reaches the gate: address, proxy and trusted certificates.
 
     Attributes:
         gate: host and port.
@@ -57,7 +57,7 @@ class Way:
     roots: Path
 
     def why_not(self, error: Exception) -> str:
-        """Say what an error of the connection means, and what to do about it, in one line."""
+        """Explain an error of the connection and its remedy, in one line."""
         causes = [*_causes(error)]
         wrong = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
         if wrong is not None:
@@ -133,7 +133,7 @@ class Way:
 
 
 class Connection:
-    """Keeps what the last request has found, and tells it.
+    """Records the result of the last request, and reports changes.
 
     Args:
         way: to the gate.
@@ -152,7 +152,7 @@ class Connection:
         self._write()
 
     def answered(self, path: str, status: int) -> None:
-        """Take note of an answer of the gate."""
+        """Record an answer of the gate."""
         if status in AWAY:
             self._tell(
                 f"the gate {self._way.gate} has no answer of the SuperLink (HTTP {status}): it is tried "
@@ -170,7 +170,7 @@ class Connection:
             self._tell("")
 
     def failed(self, error: httpx.TransportError) -> httpx.TransportError:
-        """Take note of an error of the connection; the error to raise, by which Flower tries again or ends.
+        """Record an error of the connection; return the error to raise, so that Flower retries or ends.
 
         Where only other files help, Flower is to end, so that they are read anew. This waits until they are
         others, or for a while.
@@ -186,13 +186,13 @@ class Connection:
         return httpx.ConnectError("the connection has failed")
 
     def refuse_again(self) -> None:
-        """Raise what the last try has found, where a further one would find the same."""
+        """Raise the last error again if another try would fail in the same way."""
         if self._locked_out is not None:
             self._wait()
             raise self._locked_out[0]
 
     def _wait(self) -> None:
-        """Wait for other files, in the thread that ends the process."""
+        """Wait until the proxy or certificate files change, in the thread that ends the process."""
         if threading.current_thread() is not threading.main_thread() or self._locked_out is None:
             return
         while time.monotonic() < self._locked_out[1] and self._files() == self._read:
@@ -228,7 +228,7 @@ class Connection:
 
 
 def watched(send: Callable[..., httpx.Response], connection: Connection) -> Callable[..., httpx.Response]:
-    """Wrap Flower's method that sends a request to the gate, so that what comes of it is noted."""
+    """Wrap Flower's method that sends a request to the gate, so that its result is recorded."""
 
     def noted(self: Any, context: Any, *, stream: bool = False) -> httpx.Response:
         connection.refuse_again()
@@ -246,7 +246,7 @@ def watched(send: Callable[..., httpx.Response], connection: Connection) -> Call
 
 
 def with_health(create: Callable[..., FastAPI], connection: Connection) -> Callable[..., FastAPI]:
-    """Wrap Flower's function that makes the SuperNode's app: /health is 503 without an answer of the gate."""
+    """Wrap Flower's function that makes the SuperNode's app: /health is 503 while the gate is silent."""
 
     def made(*words: Any, **named: Any) -> FastAPI:
         app = create(*words, **named)
@@ -263,7 +263,7 @@ def with_health(create: Callable[..., FastAPI], connection: Connection) -> Calla
 
 
 def check_roots(file: Path) -> None:
-    """Refuse a file that holds no certificate; CredentialsError: what it is."""
+    """Refuse a file without a certificate. Raises CredentialsError."""
     reason: str | None = "it has none in PEM"
     try:
         certificates = read_regular(file).decode("ascii")
@@ -281,7 +281,7 @@ def check_roots(file: Path) -> None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from."""
+    """Yield an error, then the error that caused it, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -292,7 +292,7 @@ def _number_of(error: BaseException) -> int | None:
 
 
 def _status_of_proxy(error: Exception) -> int | None:
-    """What a proxy answered to CONNECT; httpx has it as text: ``407 Proxy Authentication Required``."""
+    """The status of a proxy's answer to CONNECT, read from httpx's text; None for other errors."""
     if not isinstance(error, httpx.ProxyError):
         return None
     number = str(error)[:3]

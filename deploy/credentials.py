@@ -239,7 +239,7 @@ class Store:
         self._write(files / NODE_KEY_FILE, private)
 
     def _proxy(self, path: Path) -> None:
-        """Make the file that names a node's proxy, empty; one that its operator has written is its user's."""
+        """Make the file that names a node's proxy, empty; a file that its operator wrote is kept."""
         self._write(path, b"")
         path.chmod(0o600)
         self._own(path)

@@ -135,7 +135,7 @@ def run_name(words: Sequence[str]) -> str:
 
 
 def train_config(directory: Path, words: Sequence[str]) -> dict[str, str | int]:
-    """Return the run configuration of a training with its files in ``directory`` on the server."""
+    """Return the run configuration of a training whose files are in ``directory`` on the server."""
     keys = [word.partition("=")[0] for word in words]
     kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
     return training_config(kept, directory=directory, resuming="run.resume" in keys)

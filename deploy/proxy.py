@@ -1,4 +1,4 @@
-"""The proxy by which a node's SuperNode leaves its site: one line of a file that only the SuperNode reads.
+"""The proxy between a node's SuperNode and the gate, from a one-line file that only the SuperNode reads.
 
 Flower's SuperNode speaks HTTP over TLS, by httpx. A proxy gets ``CONNECT HOST:PORT`` of the gate and passes
 bytes on, so TLS and the node's signatures are between SuperNode and gate as without one. Credentials go to
@@ -24,7 +24,7 @@ _WORDS = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy.
+    """An HTTP proxy.
 
     Attributes:
         address: host and port, which may be shown.
@@ -38,7 +38,7 @@ class Proxy:
 
 
 def proxy_of(text: str, where: str) -> Proxy | None:
-    """Return the proxy that a file names; None of an empty one, or one of comments.
+    """Return the proxy that a file's text names; None if the text is empty or only comments.
 
     `where`: the file. Raises CredentialsError: it names none. The line shows nothing that may be a password.
     """
@@ -69,7 +69,7 @@ def proxy_of(text: str, where: str) -> Proxy | None:
 
 
 def _words(url: SplitResult) -> str:
-    """User name and password as they stand in the URL; ValueError: a mark that is not written by its code."""
+    """User name and password as written in the URL; ValueError if a special character is not escaped."""
     words, at, _ = url.netloc.rpartition("@")
     user, _, password = words.partition(":")
     if not (_WORDS.fullmatch(user) and _WORDS.fullmatch(password)) or (at and not user):
@@ -80,7 +80,7 @@ def _words(url: SplitResult) -> str:
 
 
 def read_proxy(file: Path) -> Proxy | None:
-    """Return the proxy that a file names, or None.
+    """Read the proxy from a file; None if the file names no proxy.
 
     Raises CredentialsError: it cannot be read, or names none.
     """
@@ -97,7 +97,7 @@ def read_proxy(file: Path) -> Proxy | None:
 
 
 def leave_by(proxy: Proxy | None, environment: MutableMapping[str, str]) -> None:
-    """Let this process leave by a proxy, or by none, whatever its environment was told of proxies.
+    """Make this process use this proxy, or none, whatever its environment variables say.
 
     Such a variable may come from the shell, or from the settings of Docker's client, and would send the
     SuperNode another way than its operator's file says.

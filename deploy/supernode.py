@@ -77,7 +77,7 @@ class AppGate:
         run_config: Mapping[str, Any],
         node_config: Mapping[str, Any],
     ) -> None:
-        """Let an app in, or refuse it; what is let in is written down first.
+        """Accept or refuse an app; an accepted app is recorded before it runs.
 
         `bundle`, `verifications`: of the app, as the SuperLink sends them. `run_config`: what the run
         overrides. `node_config`: the operator's settings. Raises InputError: it is refused.
@@ -89,7 +89,7 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Refuse a lower version or roster number than was seen; write down higher ones."""
+        """Refuse a version or roster number below the recorded one; record higher ones."""
         number, versions = self._seen()
         newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
         if signed.roster_number < newest:
@@ -113,7 +113,7 @@ class AppGate:
             ) from None
 
     def _seen(self) -> tuple[int, dict[str, str]]:
-        """The highest roster number and versions so far."""
+        """The highest roster number and app versions recorded so far."""
         try:
             seen = read_json(read_regular(self.seen_file))
             number, versions = seen["roster_number"], dict(seen["versions"])
@@ -132,7 +132,7 @@ class AppGate:
 
 
 def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int | None]:
-    """Wrap Flower's function that takes a message, so that it gets only bundles that the gate lets in.
+    """Wrap Flower's function that takes a message, so that it receives only accepted bundles.
 
     One that it refuses comes without signatures. Flower then runs none of it and answers with our line.
     """
@@ -163,7 +163,7 @@ def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int
 
 
 def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Wrap Flower's function that asks for a message, so that for a minute after each it asks more often.
+    """Wrap Flower's function that asks for messages, so that it asks more often for a minute after each.
 
     Where it finds none, Flower waits for three seconds, in each exchange of a round. Here the pause is half a
     second, or longer where the SuperLink is slow to answer, as one is that many nodes ask.
@@ -187,7 +187,7 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def check_flower() -> None:
-    """Refuse a Flower whose SuperNode takes messages otherwise than this module wraps.
+    """Refuse a version of Flower whose SuperNode does not have the functions that are wrapped here.
 
     Raises LaunchError: what is missing in it.
     """
@@ -212,20 +212,20 @@ def check_flower() -> None:
 
 
 def trusted_entities(consortium_key: bytes) -> str:
-    """What ``--trusted-entities`` names: a file with this key alone, in YAML."""
+    """The content of the file for ``--trusted-entities``: this key alone, in YAML."""
     key = Ed25519PublicKey.from_public_bytes(consortium_key)
     public = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return json.dumps({consortium_key.hex(): public})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the SuperNode to its end; return the exit status, 2 where it is not started."""
+    """Run the SuperNode to its end; return the exit status, 2 if it is not started."""
     options, flower = parser().parse_known_args(arguments)
     return exit_status(lambda: start(options, flower))
 
 
 def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
-    """Run Flower's SuperNode with the words that are its own."""
+    """Run Flower's SuperNode with its own options."""
     check_flower()
     for file in (options.consortium, options.roster):
         if not file.is_file():
@@ -253,7 +253,7 @@ def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
 
 
 def run_to_its_end(connection: Connection) -> None:
-    """Run Flower's SuperNode; raises SystemExit, with 0 only where it was told to end.
+    """Run Flower's SuperNode; raises SystemExit, with 0 only if it was told to end.
 
     Flower's ends with 0 as well once its key is refused, and does not end at all, by the thread that serves
     its app, once its connection is over.

@@ -184,7 +184,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """How and where a unit sees each folder of its service."""
+    """Where a unit sees each folder of its service, and whether it may write there."""
     found = []
     for folder in service.folders:
         kind, path = (
@@ -201,7 +201,7 @@ def _server_files(service: Service, place: Units) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """A word of a unit in which systemd expands nothing."""
+    """Quote a word, so that systemd does not expand anything in it."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if escaped != word or " " in word else word
 

@@ -178,7 +178,7 @@ def install_once(install: Callable[..., Path]) -> Callable[..., Path]:
 
 
 def begin_message(arguments: Sequence[str]) -> None:
-    """Make a fork what a new process is: its own name and arguments, usual signals, generators of its own.
+    """Make a fork like a new process: own name and arguments, usual signals, own random generators.
 
     Those of the operating system and of OpenSSL differ in every process without this.
     """
@@ -214,7 +214,7 @@ def run_to_end(program: Callable[[], object]) -> NoReturn:
 
 
 def _reap(*_: object) -> None:
-    """Take note of the processes that have ended, and say which were killed."""
+    """Collect the processes that have ended, and report those that were killed."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if os.WIFSIGNALED(ended[1]):

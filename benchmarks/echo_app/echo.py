@@ -16,13 +16,13 @@ client = ClientApp()
 
 @client.train("echo")
 def echo(message: Message, context: Context) -> Message:
-    """The same content back."""
+    """Reply with the content of the message."""
     return Message(message.content, reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Time ``rounds`` rounds of ``exchanges`` exchanges with ``nodes`` nodes; write them to ``seconds``."""
+    """Time ``rounds`` rounds of ``exchanges`` exchanges with ``nodes`` nodes; write the seconds to a file."""
     names = ("nodes", "exchanges", "rounds", "dimension")
     nodes, exchanges, rounds, dimension = (int(context.run_config[name]) for name in names)
     vector = np.zeros(dimension, dtype=np.float32)

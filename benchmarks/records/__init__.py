@@ -1,1 +1,1 @@
-"""DP-SGD on the records of one client beside Opacus and beside plain SGD, and of a cohort out of many."""
+"""DP-SGD on records: one client beside Opacus and plain SGD, and cohorts from small and large populations."""

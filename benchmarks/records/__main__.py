@@ -1,4 +1,4 @@
-"""DP-SGD on records: one client beside Opacus and plain SGD, and a cohort out of few parties or of many.
+"""DP-SGD on records: one client beside Opacus and plain SGD, and cohorts of few or many parties.
 
 The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
 turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
@@ -46,7 +46,7 @@ ROUNDS = 7
 
 
 def race(work: Work, turns: int) -> Table:
-    """Records a second of one client; those of Opacus in every way that it has."""
+    """A table of one client's records a second: ours, plain SGD, and Opacus in each of its modes."""
     ours = partial(run_alone, "our_steps", package="benchmarks.records", threads=work.threads)
     theirs = partial(
         run_alone, "opacus_steps", package="benchmarks.records", threads=work.threads, python=OPACUS_PYTHON
@@ -81,7 +81,7 @@ def race(work: Work, turns: int) -> Table:
 
 
 def branches(work: Work, turns: int) -> Table:
-    """A network with branches, by a program and by a pass with a tape, in turn."""
+    """A table for a network with branches: compiled program against autograd, measured in turn."""
     seconds: dict[str, list[float]] = {}
     for way in ["", "tape"] * turns:
         result = run_alone(
@@ -97,7 +97,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """Seconds a round of one cohort out of populations of several sizes; each party holds as much."""
+    """A table of seconds a round, one cohort from populations of several sizes with equal parties."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}

@@ -1,4 +1,4 @@
-"""The same steps in Opacus, as a program that runs in Opacus' own environment.
+"""DP-SGD steps in Opacus, as a program for Opacus' own environment.
 
 It is given what helps it: the records lie in memory as tensors, a Poisson batch is one comparison and one
 selection of rows instead of its loader, which collates records one by one, and noise comes from torch's fast
@@ -24,7 +24,7 @@ LOADER = "loader"
 
 
 def main() -> None:
-    """Measure the work that the first argument describes; the way is a grad_sample_mode, or the loader."""
+    """Measure the work in the first argument; its way is a grad_sample_mode, or the data loader."""
     work, way = work_of_this_process()
     warnings.simplefilter("ignore")
     x, y = work.records()

@@ -1,4 +1,4 @@
-"""Our steps, as a program: DP-SGD with secret batches and noise, or plain SGD on batches of the same size.
+"""Our training steps, as a program: DP-SGD with secret batches and noise, or plain SGD.
 
 Gradients of records are computed in the form that is chosen, or by a tape.
 """
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def main() -> None:
-    """Measure the work that the first argument describes."""
+    """Measure the work in the first argument."""
     work, way = work_of_this_process()
     model = build_model(work.model, (1, EDGE, EDGE), NUM_CLASSES, seed=0)
     theta, (x, y) = flatten(model), work.records()

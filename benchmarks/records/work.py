@@ -1,4 +1,4 @@
-"""The work that is measured: steps of DP-SGD of one client on grey pictures of 28x28 random pixels."""
+"""The measured work: DP-SGD steps of one client on grey pictures of 28x28 random pixels."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ EDGE, NUM_CLASSES = 28, 10
 
 @dataclass(frozen=True)
 class Work:
-    """Steps of one client, as every contender takes them.
+    """Training steps of one client, equal for every contender.
 
     Attributes:
         num_records: that the client has.
@@ -37,18 +37,18 @@ class Work:
 
     @property
     def batch_rate(self) -> float:
-        """q."""
+        """The sampling rate q of records."""
         return self.expected_batch / self.num_records
 
     def records(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pictures of shape (n, 1, 28, 28) and their labels."""
+        """Random pictures of shape (n, 1, 28, 28) and random labels."""
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(self.num_records, 1, EDGE, EDGE, generator=generator)
         return x, torch.randint(NUM_CLASSES, (self.num_records,), generator=generator)
 
 
 def work_of_this_process() -> tuple[Work, str]:
-    """The work that the first argument describes, and the way to do it."""
+    """The work and the way in the first argument of this process."""
     settings = json.loads(sys.argv[1])
     way = settings.pop("way", "")
     work = Work(**settings)
@@ -58,7 +58,7 @@ def work_of_this_process() -> tuple[Work, str]:
 
 
 def clock(work: Work, steps: Callable[[], object], **facts: object) -> None:
-    """Print the seconds of a step in every run of the clock."""
+    """Print the seconds of a step, for each repeated measurement."""
     steps()
     seconds = []
     for _ in range(work.repeats):

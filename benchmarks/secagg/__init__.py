@@ -1,1 +1,1 @@
-"""Secure aggregation against the raw cipher and against Flower's SecAgg+."""
+"""Secure aggregation, compared with the raw cipher and with Flower's SecAgg+."""

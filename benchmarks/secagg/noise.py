@@ -1,4 +1,4 @@
-"""What dropouts leave of the noise, and what the noise lets a lone poisoner do: computed, not measured."""
+"""Noise left after dropouts, and the effect of a single malicious member; computed, not measured."""
 
 from math import ceil
 
@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """The parts of a client's noise at sigma = 1 on residues of 32 bits, a fifth of the members tolerated."""
+    """The noise levels of a client at sigma = 1 on 32-bit residues, if a fifth may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """The largest excess over 0..D dropped, exact, and the fewest levels that keep it below 6 %."""
+    """A table of the largest excess noise over 0..D dropouts, exact, and the levels for 6 %."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):
@@ -37,7 +37,7 @@ def excess_table() -> Table:
 
 
 def push_table() -> Table:
-    """The norm of what one member can add and pass every second time."""
+    """A table of the largest norm that one member can add and that passes half of the checks."""
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (

@@ -1,4 +1,4 @@
-"""Our own side of the comparison: whole rounds in memory, with the time of each part."""
+"""Our side of the comparison: whole rounds in memory, with the time of each part."""
 
 import tracemalloc
 from collections import defaultdict
@@ -30,19 +30,19 @@ from testing.secagg_sums import POLICY, make_parameters
 
 @dataclass(frozen=True)
 class RoundCost:
-    """Seconds of the median client in each stage, and seconds of the server in all."""
+    """Seconds of the median client in each stage, and the server's total seconds."""
 
     client_seconds: dict[Stage, float]
     server_seconds: float
 
     @property
     def client_total(self) -> float:
-        """Seconds of the median clients of all stages together."""
+        """Seconds of the median client, summed over the stages."""
         return sum(self.client_seconds.values())
 
 
 def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParameters:
-    """A sum on the complete graph, of which any two thirds recover a secret, on the fewest bits that do."""
+    """Parameters of a sum on the complete graph with threshold 2/3 and as few bits as possible."""
     dropouts = num_clients // 10
     try:
         bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)
@@ -54,13 +54,13 @@ def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParam
 
 
 def sparse_parameters(num_clients: int, dimension: int) -> SumParameters:
-    """A sum on the sparse graph for shares of 0.1 corrupt and dropped clients."""
+    """Parameters of a sum on the sparse graph for 10 % corrupt and 10 % dropped clients."""
     degree, threshold = sparse_degree(num_clients, 0.1, 0.1)
     return parameters_for(num_clients, dimension, num_neighbours=degree, threshold=threshold)
 
 
 def run_round(parameters: SumParameters) -> RoundCost:
-    """A round in which the last tenth of the members vanishes before its masked vector.
+    """Run a round whose last tenth of members leaves before sending masked vectors; return its cost.
 
     All its work is in it: members encode an update, draw noise and pack, the server unpacks and decodes.
     """
@@ -95,7 +95,7 @@ def run_round(parameters: SumParameters) -> RoundCost:
 
 
 def peak_vectors(dimension: int) -> float:
-    """The most memory a client holds from its update to its reply, in vectors of 4 d bytes."""
+    """The peak memory of a client from its update to its reply, in vectors of 4 d bytes."""
     server = ServerSession(parameters_for(4, dimension), range(4))
     clients, nothing = {i: ClientSession(i, POLICY) for i in range(4)}, np.zeros(0, dtype=np.float32)
     for stage in (Stage.ADVERTISE, Stage.SHARE):

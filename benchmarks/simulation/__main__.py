@@ -1,4 +1,4 @@
-"""``gdpfed simulate`` beside flwr run, apple's pfl, a plain loop, and what the machine can do.
+"""``gdpfed simulate`` compared with flwr run, Apple's pfl, a plain loop, and the machine's limits.
 
 All is measured one after the other in this one call: rounds of DP-FedAvg on pictures of Fashion-MNIST's form
 (random pixels) with its setting, 6,000 clients with 10 examples each, 120 of them a round, 5 steps of 10
@@ -52,7 +52,7 @@ GROWTH_ROUNDS = 3
 
 
 def race(work: Work, others: Sequence[str]) -> Table:
-    """``gdpfed simulate`` and the others; on a CPU pfl and the loop both ways that use all cores.
+    """A table of ``gdpfed simulate`` and the others; on a CPU, pfl and the loop use all cores in two ways.
 
     On a GPU ours is measured with graphs and in lower precisions, too.
     """
@@ -72,7 +72,7 @@ def race(work: Work, others: Sequence[str]) -> Table:
 
 
 def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
-    """Seconds a round and peak memory over a size, as a table and as a picture."""
+    """A table and a picture of seconds a round and peak memory over a size."""
     measured = measure(partial(simulate, work, watched=True) for work in works.values())
     points = list(zip(works, measured, strict=True))
     seconds = [(float(size), each.median) for size, each in points]
@@ -83,7 +83,7 @@ def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
 
 
 def growths(work: Work) -> list[Table]:
-    """Cohorts of 30 to 3,000 out of 6,000 clients, and populations of which as many as ever are drawn."""
+    """Tables for cohorts of 30 to 3,000 of 6,000 clients, and for growing populations."""
     work = replace(work, rounds=GROWTH_ROUNDS)
     cohorts = {size: replace(work, cohort=size) for size in COHORTS}
     populations = {size: replace(work, num_clients=size) for size in POPULATIONS}
@@ -95,7 +95,7 @@ def growths(work: Work) -> list[Table]:
 
 
 def limit(result: Mapping[str, Any], work: Work) -> Table:
-    """The step beside the least time that its products, and its bytes, would take by themselves."""
+    """A table of the measured step and the least times of its products and its memory traffic."""
     rates, steps = result["rates"], result["client_steps"]
     ms = 1e3 * result["seconds"] / steps
     mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))
@@ -119,7 +119,7 @@ def _named(device: str) -> str:
 
 
 def ready(options: argparse.Namespace) -> str:
-    """Refuse, in one line, what cannot be measured here; the mark of what is measured on a busy machine."""
+    """Refuse what cannot be measured here; return the mark for results on a busy machine."""
     try:
         if options.lstm and options.cnn3:
             raise InputError("--cnn3 and --lstm are two races: run one after the other")
@@ -133,7 +133,7 @@ def ready(options: argparse.Namespace) -> str:
 
 
 def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
-    """The work that is asked for, whose data is drawn into the directory."""
+    """Draw the data of the chosen work into the directory, and return the work."""
     if options.cnn3:
         colours = directory / "colours.npz"
         draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)

@@ -1,4 +1,4 @@
-"""The same work done in five ways, each in processes of its own on the same cores."""
+"""The same work done in five ways, each in its own processes on the same cores."""
 
 import os
 
@@ -11,26 +11,26 @@ from gdpfed.methods import make_method
 
 
 def simulate(work: Work, *more: str, watched: bool = False) -> Measured:
-    """``gdpfed simulate``; with ``watched`` its memory is measured, too."""
+    """Measure ``gdpfed simulate``; ``watched`` also measures memory."""
     result = run_alone("simulated", vars(work) | {"watched": watched, "more": more})
     command = " ".join(("gdpfed simulate", *more))
     return _measured(f"`{command}`: {result['engine']}", result["seconds"], result["peak_mb"])
 
 
 def flower(work: Work) -> Measured:
-    """``flwr run`` on Flower's simulation, as ``gdpfed run`` starts it."""
+    """Measure ``flwr run`` on Flower's simulation, as ``gdpfed run`` starts it."""
     seconds = steady_seconds(train_over_flower(work.overrides))
     return _measured("`flwr run`, `secagg=off`, one exchange a round", seconds)
 
 
 def plain_loop(work: Work, threads: int) -> Measured:
-    """A loop over the clients in PyTorch."""
+    """Measure a PyTorch loop over the clients."""
     result = run_alone("plain_loop", vars(work) | {"threads": threads}, threads=threads)
     return _measured(f"plain PyTorch loop, {_threads(threads)}", result["seconds"])
 
 
 def check_pfl() -> None:
-    """Raises InputError where pfl's environment has not been made."""
+    """Raise InputError if pfl's environment has not been made."""
     if not PFL_PYTHON.exists():
         raise InputError(
             f"pfl's environment is missing ({PFL_PYTHON.relative_to(PROJECT)}): make it by "
@@ -39,7 +39,7 @@ def check_pfl() -> None:
 
 
 def pfl(work: Work, processes: int, threads: int) -> Measured:
-    """Apple's pfl; more than one process through torch.distributed, as its documentation says."""
+    """Measure Apple's pfl; several processes use torch.distributed, as its documentation says."""
     config = load(work.overrides)
     group = make_method(config).plan.groups[0]
     data = task_of(config).load()

@@ -1,4 +1,4 @@
-"""How near a training step is to what the device can do, and where the rest of its time goes."""
+"""How close a training step is to the device's limits, and which operations take its time."""
 
 import json
 import sys
@@ -45,7 +45,7 @@ LOOPS = {
 
 
 class BytesMoved(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of all tensors that operations read or write; views read nothing."""
+    """Counts the bytes of tensors that operations read or write; views do not count."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ class BytesMoved(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def best_seconds(act: Callable[[], object], device: torch.device) -> float:
-    """Of several times the least, after one that warms up; on a CPU, by one thread, of the core itself."""
+    """Seconds of the fastest of several runs after a warm-up; on a CPU, processor seconds."""
     act()
     best, clock = float("inf"), perf_counter if device.type == "cuda" else process_time
     for _ in range(REPEATS):
@@ -75,7 +75,7 @@ def best_seconds(act: Callable[[], object], device: torch.device) -> float:
 
 
 def device_rates(device: torch.device) -> dict[str, float]:
-    """What one thread (or the GPU) reaches: GFLOP/s of batched products, GB/s read and written by copies."""
+    """Peak rates of one thread (or the GPU): GFLOP/s of batched products, GB/s of copies."""
     a, b = (torch.randn(4, PRODUCT_SIZE, PRODUCT_SIZE, device=device) for _ in range(2))
     rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(lambda: torch.bmm(a, b), device) / 1e9}
     for where, size in COPY_BYTES.items():
@@ -88,7 +88,7 @@ def device_rates(device: torch.device) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """All local steps of one chunk of clients.
+    """The local steps of one chunk of clients.
 
     Attributes:
         act: takes them.
@@ -104,7 +104,7 @@ class Steps:
 
 
 def make_steps(work: Work) -> Steps:
-    """The steps of a work's cohort."""
+    """Make the steps of a work's cohort."""
     config = load(work.overrides)
     task = task_of(config)
     order = order_of(config, task)
@@ -123,7 +123,7 @@ def make_steps(work: Work) -> Steps:
 
 
 def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
-    """Share of a step's seconds that each group of a program's calls takes."""
+    """The share of a step's seconds of each group of a program's calls."""
     times: dict[str, float] = {}
     for call in calls:
         name = call.func.__name__
@@ -138,7 +138,7 @@ def _many(call: Callable[[], object]) -> None:
 
 
 def flops_of_loops(calls: Sequence[Any]) -> int:
-    """Of the products that loops make themselves: of states and weights, at all positions but one."""
+    """Operations of the products inside loops: states times weights, at all positions but one."""
     total = 0
     for call in calls:
         if call.func.__name__ in ("recur", "recur_back"):
@@ -153,13 +153,13 @@ def flops_of_loops(calls: Sequence[Any]) -> int:
 
 
 def bytes_of_calls(calls: Sequence[Any]) -> int:
-    """Bytes of all buffers that a program's calls read or write."""
+    """The bytes of all buffers that a program's calls read or write."""
     buffers = [each for call in calls for each in (*call.args, *call.keywords.values())]
     return sum(each.nbytes for each in buffers if isinstance(each, torch.Tensor | np.ndarray))
 
 
 def shares(act: Callable[[], object]) -> dict[str, float]:
-    """Share of the time that each group of operations takes."""
+    """The share of the time of each group of operations."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -173,7 +173,7 @@ def shares(act: Callable[[], object]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure the work that the first argument describes, on one thread or one GPU."""
+    """Measure the work in the first argument, on one thread or one GPU."""
     torch.set_num_threads(1)
     steps = make_steps(Work(**json.loads(sys.argv[1])))
     rates = device_rates(steps.device)

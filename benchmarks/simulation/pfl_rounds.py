@@ -1,4 +1,4 @@
-"""The work in apple's pfl, its PyTorch simulation with central DP; runs in pfl's own environment.
+"""The work in Apple's pfl, its PyTorch simulation with central DP; runs in pfl's own environment.
 
 It is given what helps it: every client's examples are model inputs in memory already, cohorts are drawn
 without replacement by a permutation, and nothing is evaluated or logged in the rounds that are measured.
@@ -37,7 +37,7 @@ NEVER = 10**9
 
 
 class Trained(nn.Module):
-    """A model with the two methods that pfl asks for."""
+    """A model with the two methods that pfl requires."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Trained(nn.Module):
 
 
 class RoundTimes(TrainingProcessCallback):
-    """Notes when every round ended."""
+    """Records the time at which every round ended."""
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
         self.ends = [perf_counter()]
@@ -65,7 +65,7 @@ class RoundTimes(TrainingProcessCallback):
 
 
 def main() -> None:
-    """Train what the first argument describes: Work, local training, clipping norm and noise multiplier."""
+    """Train the work in the first argument, with its training, clipping norm and noise multiplier."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings["threads"])
     # pfl draws its cohorts from numpy's global generator.

@@ -1,4 +1,4 @@
-"""The loop that a researcher writes first: torch.optim and one client after the other, in one process."""
+"""A typical first loop of a researcher: torch.optim, one client after the other, in one process."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from gdpfed.methods import make_method
 
 
 def main() -> None:
-    """Train the work that the first argument describes; data lies on the device from the start."""
+    """Train the work in the first argument; its data is on the device before the measurement."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings.pop("threads"))
     work = Work(**settings)
@@ -47,7 +47,7 @@ def main() -> None:
 def clipped_update(
     model: nn.Module, theta: Tensor, data: Sequence[Tensor], settings: DatasetConfig, clipping_norm: float
 ) -> Tensor:
-    """Delta_i min(1, C / ||Delta_i||) of one client, whose batch is all that it has."""
+    """A client's clipped update Delta_i min(1, C / ||Delta_i||), with all its data as batch."""
     x, y = data
     vector_to_parameters(theta, model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)

@@ -1,4 +1,4 @@
-"""Data without sense: pictures of random pixels, in the forms of Fashion-MNIST and CIFAR-10, and plays.
+"""Random data in the formats of Fashion-MNIST, CIFAR-10 and Shakespeare's plays.
 
 What is learned changes no work."""
 
@@ -15,7 +15,7 @@ EDGE, NUM_CLASSES = 28, 10
 
 
 def draw_pictures(directory: Path) -> None:
-    """Write the four files that ``dataset=fmnist dataset.path=<directory>`` reads."""
+    """Write four files with random pictures, for ``dataset=fmnist dataset.path=<directory>``."""
     generator = np.random.default_rng(0)
     for name in FMNIST_FILES:
         size = next(size for part, size in SIZES.items() if f"/{part}-" in name)
@@ -26,7 +26,7 @@ def draw_pictures(directory: Path) -> None:
 
 
 def draw_colour_pictures(path: Path, *, count: int) -> None:
-    """Write so many training pictures of CIFAR-10's shape, which ``dataset=npz dataset.path=PATH`` reads."""
+    """Write random training pictures of CIFAR-10's shape, for ``dataset=npz dataset.path=PATH``."""
     generator = np.random.default_rng(0)
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     for part, size in (("train", count), ("test", 100)):
@@ -36,7 +36,7 @@ def draw_colour_pictures(path: Path, *, count: int) -> None:
 
 
 def _idx(values: npt.NDArray[np.uint8]) -> bytes:
-    """The IDX format: two zero bytes, the type (8 is a byte), how many dimensions, their sizes, the data."""
+    """Encode an array in IDX format: two zero bytes, type (8 is a byte), dimensions, sizes, data."""
     sizes = np.asarray(values.shape, dtype=">i4").tobytes()
     return bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes()
 
@@ -45,7 +45,7 @@ LETTERS = [character for character in CHARACTERS if character.isalpha()]
 
 
 def draw_plays(path: Path, *, num_roles: int, num_characters: int) -> None:
-    """Write a text that ``dataset=shakespeare dataset.path=<path>`` reads."""
+    """Write a random text of plays, for ``dataset=shakespeare dataset.path=<path>``."""
     generator = np.random.default_rng(0)
     speeches = [
         f"ROLE {role}:\n{''.join(generator.choice(LETTERS, num_characters))}" for role in range(num_roles)

@@ -1,4 +1,4 @@
-"""One ``gdpfed simulate`` of the work, as a program: seconds a round and the most memory it took."""
+"""One ``gdpfed simulate`` of the work, as a program: seconds a round and peak memory."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ SAMPLE_SECONDS = 0.02
 
 
 class MemoryWatch(Thread):
-    """Samples the memory of this process and its children; what they share is counted once."""
+    """Samples the memory of this process and its children; shared memory counts once."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -40,7 +40,7 @@ class MemoryWatch(Thread):
 
 
 def main() -> None:
-    """Simulate a work or overrides, the first argument; ``watched`` measures memory, which costs time."""
+    """Simulate the work or overrides in the first argument; ``watched`` also measures memory."""
     settings = json.loads(sys.argv[1])
     watched, more = settings.pop("watched"), settings.pop("more")
     overrides = settings["overrides"] if "overrides" in settings else Work(**settings).overrides

@@ -1,4 +1,4 @@
-"""The work that is measured: rounds of one setting on one device, in processes of their own."""
+"""The measured work: rounds of one setting on one device, in separate processes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RESULT_LINE = "result "
 
 @dataclass(frozen=True)
 class Work:
-    """Rounds of DP-FedAvg with cohorts of one size, as every contender does them.
+    """Rounds of DP-FedAvg with cohorts of a fixed size, equal for every contender.
 
     Attributes:
         data: directory with the files of Fashion-MNIST's form; of `cnn3`, the file of colour pictures; of
@@ -38,7 +38,7 @@ class Work:
 
     @property
     def overrides(self) -> list[str]:
-        """The work as settings of the project."""
+        """The settings of the project for this work."""
         kind = ["dataset=fmnist", f"dataset.model={self.model}"]
         if self.model == "cnn3":
             step = ["local_steps=5", "batch_size=10", "learning_rate=0.1", "momentum=0"]
@@ -69,7 +69,7 @@ def run_alone(
     before: Sequence[str] = (),
     threads: int = 1,
 ) -> dict[str, Any]:
-    """Run a module of a benchmark in a process of its own and return what it prints as its result."""
+    """Run a benchmark module in its own process, and return the result that it prints."""
     done = subprocess.run(  # noqa: S603 - our own programs
         [str(python), *before, "-m", f"{package}.{module}", json.dumps(settings)],
         env=os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)},
@@ -91,7 +91,7 @@ def print_result(result: Mapping[str, object]) -> None:
 
 
 class TorchLSTM(nn.Module):
-    """An embedding, ``nn.LSTM``, and a linear layer on the last position, in the sizes of ``lstm``.
+    """An embedding, ``nn.LSTM`` and a linear layer on the last position, with the sizes of ``lstm``.
 
     `vocabulary`: how many characters there are.
     """
@@ -103,6 +103,6 @@ class TorchLSTM(nn.Module):
         self.last = nn.Linear(256, vocabulary)
 
     def forward(self, characters: torch.Tensor) -> torch.Tensor:
-        """(B, L) to (B, vocabulary)."""
+        """Return scores: (B, L) to (B, vocabulary)."""
         scores: torch.Tensor = self.last(self.layers(self.embedding(characters))[0][:, -1])
         return scores

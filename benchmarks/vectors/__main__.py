@@ -1,4 +1,4 @@
-"""Writes the test vectors, or says which have changed."""
+"""Write the test vectors, or check which of them have changed."""
 
 import argparse
 import logging
@@ -29,13 +29,13 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterable[Mapping[str, Any]]]]] = {
 
 
 def text_of(kind: str) -> str:
-    """One file, made anew."""
+    """Make the text of one file of vectors anew."""
     about, cases = KINDS[kind]
     return file_text(kind, about, list(cases()))
 
 
 def main() -> int:
-    """Carry out the command, and return its exit status: 1 where --check finds another text."""
+    """Write or check the vectors; return the exit status, 1 if --check finds a difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and say what would change")
     checked = parser.parse_args().check

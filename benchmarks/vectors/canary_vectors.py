@@ -52,7 +52,7 @@ ALARMS = ((0.6, 0.01), (0.9, 0.5), (0.2, 0.3), (1e-6, 1e-9))
 
 
 def canary_cases() -> Iterator[dict[str, Any]]:
-    """Scores, then bounds."""
+    """Yield cases: scores first, then bounds."""
     for adjacency in ("zero_out", "replace_one"):
         yield _scores_of_turns(adjacency)
         yield _scores_of_samples(adjacency)
@@ -132,7 +132,7 @@ def _projections(plan: PrivacyPlan) -> list[list[float]]:
 
 
 def _transcript(plan: PrivacyPlan, adjacency: Any) -> Transcript:
-    """A run whose sums show these projections."""
+    """Make a run whose sums show fixed projections."""
     canaries = Canaries(
         clients=np.arange(CLIENTS),
         groups=np.zeros(CLIENTS, dtype=np.int64),
@@ -163,7 +163,7 @@ def _sum(plan: PrivacyPlan, index: int, projections: np.ndarray[Any, np.dtype[np
 
 
 def _guesses(guesses: Guesses) -> dict[str, Any]:
-    """What so many right guesses say of pure and approximate privacy, and of Gaussian mechanisms."""
+    """A case: bounds for pure and approximate privacy and for Gaussian mechanisms from these guesses."""
     mus = (0.5, 1.0, 2.0)
     right, tried, coins = guesses.num_correct, guesses.num_guesses, guesses.num_canaries
     return {
@@ -188,12 +188,12 @@ def _guesses(guesses: Guesses) -> dict[str, Any]:
 
 
 def _gaussian(mu: float) -> Any:
-    """The trade-off function of two normal laws mu apart: Phi(Phi^-1(1 - x) - mu)."""
+    """The trade-off function of two Gaussians mu apart: Phi(Phi^-1(1 - x) - mu)."""
     return lambda x: float(ndtr(ndtri(1.0 - x) - mu)) if 0.0 < x < 1.0 else 1.0 - x
 
 
 def _thresholds() -> dict[str, Any]:
-    """Forty scores of canaries, half of them present: which guesses and alarms follow."""
+    """A case: the guesses and alarms from forty scores, half of them of present canaries."""
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])
     found = alarms_of(np.asarray(scores), present, SIGNIFICANCE)

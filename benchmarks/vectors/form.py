@@ -1,4 +1,4 @@
-"""The form of the files: one JSON mapping each, numbers of nine digits, a line for each short list."""
+"""The format of the files: one JSON mapping each, numbers with nine digits, short lists on one line."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _LINE_COLUMNS = 110
 
 
 def rounded(value: Any) -> Any:
-    """A value with all its numbers rounded to nine digits; what is infinite becomes None, as JSON asks."""
+    """A copy with all numbers rounded to nine digits; infinite numbers become None."""
     if isinstance(value, Mapping):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool | int):
@@ -28,7 +28,7 @@ def rounded(value: Any) -> Any:
 
 
 def file_text(kind: str, about: str, cases: Sequence[Mapping[str, Any]]) -> str:
-    """The text of one file, from its cases."""
+    """Make the text of one file from its cases."""
     whole = {"format": FORMAT, "kind": kind, "about": about, "cases": rounded(cases)}
     return _LIST.sub(_on_one_line, json.dumps(whole, indent=1, allow_nan=False)) + "\n"
 

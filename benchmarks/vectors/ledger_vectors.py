@@ -1,4 +1,4 @@
-"""A client's own ledger: sequences of runs and rounds, what each costs, and what must be refused."""
+"""A client's own ledger: sequences of runs and rounds, their costs, and what must be refused."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ EPSILON_OF_A_RUN = 3.0
 
 
 def ledger_cases() -> Iterator[dict[str, Any]]:
-    """Every sequence, carried out on a ledger in a file."""
+    """Yield every sequence, carried out on a ledger file."""
     for name, (own, plans, steps) in SEQUENCES.items():
         terms = {
             run: terms_of(make(EPSILON_OF_A_RUN), 0, run, dropout_tolerance=0.0, corrupt_tolerance=0.0)
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """What a run costs, in the words of its one event."""
+    """The cost of a run, as the numbers of its single event."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Epsilon of all runs, by who knows nothing of samples and by the server; nothing of a bad ledger."""
+    """Epsilon of all runs, against outsiders and against the server; empty for a damaged ledger."""
     try:
         with locked_ledger(path, None) as file:
             return {

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise: its exact law, and what the sampler draws from given bytes."""
+"""Discrete Gaussian noise: its exact distribution, and the sampler's output for given bytes."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ _UNSETTLED = -(2**15)
 
 
 def noise_cases() -> Iterator[dict[str, Any]]:
-    """The laws, then the samples."""
+    """Yield the distributions, then the samples."""
     for sigma, cells in SIGMAS.items():
         yield _law(sigma, cells)
     for stddev in INTEGER_NOISE_STDDEVS:
@@ -47,7 +47,7 @@ def noise_cases() -> Iterator[dict[str, Any]]:
 
 
 def _law(sigma: int, cells: int) -> dict[str, Any]:
-    """P(x) of one draw, read off both tables: a fraction, exactly."""
+    """A case: the exact probability P(x) of a draw as a fraction, from both tables."""
     made = tables(sigma, cells)
     settled = Counter(made.direct.tolist())
     unsettled = settled.pop(_UNSETTLED)

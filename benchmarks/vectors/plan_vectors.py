@@ -1,4 +1,4 @@
-"""Plans: from budgets to noise, rates, turns and taps, and what they cost."""
+"""Plans: noise, rates, turns and taps from given budgets, and their cost."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -54,7 +54,7 @@ TURNS: Mapping[str, Mapping[str, Any]] = {
 
 
 def plan_cases() -> Iterator[dict[str, Any]]:
-    """Every plan: what was asked for, and what came of it."""
+    """Yield every plan: its settings and its results."""
     for name, asked in SAMPLED.items():
         yield {"name": f"sampled: {name}", **_sampled(asked)}
     for name, asked in TURNS.items():

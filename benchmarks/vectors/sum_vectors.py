@@ -1,4 +1,4 @@
-"""Sums with dropouts: counts, noise shares and grid of a sum, and the total of whoever is left.
+"""Sums with dropouts: counts, noise shares and grid of a sum, and the total of the remaining members.
 
 Messages are in docs/secagg_wire_vectors.json; here each of these sums is named with its hash.
 """
@@ -34,7 +34,7 @@ MEMBERS = (10, 25)
 
 
 def sum_cases() -> Iterator[dict[str, Any]]:
-    """Shares for several sizes, whole sums, and the sums whose messages are published."""
+    """Yield noise shares for several sizes, whole sums, and the sums with published messages."""
     for name, settings in SETTINGS.items():
         for members in MEMBERS:
             yield _shares(f"{name}, {members} members", settings, members)
@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """How much noise each adds, if so many shared keys; and from how few no sum is made."""
+    """A case: each member's noise by the number of contributors, and where a sum is refused."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):
@@ -93,7 +93,7 @@ def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]
 
 
 def _total(dropped: int) -> dict[str, Any]:
-    """Ten members with discrete noise from known keys; the last few are lost after they shared keys."""
+    """A case: ten members with discrete noise from known keys; the last few drop out."""
     members = 10
     parameters = _parameters({"dropout_tolerance": 0.2, "threshold": 0.6}, members, SIGMA)
     encoding = parameters.encoding(members)

@@ -1,4 +1,4 @@
-"""What the most frequent class alone is right for, on a model card, and results that are not above it."""
+"""The accuracy of always guessing the most frequent class, and results that are not above it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """The whole finding in one line."""
+        """The finding in one line, with its possible causes."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (
@@ -45,7 +45,7 @@ class AtChance:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return what the file of a run says; None where it has none.
+        """Read the finding of a run; None if it has none.
 
         Raises RunError: it is damaged, or of another format.
         """
@@ -57,12 +57,12 @@ class AtChance:
 
 
 def base_rate_line(name: str, share: float) -> str:
-    """The line of a model card that says for what share the most frequent class alone is right."""
+    """The line of a model card with the accuracy of always guessing the most frequent class."""
     return f"{_WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """What `base_rate_line` says in a run's model card; None where there is no card, or no such line."""
+    """The text of `base_rate_line` in a run's model card; None without a card or such a line."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

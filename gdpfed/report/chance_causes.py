@@ -67,7 +67,7 @@ def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtCha
 
 
 def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
-    """Whether an AUC of two classes was measured, and is above a half."""
+    """Whether a two-class AUC was measured and is above 1/2."""
     data, area = run.task.load(), record.metrics.get("auc")
     if area is None or data.num_classes != 2:
         return False
@@ -76,7 +76,7 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """Where one class is nearly all, accuracy may be the wrong figure, and not the model at fault."""
+    """Where one class is nearly all of the data: accuracy may be the wrong metric."""
     measured = records[-1].metrics if records else {}
     if found.share >= UNEVEN and "auc" not in measured:
         yield (
@@ -135,7 +135,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Compare noise and step of sums of updates. (Steps on records are many: their noise averages out.)"""
+    """A possible cause: noise larger than the step, for sums of updates."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

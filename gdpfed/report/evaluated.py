@@ -19,7 +19,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. `figure`: in words. `note`: where it was measured, or why it was not."""
+    """The result of a run: `figure` in words, and in `note` where it was measured, or why it was not."""
 
     figure: str
     note: str = ""

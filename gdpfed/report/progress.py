@@ -1,4 +1,4 @@
-"""How far a run is while it trains, for whoever waits for it: on a terminal, in a pipe, in a notebook."""
+"""The progress of a run, for a person who waits for it: on a terminal, in a pipe, in a notebook."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ MOST_BUDGETS = 4
 
 
 class _OneLine(TextColumn):
-    """Text that is cut at the width of the terminal, and never wraps."""
+    """A text column that is cut at the width of the terminal and never wraps."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(ratio=1))
@@ -83,7 +83,7 @@ class RunProgress:
         self._progress.stop()
 
     def update(self, records: Sequence[RoundLogEntry]) -> None:
-        """Show the newest of the records."""
+        """Show the newest records."""
         if len(records) > self.shown:
             self._began = self._said = monotonic()
         self._say_that_it_goes_on(len(records) + 1)
@@ -138,7 +138,7 @@ def is_interactive() -> bool:
 
 @contextmanager
 def said_if_slow(words: str) -> Iterator[None]:
-    """Say in an interactive session what a ``with`` block does, if it takes more than a few seconds."""
+    """In an interactive session, print what a ``with`` block does if it takes more than a few seconds."""
     if not is_interactive():
         yield
         return
@@ -153,7 +153,7 @@ def said_if_slow(words: str) -> Iterator[None]:
 
 
 class RoundLines:
-    """Prints lines on the progress of a run in an interactive session: less and less often, and at the end.
+    """Prints progress lines in an interactive session, less and less often, and one at the end.
 
     It is given the record of every round. `path`: the run directory.
     """
@@ -165,7 +165,7 @@ class RoundLines:
         print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
-        """Print a line, unless the last one is too recent."""
+        """Print a line, unless the previous one is too recent."""
         now, left = monotonic(), self._num_rounds - record.round
         # Before the first round data are read and programs compiled, which no later round does.
         number, since = self._first = self._first or (record.round, now)

@@ -1,4 +1,4 @@
-"""``gdpfed compare``: a run's model, and what parties could have without it, in total and by party."""
+"""``gdpfed compare``: a run's model beside models that its parties could have without it, also by party."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """The parties of a task, row by row, also where persons are protected: without noise all rows count.
+        """The parties of a task, row by row even if persons are protected, as no noise limits the rows.
 
         Raises ReportError: labels that are no classes, or test rows that are nobody's.
         """
@@ -116,7 +116,7 @@ class Parties:
         return found
 
     def own(self, model: nn.Module, names: Sequence[str], pull: float) -> Models:
-        """One model a party: the given one, with the named parameters fitted to the party's rows."""
+        """Fit the named parameters of a model to each party's rows; return one model for each party."""
         models = [deepcopy(model) for _ in range(self.count)]
         for party, each in enumerate(models):
             fit_near(each, self.train(party), self.task.make_loss(), names=names, pull=pull)
@@ -137,14 +137,14 @@ class Averaging:
 
     @classmethod
     def of(cls, config: Config) -> "Averaging":
-        """As a run's settings recommend it."""
+        """Take the settings from a run's configuration."""
         values, own = asdict(config.dataset), [each.name for each in fields(cls) if each.name != "seed"]
         return cls(**{name: values[name] for name in own}, seed=config.run.seed)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def rivals(task: Task, averaging: Averaging) -> tuple[Rival, ...]:
-    """Train what to compare with: constant guess, each party alone, all rows pooled, fedavg.
+    """Train the models to compare with: constant guess, each party alone, all rows pooled, fedavg.
 
     It is trained once for all runs that differ in their budgets alone.
     """
@@ -242,7 +242,7 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
 
 
 def _leading(config: Config, labels: Labels) -> str:
-    """The AUC where the run shows it first, or accuracy says little beside the most frequent class."""
+    """The metric to show first: AUC if the run shows it first or one class dominates, else accuracy."""
     if (config.dataset.metrics or [""])[0] == "auc":
         return AREA
     return AREA if np.bincount(labels).max(initial=0) >= UNEVEN * len(labels) else DEFAULT
@@ -289,7 +289,7 @@ def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
 
 
 def _promise(config: Config, *, by_person: bool) -> str:
-    """What is promised to whom, as in ``epsilon 1 to 6, by record``."""
+    """The privacy promise in words, as in ``epsilon 1 to 6, by record``."""
     if config.method.name == "fedavg":
         return "none"
     privacy, unit = config.privacy, "person" if by_person else config.privacy.unit

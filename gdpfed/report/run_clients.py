@@ -11,14 +11,14 @@ from gdpfed.runs.file_formats import ASSIGNMENT_FILE, PARTIES
 
 @dataclass(frozen=True)
 class RunClients:
-    """`groups`: the ids of the clients of each group. `names`: of all clients; empty if they have none."""
+    """The groups and names of a run's clients; `names` is empty if they have none."""
 
     groups: list[list[int]]
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, run: FinishedRun) -> "RunClients":
-        """Read them from a run's directory. Raises ReportError: its assignment of clients is damaged."""
+        """Read the clients from a run's directory. Raises ReportError: the assignment is damaged."""
         path = run.path / ASSIGNMENT_FILE
         try:
             saved = read_json(path.read_text(encoding="utf-8"))

@@ -53,7 +53,7 @@ def shows_cohorts(run: PreparedRun) -> bool:
 
 
 class StatusLines(Observer):
-    """Announces the plan with its weak points when the run is opened, and then one line for every round."""
+    """Prints the plan with its warnings when a run is opened, then one line for every round."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce

@@ -98,7 +98,7 @@ def _method(run: FinishedRun) -> str:
 
 
 def _without_its_run(table: Table) -> Table:
-    """A table of one run without the run's name, which stands above it."""
+    """A table of one run without the column of the run's name."""
     return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
 
 
@@ -126,7 +126,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
 
 
 def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """The result of a run beside this one that trained the same without privacy, if there is one."""
+    """A tile with the result of the same training without privacy, if there is such a run."""
     beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
     if beside is None:
         return []
@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Who took part when, how many answered, and how long stages took; empty if it may not be shown."""
+    """Pictures of who took part, how many answered, and how long stages took; empty if hidden."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []
@@ -184,7 +184,7 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
 
 
 def _failures(run: FinishedRun) -> list[str]:
-    """The last rounds without a sum, with the reasons, if these may be shown."""
+    """The last rounds without a sum and the reasons; empty if these must not be shown."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [

@@ -1,4 +1,4 @@
-"""What a comparison has found: figures of every model in all and by party, and what each test row adds."""
+"""The result of a comparison: figures of every model in total and by party, and terms of their errors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Judged:
 
     @classmethod
     def mean(cls, found: "Sequence[Judged]") -> "Judged":
-        """Of several runs on the same rows."""
+        """Average the figures of several runs on the same test rows."""
         return cls(
             np.concatenate([each.values for each in found]), np.mean([each.terms for each in found], axis=0)
         )
@@ -50,7 +50,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """All metrics of all models.
+    """The metrics of all compared models.
 
     Attributes:
         title: what was compared.
@@ -80,7 +80,7 @@ class Worth:
         return [name for name in self.rows if name != EVERYWHERE]
 
     def tables(self) -> list[Table]:
-        """What to print: all test rows, then accuracy and AUC by party."""
+        """The tables to print: first all test rows, then accuracy and AUC by party."""
         has = self.figures[next(iter(self.figures))][EVERYWHERE]
         overall = [
             Table(

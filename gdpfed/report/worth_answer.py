@@ -1,4 +1,4 @@
-"""The answer of a comparison: is a run's model better than what its parties would have without it?"""
+"""The answer of a comparison: is a run's model better than the models that parties could have without it?"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -33,21 +33,21 @@ RARE = (
 
 @dataclass(frozen=True)
 class Difference:
-    """How much more one model has than another, with the ends of its 95 % interval."""
+    """The difference of a figure between two models, with the ends of its 95 % interval."""
 
     mean: float
     low: float
     high: float
 
     def text(self) -> str:
-        """In points, as in ``+1.2 [-0.4, +2.8]``."""
+        """The difference in percentage points, as in ``+1.2 [-0.4, +2.8]``."""
         if math.isnan(self.mean):
             return ABSENT
         return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
 
     @property
     def order(self) -> int:
-        """1 for better, -1 for worse, 0 where the interval shows no order."""
+        """1 if the first model is better, -1 if it is worse, 0 if the interval includes zero."""
         return int(self.low > 0) - int(self.high < 0)
 
 
@@ -74,13 +74,13 @@ def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
 
 
 def model_of(line: Line) -> str:
-    """What a run's own model is called in its comparison."""
+    """The name of a run's own model in its comparison."""
     name = str(line.runs[0].settings["method"]["name"])
     return METHODS.get(name).label or name
 
 
 def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
-    """A row a line: the figure, and how much more it is than without the run; None for nothing to compare."""
+    """A table with each line's figure and its difference to each rival; None with nothing to compare."""
     figure = leading(compared)
     rows = [
         [
@@ -96,18 +96,18 @@ def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
 
 
 def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
-    """What each line promises, where that tells them apart; else what differs."""
+    """The name of each line: its privacy promise, or the differing settings if promises are equal."""
     promises = [worth.privacy[model_of(line)] for line, worth in compared if model_of(line) in worth.privacy]
     return promises if len(set(promises)) == len(compared) else [line.label for line, _ in compared]
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """The figure that the answer is about: the AUC if it is that of one line."""
+    """The figure that the answer uses: AUC if any line shows it first, else accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
-    """The answer in sentences: where the runs are better, worse, or neither, and why the AUC is shown."""
+    """The answer in sentences: where the runs are better, worse or neither, and why AUC is shown."""
     private = [each for each in compared if _private(*each)]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():
@@ -126,7 +126,7 @@ def _private(line: Line, worth: Worth) -> bool:
 
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """As in ``Than each party alone, by AUC: better with epsilon 3; no order shown with epsilon 1.``"""
+    """One sentence: with which runs the model is better, worse, or of unclear order."""
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)

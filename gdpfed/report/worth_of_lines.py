@@ -16,7 +16,7 @@ OfModel = Mapping[str, Mapping[str, Figure]]
 
 
 def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare finished runs' models with what their parties could have without them, all in one table.
+    """Compare the models of finished runs with those parties could have without them, in one table.
 
     Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
     lines has one row; others have one a line, named by what differs.
@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """The same for each line by itself; raises as :func:`worth_of_runs`."""
+    """Compare as :func:`worth_of_runs` does, but return a result for each line of runs."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)
@@ -39,7 +39,7 @@ def worth_by_line(
 
 
 def mean_worth(found: Sequence[Worth]) -> Worth:
-    """Return the mean over runs that differ in their seed alone.
+    """Return the average over runs that differ only in their seed.
 
     Raises ReportError: runs of different models or parties.
     """
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Return one table of all lines; a row that is the same in all of them appears once.
+    """Return one table of all lines; equal rows appear once.
 
     Raises ReportError: lines of other parties or test rows.
     """

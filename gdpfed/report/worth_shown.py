@@ -6,7 +6,7 @@ from gdpfed.report.worth import BY_PARTY, EVERYWHERE, MOST_COLUMNS, NOTE, Worth
 
 
 def shown_tables(worth: Worth) -> list[Table]:
-    """Return accuracy and AUC on all test rows, then for each party that has enough of them."""
+    """Return accuracy and AUC on all test rows, then for each party with enough test rows."""
     overall = _of(worth, EVERYWHERE)
     rows = [[model, worth.privacy[model], *figures] for model, *figures in overall.rows]
     title = f"{worth.title}: {overall.title}"
@@ -15,19 +15,19 @@ def shown_tables(worth: Worth) -> list[Table]:
 
 
 def small_parties(worth: Worth) -> list[str]:
-    """The parties that have too few test rows to be shown."""
+    """The parties with too few test rows to be shown."""
     return [party for party in worth.parties if worth.rows[party] < FEWEST]
 
 
 def small_line(worth: Worth) -> str:
-    """Say of which parties nothing is shown, by name where they are not many; "" where there are none."""
+    """Name the parties with too few test rows to be shown; "" if there are none."""
     few = small_parties(worth)
     named = ", ".join(few) if len(few) <= MOST_COLUMNS else f"{len(few)} of {len(worth.parties)}"
     return f"Of parties with fewer than {FEWEST} test rows nothing is shown: {named}" if few else ""
 
 
 def _of(worth: Worth, party: str) -> Table:
-    """All figures of one party, or of all parties together."""
+    """A table of all figures of one party, or of all parties together."""
     figures = worth.figures.items()
     rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
     share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"

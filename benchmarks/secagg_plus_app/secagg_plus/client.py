@@ -1,4 +1,4 @@
-"""Trains as a client of the project does, in Flower's legacy client under its SecAgg+ mod."""
+"""A client with the project's local training, in Flower's legacy client with its SecAgg+ mod."""
 
 import numpy as np
 from flwr.app import Context
@@ -11,13 +11,13 @@ from gdpfed.late_import import loaded_for_good
 
 
 class Trainer(NumPyClient):
-    """One client of the configured task; it loads what trains when it is asked to train."""
+    """One client of the configured task; it imports training code only when it trains."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Local training from the given model; every client has the same weight."""
+        """Train locally from the given model; every client has the same weight."""
         with loaded_for_good("torch"):
             from .training import trained
 
@@ -26,7 +26,7 @@ class Trainer(NumPyClient):
 
 
 def make_client(context: Context) -> Client:
-    """The legacy client of a node."""
+    """Make the legacy client of a node."""
     return Trainer(context).to_client()
 
 

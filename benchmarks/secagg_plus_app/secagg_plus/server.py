@@ -1,4 +1,4 @@
-"""Flower's own workflow, round after round, and the seconds that each takes."""
+"""Flower's own workflow, round after round, with the seconds of each round."""
 
 import json
 import time
@@ -21,7 +21,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train, and write the seconds of every round into the file that the run configuration names."""
+    """Train, and write the seconds of every round into the configured file."""
     nodes, rounds = int(context.run_config["nodes"]), int(context.run_config["rounds"])
     task = task_of(load(split(str(context.run_config["overrides"]))))
     results = []

@@ -1,4 +1,4 @@
-"""What a client computes, in a module of its own: only the message that trains loads torch."""
+"""A client's local training, in its own module, so that only training messages import torch."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from gdpfed.learning.training.local_update import local_update
 
 
 def trained(context: Context, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The node's model after local training from ``theta``, as in the configured task."""
+    """Train locally from ``theta`` as configured, and return the node's model."""
     client_id = int(context.node_config["partition-id"])
     config = load(split(str(context.run_config["overrides"])))
     order = order_of(config, task_of(config))
