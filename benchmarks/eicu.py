@@ -51,7 +51,7 @@ def write_budgets(path: Path) -> Path:
     party = read_columns(Path(f"{PUBLISHED}eicu-hospitals")).party
     budgets = [budget for count, budget in OF_REGION.values() for _ in range(count)]
     if party is None or len(party.values) != len(budgets):
-        raise RunError("the declaration of eicu-hospitals has other hospitals than the budgets here are of")
+        raise RunError("the declaration of eicu-hospitals has other hospitals than the budgets here")
     path.write_text("".join(f"{each}\n" for each in budgets), encoding="utf-8")
     return path
 

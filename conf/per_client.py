@@ -149,7 +149,7 @@ def _number(word: str, place: str) -> float:
         # Python's own grammar takes 1_0 for 10.
         number = float(word if word.isascii() and "_" not in word else "")
     except ValueError:
-        raise ConfigError(f"{place} is {word!r}, which is no number") from None
+        raise ConfigError(f"{place} is {word!r}, which is not a number") from None
     if not abs(number) < float("inf"):
         raise ConfigError(f"{place} is {word!r}: give a finite number")
     return number

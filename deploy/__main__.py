@@ -48,7 +48,9 @@ def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
         print(text_of(options, words), end="")
         return
     if options.party is not None:
-        raise TopologyError(f"--party {options.party} is of one edge: name it, as in --host edge-0")
+        raise TopologyError(
+            f"--party {options.party} belongs to one edge: name the edge, as in --host edge-0"
+        )
     for name in layers_of(options).hosts:
         options.host = name
         file = options.into / f"{name}.yml"
@@ -70,7 +72,9 @@ def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
     if not options.helm:
         return to_text(tree, header)
     if options.party is None and options.host != CLOUD:
-        raise TopologyError("--helm is of one party, which has a namespace of its own: name it with --party")
+        raise TopologyError(
+            "--helm is for one party, which has its own namespace: name the party with --party"
+        )
     return values_text(tree, header)
 
 
@@ -82,7 +86,7 @@ def _tree(options: argparse.Namespace) -> Tree:
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     place = _place(options, CLOUD_HOST)
     if options.host == CLOUD and options.party is not None:
-        raise TopologyError(f"--party {options.party} is none of the cloud, which has no nodes on its host")
+        raise TopologyError(f"--party {options.party} is not on the cloud's host, which has no nodes")
     return host_file(layers_of(options), options.host, party=options.party, place=place, cuda=options.cuda)
 
 
@@ -91,7 +95,7 @@ def _place(options: argparse.Namespace, superlink: str) -> Containers:
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:
-            raise TopologyError(f"--{name.lower()} is of one node: name it, as in --party node-3")
+            raise TopologyError(f"--{name.lower()} belongs to one node: name the node, as in --party node-3")
     return Containers(
         options.superlink or superlink, options.port, alone=alone, epsilon=options.epsilon, data=options.data
     )

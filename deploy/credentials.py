@@ -135,8 +135,8 @@ class Store:
         """Refuse to renew for a few services what all services of this host share."""
         if kind == CONSORTIUM and not self.signs_roster:
             raise CredentialsError(
-                f"--renew {CONSORTIUM} is for who operates all parties, and here are some of them: leave "
-                "--party out, or make the consortium's key with: gdpfed identity new"
+                f"--renew {CONSORTIUM} is for the operator of all parties, and this host has only some: "
+                "leave --party out, or make the consortium's key with: gdpfed identity new"
             )
         there = {path.parent.name for path in self.root.glob("*/credentials")}
         others = sorted(there - {service.name for service in services})

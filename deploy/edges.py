@@ -70,7 +70,7 @@ class Layers:
         edges than there are, or several budgets.
         """
         if num_edges < MINIMUM_EDGES:
-            raise TopologyError(f"--edges {num_edges} is below {MINIMUM_EDGES}: a mean of one edge is none")
+            raise TopologyError(f"--edges {num_edges} is below {MINIMUM_EDGES}: a mean needs several edges")
         if num_nodes % num_edges:
             raise TopologyError(
                 f"--nodes {num_nodes} do not divide among {num_edges} edges: "
@@ -79,7 +79,9 @@ class Layers:
         if not 0 <= trusted_edges <= num_edges:
             raise TopologyError(f"--trusted-edges {trusted_edges} is not from 0 to {num_edges}, the edges")
         if len(budgets) != 1:
-            raise TopologyError(f"--budgets {list(budgets)} are {len(budgets)}: behind edges all have one")
+            raise TopologyError(
+                f"--budgets {list(budgets)} are {len(budgets)}: all nodes behind edges share one"
+            )
         devices = replace(
             Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples),
             unsigned_apps=unsigned_apps,

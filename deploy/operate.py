@@ -61,7 +61,7 @@ def _execute(options: argparse.Namespace) -> None:
             _train(superlink, options, words)
         case "flwr":
             if superlink.flwr(options.words) != 0:
-                raise SuperLinkError(f"flwr {' '.join(options.words)} failed: its words are above")
+                raise SuperLinkError(f"flwr {' '.join(options.words)} failed: its output is above")
 
 
 def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Sequence[str]) -> None:

@@ -87,11 +87,11 @@ def read_proxy(file: Path) -> Proxy | None:
     try:
         text = read_regular(file).decode("utf-8")
     except UnicodeDecodeError:
-        raise CredentialsError(f"{file} is no text: write {FORM}; {ESCAPES}") from None
+        raise CredentialsError(f"{file} is not a text: write {FORM}; {ESCAPES}") from None
     except OSError as error:
         raise CredentialsError(
             f"{file} cannot be read: {error.strerror}; run python -m deploy.init again, which makes it and "
-            "gives it to the SuperNode's user; an empty one is no proxy"
+            "gives it to the SuperNode's user; an empty file means no proxy"
         ) from None
     return proxy_of(text, str(file))
 

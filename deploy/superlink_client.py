@@ -173,7 +173,7 @@ class SuperLinkClient:
             started = _STARTED.search(line)
             run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
         if run_id is None:
-            raise SuperLinkError("Flower did not take the run: its words are above")
+            raise SuperLinkError("Flower did not take the run: its output is above")
         while (run := self.status(run_id)).status != FINISHED:
             print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
             for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):

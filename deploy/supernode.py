@@ -120,7 +120,7 @@ class AppGate:
             for version in versions.values():
                 release_of(version)
             if type(number) is not int:
-                raise TypeError(f"{number!r} is no number")
+                raise TypeError(f"{number!r} is not a number")
         except FileNotFoundError:
             return 0, {}
         except (OSError, *WRONG_FORM) as error:
@@ -277,7 +277,10 @@ def parser() -> argparse.ArgumentParser:
         "--root-certificates", type=Path, required=True, help="file with the certificates that it trusts"
     )
     made.add_argument(
-        "--proxy", type=Path, required=True, help="file with the address of a proxy; an empty one is no proxy"
+        "--proxy",
+        type=Path,
+        required=True,
+        help="file with the address of a proxy; an empty file means no proxy",
     )
     made.add_argument("--seen", type=Path, required=True, help="folder that keeps what this node has seen")
     return made

@@ -250,7 +250,7 @@ def write(options: argparse.Namespace) -> str:
     if options.epsilon is not None:
         if options.party == SERVER:
             raise TopologyError(
-                f"--epsilon {options.epsilon:g} is of one node: name it, as in --party node-3"
+                f"--epsilon {options.epsilon:g} belongs to one node: name the node, as in --party node-3"
             )
         nodes = (
             replace(each, epsilon=options.epsilon) if each.name == options.party else each

@@ -161,7 +161,7 @@ def _bound_weights(folder: Path, description: str) -> bytes:
     """
     if not (folder / MANIFEST_FILE).is_file():
         raise LearningError(
-            f"{folder} has no {MANIFEST_FILE}, which says what belongs together: restore it from a copy"
+            f"{folder} has no {MANIFEST_FILE}, which holds the hashes of its files: restore it from a copy"
         )
     hashes = read_json((folder / MANIFEST_FILE).read_text(encoding="utf-8"))["sha256"]
     weights = (folder / WEIGHTS_FILE).read_bytes()

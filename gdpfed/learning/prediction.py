@@ -229,7 +229,7 @@ class LoadedModel:
             x = scaled(pixels_of) if scale is None else scale.of(pixels_of)
         elif self.description.scale is not None:
             raise LearningError(
-                "the data are no whole numbers, and the model normalizes the bytes of pictures as declared: "
+                "the data are not whole numbers, and the model normalizes the bytes of pictures as declared: "
                 f"give them, from 0 to {LAST_PIXEL}"
             )
         elif self.description.pixels and np.abs(x).max(initial=0) > 1:

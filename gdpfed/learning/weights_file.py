@@ -44,8 +44,7 @@ class WeightsFile:
         """
         if path is None:
             raise LearningError(
-                f"dataset.weights_sha256={digest} is the hash of no file: set dataset.weights, or leave it "
-                "out"
+                f"dataset.weights_sha256={digest} has no file beside it: set dataset.weights, or leave it out"
             )
         if digest is None or not _HASH.fullmatch(digest):
             raise LearningError(

@@ -79,11 +79,11 @@ class Parties:
         name = task.source.name
         if not data.labels.is_one_class:
             raise ReportError(
-                f"dataset={name} has {data.labels.words} as labels: what is compared tells classes apart"
+                f"dataset={name} has {data.labels.words} as labels: only classes can be compared"
             )
         if data.owners is None or data.test_owners is None:
             raise ReportError(
-                f"dataset={name} does not say whose its test rows are: compare on data that come by party"
+                f"dataset={name} does not name the party of each test row: use data with parties"
             )
         return cls(task, data, data.owners, data.test_owners)
 

@@ -47,8 +47,8 @@ def test_the_distributions_are_what_they_say():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("[1,2,x]", "privacy.client_budgets: entry 3 is 'x', which is no number"),
-        ("[1,,2]", "privacy.client_budgets: entry 2 is '', which is no number"),
+        ("[1,2,x]", "privacy.client_budgets: entry 3 is 'x', which is not a number"),
+        ("[1,,2]", "privacy.client_budgets: entry 2 is '', which is not a number"),
         ("[1,2", "privacy.client_budgets=[1,2 opens a [ and does not close it: in a shell put"),
         ("[1,nan]", "entry 2 is 'nan': give a finite number"),
         ("nowhere.txt", "privacy.client_budgets=nowhere.txt is not a file: give a list, a file with"),
@@ -58,7 +58,7 @@ def test_the_distributions_are_what_they_say():
         ),
         ("gamma(1,2)", "privacy.client_budgets=gamma(1,2) is none of uniform, loguniform"),
         ("uniform(2,1)", "privacy.client_budgets=uniform(2,1) needs two numbers above 0, the smaller one"),
-        ("uniform(a,1)", "privacy.client_budgets is 'a', which is no number"),
+        ("uniform(a,1)", "privacy.client_budgets is 'a', which is not a number"),
     ],
 )
 def test_what_is_none_is_one_line(value, words):
@@ -70,7 +70,7 @@ def test_what_is_none_is_one_line(value, words):
 def test_a_file_names_its_line_and_long_lists_stay_out_of_messages(tmp_path):
     file = tmp_path / "budgets.txt"
     file.write_text("1\n2\nepsilon\n")
-    with pytest.raises(ConfigError, match=re.escape(f"{file}: line 3 is 'epsilon', which is no number")):
+    with pytest.raises(ConfigError, match=re.escape(f"{file}: line 3 is 'epsilon', which is not a number")):
         load([*OWN, f"privacy.client_budgets={file}"])
     with pytest.raises(ConfigError, match=re.escape("privacy.client_budgets=[1.0, ...] goes with")):
         load(["privacy.client_budgets=[1" + ",1" * 999 + "]"])

@@ -132,14 +132,14 @@ def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--epsilon", "2"], "--epsilon is of one node: name it, as in --party node-3"),
-        (["--party", "server", "--data", "/srv"], "--data is of one node"),
+        (["--epsilon", "2"], "--epsilon belongs to one node: name the node, as in --party node-3"),
+        (["--party", "server", "--data", "/srv"], "--data belongs to one node"),
         (["--party", "node-3", "--data", "study"], "'study' is not an absolute path, as in /srv/study"),
         (["--party", "node-3", "--epsilon", "inf"], "'inf' is not a budget: give a number above 0"),
     ],
 )
 def test_what_is_no_nodes_own_is_one_line(capsys, words, reason):
-    if "is of one node" in reason:
+    if "belongs to one node" in reason:
         assert write_compose(words) == 2
     else:
         with pytest.raises(SystemExit, match="2"):

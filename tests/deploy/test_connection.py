@@ -82,7 +82,7 @@ def test_a_proxy_of_the_shell_counts_for_nothing(tmp_path):
     with pytest.raises(CredentialsError, match=r"proxy\.url cannot be read: No such file or directory; run"):
         read_proxy(tmp_path / "proxy.url")
     (tmp_path / "proxy.url").write_bytes(b"http://\xff:x@proxy.site:3128")
-    with pytest.raises(CredentialsError, match="is no text"):
+    with pytest.raises(CredentialsError, match="is not a text"):
         read_proxy(tmp_path / "proxy.url")
     assert flower_environment()["no_proxy"].startswith("*,")
 

@@ -221,7 +221,7 @@ def test_credentials_are_renewed_by_party_and_kind(tmp_path, words, changed):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("consortium", "is for who operates all parties, and here are some of them: leave --party out"),
+        ("consortium", "is for the operator of all parties, and this host has only some: leave --party out"),
         ("authority", "would leave .*supernode-5.* without certificates: leave --party out"),
     ],
 )

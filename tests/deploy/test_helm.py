@@ -81,7 +81,7 @@ def test_variables_are_those_of_compose():
 
 def test_values_are_of_one_party_and_name_their_command(capsys):
     assert write(["--helm"]) == 2
-    assert "--helm is of one party" in capsys.readouterr().err
+    assert "--helm is for one party" in capsys.readouterr().err
     assert write(["--party", "node-3", "--epsilon", "2.5", "--data", "/x", "--helm"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("# Made by: python -m deploy --party node-3 ")

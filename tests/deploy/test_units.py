@@ -130,7 +130,10 @@ def test_bad_options_are_one_line(tmp_path, capsys):
     into = ("--into", str(tmp_path))
     for words, said in (
         (("--party", "node-7"), "--party node-7 is none of node-0, node-1, node-2, server"),
-        (("--party", SERVER, "--epsilon", "2"), "--epsilon 2 is of one node: name it, as in --party node-3"),
+        (
+            ("--party", SERVER, "--epsilon", "2"),
+            "--epsilon 2 belongs to one node: name the node, as in --party node-3",
+        ),
     ):
         assert main([*FEW, *words, *into]) == 2
         assert said in capsys.readouterr().err

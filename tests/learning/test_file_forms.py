@@ -176,10 +176,10 @@ def test_sites_of_one_declaration_write_as_they_like_and_have_one_hash(tmp_path)
             "holds '30,500' in row 1, which is a thousand times as much if its mark groups",
         ),
         ("03/04/1990", "born", "holds '03/04/1990' in row 1, which may be two days: say dates of the file"),
-        ("4_5", "age", "holds '4_5' in row 1, which is no number"),
-        ("1,2,3", "age", "holds '1,2,3' in row 1, which is no number"),
-        ("31.02.1990", "born", "holds '31.02.1990' in row 1, which is no date"),
-        ("03.04.90", "born", "holds '03.04.90' in row 1, which is no date"),
+        ("4_5", "age", "holds '4_5' in row 1, which is not a number"),
+        ("1,2,3", "age", "holds '1,2,3' in row 1, which is not a number"),
+        ("31.02.1990", "born", "holds '31.02.1990' in row 1, which is not a date"),
+        ("03.04.90", "born", "holds '03.04.90' in row 1, which is not a date"),
     ],
 )
 def test_a_cell_that_may_be_two_things_is_refused_and_never_guessed(tmp_path, capsys, cell, column, words):
@@ -268,12 +268,12 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
     columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
     path = written(tmp_path, b"", "t.parquet")
     for cells, words in (
-        ({"sex": pa.array([b"\xff"] * 40)}, "'sex' holds bytes that are no text in UTF-8"),
+        ({"sex": pa.array([b"\xff"] * 40)}, "'sex' holds bytes that are not a text in UTF-8"),
         (
             {"age": pa.array([3] * 40, pa.duration("s"))},
             r"holds duration\[\w+\], whose unit nobody declares: write",
         ),
-        ({"sex": pa.array([[1]] * 40)}, r"'sex' holds list<\w+: int64>, which is no text, number or date"),
+        ({"sex": pa.array([[1]] * 40)}, r"'sex' holds list<\w+: int64>, which is not a text, number or date"),
         (
             {"age": pa.array([1.5] * 40, pa.float32()), "sex": pa.array([0.1] * 40, pa.float32())},
             "holds '0.1'",

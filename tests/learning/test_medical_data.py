@@ -77,7 +77,10 @@ def test_a_patient_of_heart_disease_becomes_fifteen_numbers(tmp_path):
             {"hungarian": FOUR.replace(",3\n", ",5\n")},
             "column 'num' holds '5' in row 2, which is none of 0, 1, 2",
         ),
-        ({"cleveland": FOUR.replace("63.0", "old")}, "column 'age' holds 'old' in row 1, which is no number"),
+        (
+            {"cleveland": FOUR.replace("63.0", "old")},
+            "column 'age' holds 'old' in row 1, which is not a number",
+        ),
     ],
 )
 def test_files_with_something_else_are_named(tmp_path, texts, words):

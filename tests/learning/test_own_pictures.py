@@ -85,7 +85,7 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
     ):
         own = folder(tmp_path / "own", declared=other)
         with pytest.raises(
-            LearningError, match=r"its pictures.yaml declares other pictures than this training's"
+            LearningError, match=r"its pictures.yaml declares other pictures than this training"
         ):
             own_split(own, form)
 
@@ -331,7 +331,7 @@ def test_what_a_window_does_not_fit_is_named(tmp_path):
         ),
         (
             draw(tmp_path / "b.tif", np.full((6, 8), 9, np.uint16), tiffinfo={262: 0}),
-            "counts from white to black",
+            "stores white as 0",
         ),
     ):
         with pytest.raises(LearningError, match=words):

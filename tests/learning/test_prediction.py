@@ -96,10 +96,10 @@ def test_files_frames_and_arrays_get_the_answer_of_the_weights(run, capsys):
             ("dose", "doze"),
             "lacks dose and has doze too much: the model takes age, dose, ward, drug; is 'doze'",
         ),
-        (("0,5", "0.5.5"), "new.csv: line 2: column 'dose' holds '0.5.5', which is no number"),
+        (("0,5", "0.5.5"), "new.csv: line 2: column 'dose' holds '0.5.5', which is not a number"),
         (
             ("1956-01-01", "1.1.56"),
-            "line 2: column 'age' holds '1.1.56', which is no date of the form ISO 8601",
+            "line 2: column 'age' holds '1.1.56', which is not a date of the form ISO 8601",
         ),
         ((";a\n", ";c\n"), "line 2: column 'ward' holds 'c', which is none of a, b"),
         (("008;;", "008;"), "line 3: 4 values, and the header has 5 (--skip predicts the others)"),
@@ -124,7 +124,7 @@ def test_undeclared_columns_are_not_read_and_bad_rows_are_left_out_if_asked(run,
     assert main([*words, "--skip"]) == 0
     said = capsys.readouterr()
     assert "new.csv: not declared, and not read: room" in said.err
-    assert f"line {len(lines) + 1} is left out: column 'age' holds '1.1.56', which is no date" in said.err
+    assert f"line {len(lines) + 1} is left out: column 'age' holds '1.1.56', which is not a date" in said.err
     assert f"The predictions of {len(lines) - 1} rows are in" in said.out
     whole = (tmp_path / "p.csv").read_text()
     assert main(["predict", str(run), str(run / "new.csv")]) == 0

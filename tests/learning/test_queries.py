@@ -112,10 +112,10 @@ def test_a_query_is_a_table_wherever_one_is(tmp_path):
         ("-- nothing", "is empty"),
         (
             "SELECT id, age, random() AS stays FROM visit",
-            r"asks for random, which is another at every reading",
+            r"asks for random, which changes with every reading",
         ),
-        ("SELECT id, date('now') AS age, stays FROM visit", "asks for 'now', which is another"),
-        ("SELECT id, current_date - born AS age FROM visit", "asks for current_date, which is another"),
+        ("SELECT id, date('now') AS age, stays FROM visit", "asks for 'now', which changes"),
+        ("SELECT id, current_date - born AS age FROM visit", "asks for current_date, which changes"),
         ("SELECT id, age FROM visit", "lacks the column 'stays'"),
         ("SELECT id, note FROM visit", "lacks the column 'stays'; it has id, note$"),
         ("SELECT id, age, stays FROM visits", "cannot be answered: .*visits"),
@@ -221,7 +221,7 @@ def test_what_a_query_takes_is_limited(tmp_path, monkeypatch):
     ("database", "more", "words"),
     [
         ("other.sqlite", "", "the database .*other.sqlite is not there: say another in files.yaml"),
-        ("columns.yaml", "", "columns.yaml is no file of SQLite or DuckDB"),
+        ("columns.yaml", "", "columns.yaml is not a file of SQLite or DuckDB"),
         ("x", ", seconds: 0", "visits.seconds is '0'; it must be a whole number from 1"),
         ("x", ", mebibytes: much", "it must be a number"),
     ],

@@ -141,7 +141,7 @@ def leaf_of(x, y):
             {},
             "must begin with a line 'ROLE:', not with 'no role",
         ),
-        (write("a.txt", b"A:\n\xff\xfe"), "a.txt", {}, "is no text in UTF-8"),
+        (write("a.txt", b"A:\n\xff\xfe"), "a.txt", {}, "is not a text in UTF-8"),
         (write("a.txt", b""), "b.txt", {}, r"cannot be read \(No such file or directory\): name a text of"),
         (write("train/a.json", b"{}"), "", {}, "a.json is not LEAF's JSON with users and user_data"),
         (write("train/a.txt", b"{}"), "", {}, r"neither train/\*.json nor train.json"),

@@ -220,7 +220,7 @@ def test_dates_and_names_have_digits_of_one_script():
 
 @pytest.mark.parametrize("text", ["4_5", "٤٥", "0x1F", "1e999", "infinity", "1.2.3", "--5"])
 def test_numbers_are_in_the_grammar_of_decimal_numbers(tmp_path, text):
-    with pytest.raises(LearningError, match="in row 1, which is no number"):
+    with pytest.raises(LearningError, match="in row 1, which is not a number"):
         loaded(written(tmp_path, f"age,sex,y\n{text},M,1\n5,F,0\n"))
 
 

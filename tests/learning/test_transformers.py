@@ -185,7 +185,7 @@ def test_a_file_of_weights_is_the_one_with_its_hash(tmp_path):
     weights = written(path, encoder_of("gpt2").state_dict())
     with pytest.raises(LearningError, match=f"is the SHA-256|which is {weights.sha256}: set it"):
         WeightsFile.of(str(path), None)
-    with pytest.raises(LearningError, match="is the hash of no file"):
+    with pytest.raises(LearningError, match="has no file beside it"):
         WeightsFile.of(None, weights.sha256)
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(LearningError, match=f"and dataset.weights_sha256 is {weights.sha256}: take the file"):

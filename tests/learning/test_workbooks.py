@@ -136,7 +136,7 @@ def uncomputed(book):
         (
             {"Data": [NAMES, *ROWS]},
             merge,
-            "bonn.xlsx: lines 3 to 5 have merged cells: part them, and fill each in",
+            "bonn.xlsx: lines 3 to 5 have merged cells: unmerge them, and fill each in",
         ),
         (
             {"Data": [NAMES, *ROWS]},
@@ -158,7 +158,7 @@ def uncomputed(book):
         (
             {"Data": [NAMES, *ROWS, ("x", *ROWS[0][1:])]},
             None,
-            "column 'age' holds 'x' in row 31, which is no number",
+            "column 'age' holds 'x' in row 31, which is not a number",
         ),
     ],
 )

@@ -154,7 +154,7 @@ def test_the_command_compares_and_marks_what_no_budget_covers(path, capsys):
 
 
 def test_data_without_parties_of_their_own_are_not_compared():
-    with pytest.raises(ReportError, match="does not say whose its test rows are"):
+    with pytest.raises(ReportError, match="does not name the party of each test row"):
         Parties.of(task_of(load(["dataset=digits"])))
 
 

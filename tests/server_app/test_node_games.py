@@ -188,10 +188,10 @@ def spoilt(answer):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ([1.0] * 3, "client 2 answers with a list where a text should be: one budget a round is due"),
+        ([1.0] * 3, "client 2 answers with a list where a text should be: it must give one budget a round"),
         ([1.0, 1.0, 1.0, 13.0], "client 2 answers with a budget of 13.0: it must lie from 0.01 to 12"),
         ([1.0, 1.0, 1.0, float("nan")], "client 2 answers with a budget of nan"),
-        ("all", "client 2 answers with all: one budget a round is due"),
+        ("all", "client 2 answers with all: it must give one budget a round"),
     ],
 )
 def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, words, caplog):
@@ -220,7 +220,7 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
     grid = players(tmp_path / "nodes", meddle=other_rewards)
     run(tmp_path / "run", [*GAME, f"run.minimum_nodes={NODES - 1}", "run.stop_after_round=1"], grid=grid)
-    assert any("the terms go by another announcement" in each for each in refusals(grid))
+    assert any("the terms follow another announcement" in each for each in refusals(grid))
     assert ledger_of(tmp_path / "nodes", 2).runs == ()
 
 
@@ -265,7 +265,7 @@ def test_nodes_without_an_aversion_check_a_path_that_is_given_them(tmp_path):
     assert terms.path[0] == pytest.approx(SCALE * 8.0)
     # With an aversion it takes no path that is not its own answer.
     grid = players(tmp_path / "nodes")
-    with pytest.raises(RunError, match="without what was announced no path is agreed to"):
+    with pytest.raises(RunError, match="a node accepts a path only with its announcement"):
         run(tmp_path / "other", given, grid=grid)
 
 

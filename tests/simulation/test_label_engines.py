@@ -121,6 +121,6 @@ def test_the_gradient_of_a_record_is_that_of_the_mean_over_its_labels(case):
 def test_a_model_that_says_nothing_of_a_pixel_is_refused(tmp_path):
     task = Task(pixels(tmp_path), "linear", "iid", 7, 0)
     with pytest.raises(
-        LearningError, match=r"numbers of shape \(3,\) of a record, .* need \(3, 6, 5\): choose"
+        LearningError, match=r"outputs of shape \(3,\) for a record, .* need \(3, 6, 5\): choose"
     ):
         task.build_model()

@@ -77,7 +77,7 @@ def test_a_run_names_its_parties_wherever_it_speaks_of_them(data, tmp_path, caps
         ),
         ("{bonn: 1, fulda: 3}", "names no budget for kiel: name one for each party"),
         ("{bonn: 1, fulda}", "is not a list of names with a number each"),
-        ("{bonn: one}", "is 'one', which is no number"),
+        ("{bonn: one}", "is 'one', which is not a number"),
     ],
 )
 def test_names_that_do_not_fit_are_refused_in_one_line(data, budgets, message):

@@ -40,7 +40,7 @@ class Guesses:
         if not 0 <= self.num_correct <= self.num_guesses <= self.num_canaries:
             raise ValueError(
                 f"{self.num_correct} right of {self.num_guesses} guesses about {self.num_canaries} canaries "
-                "cannot be: each number is at most the one after it"
+                "cannot be: guesses must be at most canaries, and right guesses at most guesses"
             )
 
 

@@ -260,11 +260,11 @@ def _array(loop: TrainingLoop, name: str, values: object, shape: Sequence[int]) 
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{loop.name} has released {name} that are no array of numbers") from None
+        raise ConfigError(f"{loop.name} has released {name} that are not an array of numbers") from None
     if found.shape != tuple(shape):
         raise ConfigError(
-            f"{loop.name} has released {name} of shape {found.shape}, where its numbers say {tuple(shape)}"
+            f"{loop.name} has released {name} of shape {found.shape}, and its numbers need {tuple(shape)}"
         )
     if not np.isfinite(found).all():
-        raise ConfigError(f"{loop.name} has released {name} that are not finite: they tell nothing")
+        raise ConfigError(f"{loop.name} has released {name} that are not finite: release finite numbers")
     return found

@@ -187,7 +187,7 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
         raise ConfigError(f"method={prepared.method.name} has no canaries: {why}; choose another method")
     if plan.about_records and not config.training.is_sgd:
         raise ConfigError(
-            "canaries among records are read off steps of SGD, and training.optimizer="
+            "canaries among records are measured in steps of SGD, and training.optimizer="
             f"{config.training.optimizer} with its options is none: measure with sgd, whose noise is the same"
         )
     if record_groups(plan.mechanism, 0) and settings.kind != "dirac":

@@ -49,7 +49,7 @@ class Setting:
             if key in CHOSEN_BY_EXPERIMENT:
                 raise ExperimentError(f"'{override}': use {CHOSEN_BY_EXPERIMENT[key]}")
             if key == "method" or key in OF_EVERY_RUN:
-                raise ExperimentError(f"'{override}' is for the experiment to choose: leave it out")
+                raise ExperimentError(f"'{override}' is chosen by the experiment: leave it out")
 
     def datasets_of(self, experiment: Experiment) -> tuple[str, ...]:
         """The data sets to show."""
@@ -184,7 +184,7 @@ def _product(key: str, value: Any, factor: Any) -> str:
         return str(max(1, round(value * factor)))
     if isinstance(value, float):
         return f"{value * factor:.12g}"
-    raise ConfigError(f"scale: {key}={value} is no number to multiply")
+    raise ConfigError(f"scale: {key}={value} is not a number that can be multiplied")
 
 
 def _changes_results(override: str) -> bool:

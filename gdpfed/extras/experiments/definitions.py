@@ -168,11 +168,11 @@ class Experiment:
             )
         require(
             self.compared_with in ("", *self.rows),
-            f"{self.name}: compared_with={self.compared_with} is no row: it has {', '.join(self.rows)}",
+            f"{self.name}: compared_with={self.compared_with} is not a row: it has {', '.join(self.rows)}",
         )
         published = self.published
         for row in (*published.accuracy, *published.variances, *published.magnitude):
-            require(row in self.rows, f"{self.name}: published figures for '{row}', which is no row")
+            require(row in self.rows, f"{self.name}: published figures for '{row}', which is not a row")
 
 
 def experiments() -> list[str]:

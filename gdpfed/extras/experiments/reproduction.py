@@ -115,7 +115,7 @@ def _train(request: Reproduction, cells: Sequence[Cell], console: Console, train
     if not any(outcome.finished for outcome in outcomes):
         error = next(iter(errors.values()))
         if isinstance(error, InputError):
-            raise ExperimentError(f"nothing can be run of {request.experiment.name}: {error}")
+            raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
         raise error
     _write_outcomes(request, outcomes, console)
     return not errors

@@ -73,7 +73,7 @@ class Run:
         saved = read_settings(self.path)
         if saved is None:
             raise ExperimentError(
-                f"{self.path} holds files of no run: move it away, or choose another --output"
+                f"{self.path} holds files that are not of a run: move it away, or choose another --output"
             )
         if computed_settings(saved) != computed_settings(asdict(self.config)):
             raise ExperimentError(

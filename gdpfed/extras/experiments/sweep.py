@@ -58,7 +58,9 @@ def sweep(
 def _runs(overrides: Sequence[str], output: Path) -> list[Run]:
     for override in overrides:
         if override.partition("=")[0] in OF_EVERY_RUN:
-            raise ExperimentError(f"'{override}' is of one run, and a sweep has several: leave it out")
+            raise ExperimentError(
+                f"'{override}' belongs to one run, and a sweep has several runs: leave it out"
+            )
     runs: dict[str, Run] = {}
     for job in jobs_of(overrides):
         config = resolve(load(job.overrides))

@@ -159,7 +159,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
     if config.method.spending == "equal" and counts_rho >= totals[client]:
         raise ConfigError(
             f"method.counts_rho={counts_rho:g} is no less than the {totals[client]:.4g} zCDP that client "
-            f"{client} spends in the game, of which method.spending=equal takes it: lower it, or raise "
+            f"{client} spends in the game, from which method.spending=equal subtracts it: lower it, or raise "
             "method.budget_scale"
         )
 

@@ -208,6 +208,6 @@ class FedPCSConfig(MethodConfig):
         )
         require(
             caps is None or self.reward != BEST,
-            f"method.caps={caps} says how many clients are sampled, which method.reward={BEST} takes as "
+            f"method.caps={caps} sets the number of sampled clients, and method.reward={BEST} takes as "
             "given: leave one out",
         )

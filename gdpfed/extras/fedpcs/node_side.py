@@ -59,7 +59,7 @@ class GameNode(NodeSide):
             return
         announced = _announcement(told)
         if announced.digest != terms.announced:
-            raise BudgetRefusedError("the terms go by another announcement than this client was told")
+            raise BudgetRefusedError("the terms follow another announcement than this client was told")
         own = announced.scale * _response(announced, player)
         if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
             raise BudgetRefusedError(
@@ -79,7 +79,7 @@ def _response(announced: Announcement, player: Player) -> Floats:
 def _announcement(told: Values | None) -> Announcement:
     if told is None:
         raise BudgetRefusedError(
-            f"the message lacks the record {GAME}: without what was announced no path is agreed to"
+            f"the message lacks the record {GAME}: a node accepts a path only with its announcement"
         )
     try:
         return Announcement.from_scalars(told)

@@ -88,7 +88,9 @@ class PlannedDraws:
 
     def take_counts(self, counts: Floats) -> None:
         """Take the released class counts, shape (n, B), for later samples."""
-        raise PrivacyError(f"class counts of {len(counts)} clients were released for nothing")
+        raise PrivacyError(
+            f"class counts of {len(counts)} clients were released, and this sampling does not use them"
+        )
 
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
@@ -113,7 +115,7 @@ class PlannedDraws:
         Raises ValueError: it is not what these samples follow from.
         """
         if state:
-            raise ValueError(f"samples follow from no state, but got {', '.join(sorted(state))}")
+            raise ValueError(f"these samples keep no state, but got {', '.join(sorted(state))}")
 
 
 class ClassDraws(PlannedDraws):

@@ -82,8 +82,8 @@ class SampledFedAvg(ConfiguredMethod):
             )
         if by != "random" and _cohort_size(config) < 1:
             raise ConfigError(
-                f"privacy.sampling_rate={rate:g} of dataset.num_clients={config.dataset.num_clients} is no "
-                "client a round: raise one of them"
+                f"privacy.sampling_rate={rate:g} of dataset.num_clients={config.dataset.num_clients} is less "
+                "than one client a round: raise one of them"
             )
         return plain_plan(
             groups=(merge_groups(configured_groups(config)),),

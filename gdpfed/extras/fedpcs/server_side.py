@@ -106,7 +106,9 @@ def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
     path: Any = answer.values.get(PATH)
     low, high = announced.least, announced.highest
     if not isinstance(path, list) or len(path) != len(announced.rewards):
-        raise _NoScheduleError(f"client {client} answers with {one_line(path)}: one budget a round is due")
+        raise _NoScheduleError(
+            f"client {client} answers with {one_line(path)}: it must give one budget a round"
+        )
     for budget in path:
         if type(budget) is not float or not isfinite(budget) or not low <= budget <= high:
             raise _NoScheduleError(

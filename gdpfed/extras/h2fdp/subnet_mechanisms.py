@@ -57,7 +57,7 @@ def windows_of(config: Config, mechanism: Mechanism) -> Windows:
     require(
         mechanism == "step_local" or training.momentum == 0,
         f"training.momentum={training.momentum} does not go with method.mechanism={mechanism}, whose "
-        "accounting has a record act in the steps that it is in: set training.momentum=0, or "
+        "accounting assumes that a record acts only in its own steps: set training.momentum=0, or "
         "method.mechanism=step_local",
     )
     count = windows_of_round(config)

@@ -84,7 +84,7 @@ class Asked:
                 "method.crossed out, and count them in another run"
             )
         if type(self.parties) is not int or self.parties < 0:
-            raise LearningError(f"{self.parties!r} is no number of parties")
+            raise LearningError(f"{self.parties!r} is not a number of parties")
         if self.parties and (self.by is not None or self.crossed or self.survival):
             raise LearningError(
                 "method.by_party=true counts columns at each party, and goes neither with method.by nor with "
@@ -142,7 +142,7 @@ class Cells:
         times = columns.times
         if times is None:
             raise LearningError(
-                "method.survival=true counts times to an event, and the label of the declaration is none: "
+                "method.survival=true counts times to an event, and the declared label is not one: "
                 "declare label: {time: COLUMN, event: COLUMN, edges: [...]}"
             )
         names = times.interval_names
@@ -249,7 +249,7 @@ class Layout:
             return cls((times,), (Block(0),))
         groups = cells_of(columns, asked.by, asked)
         if groups.edges or asked.by in columns.label_names:
-            raise LearningError(f"method.by={asked.by} is no column of values: groups are the values of one")
+            raise LearningError(f"method.by={asked.by} is not a column of values, which groups need")
         return cls((times, groups), (Block(0, 1, by_group=True),))
 
     @property
@@ -320,5 +320,5 @@ def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
         return Cells(name, columns.values(name), may_miss=False)
     known = ", ".join([*columns.inputs, *columns.label_names])
     raise LearningError(
-        f"'{name}' is no input and no label of the declaration: {EDGES_NOTE}; there are {known}"
+        f"'{name}' is neither an input nor a label of the declaration: {EDGES_NOTE}; there are {known}"
     )

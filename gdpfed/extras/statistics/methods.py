@@ -172,7 +172,7 @@ def _check(config: Config) -> None:
         # What the data set recommends is for models.
         if value not in (one, getattr(config.dataset, key)):
             raise ConfigError(
-                f"method={name} counts once and takes no step, so {section}.{key}={value} means nothing: "
+                f"method={name} counts once and takes no step, so {section}.{key}={value} has no effect: "
                 "leave it out"
             )
     for key, value, only in (
@@ -189,7 +189,7 @@ def _check(config: Config) -> None:
     ):
         if value != only:
             raise ConfigError(
-                f"method={name} counts and trains nothing, so {key}={value} means nothing: leave it out"
+                f"method={name} counts and trains nothing, so {key}={value} has no effect: leave it out"
             )
 
 

@@ -124,14 +124,14 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
     task, own = job.order.task, job.own_data
     asked, cells = asked_of(task)
     if isinstance(own, Split):
-        raise OrderError("statistics are counted in tables, and this client's examples are in no file")
+        raise OrderError("statistics are counted in tables, and this client's examples are not in a file")
     if own is not None:
         layout, counted = _of_own_table(own, asked, cells, by_person=task.by_person)
     else:
         layout, counted = counted_at(task, task.client_indices(job.client_id))
     if layout.by_party:
         if not 0 <= job.client_id < len(layout.columns[-1]):
-            raise OrderError(f"client {job.client_id} is none of the parties of these statistics")
+            raise OrderError(f"client {job.client_id} is not a party of these statistics")
         counted.cells[:, -1] = job.client_id
     return layout, counted
 
@@ -197,7 +197,7 @@ def source_columns(source: DataSource) -> Columns:
     """
     if source.name != "csv":
         raise LearningError(
-            f"statistics are counted in tables, and dataset={source.name} is none: use dataset=csv "
+            f"statistics are counted in tables, and dataset={source.name} is not a table: use dataset=csv "
             "dataset.path=..., which takes CSV and Parquet"
         )
     return declared_columns(source)

@@ -85,7 +85,9 @@ def load(source: DataSource) -> Dataset:
     source.allow("path", "vocabulary")
     path = Path(source.path or "").expanduser()
     if not path.is_file():
-        raise LearningError(f"dataset.path={source.path} is no file: name the .npz file that holds the data")
+        raise LearningError(
+            f"dataset.path={source.path} is not a file: name the .npz file that holds the data"
+        )
     if source.vocabulary is not None:
         return _texts(path, source.vocabulary)
     return dataset_of_arrays(read_npz(path, NPZ_KEYS, str(path)), str(path))

@@ -68,7 +68,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
             # The index of a data frame is no column of it.
             table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise LearningError(f"{place} are no table: {' '.join(str(error).split())}") from None
+            raise LearningError(f"{place} are not a table: {' '.join(str(error).split())}") from None
     found = table.column_names
     twice = [name for name in found if found.count(name) > 1]
     if twice:

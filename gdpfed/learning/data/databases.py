@@ -124,7 +124,7 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
     if begins.startswith(DUCKDB_HEAD, DUCKDB_HEAD_AT):
         return Database("DuckDB", "ORDER BY 1", partial(_of_duckdb, path, place))
     raise LearningError(
-        f"{place}: {path} is no file of SQLite or DuckDB; Parquet and CSV files are named by their folder"
+        f"{place}: {path} is not a file of SQLite or DuckDB; Parquet and CSV files are named by their folder"
     )
 
 

@@ -42,7 +42,7 @@ def deep_inks(path: str, file: Image.Image) -> npt.NDArray[np.uint16]:
 
 def _of_png(path: str, file: Image.Image) -> npt.NDArray[np.uint16]:
     if "transparency" in file.info:
-        raise LearningError(f"{path} has a colour that is transparent: write it with a channel for that")
+        raise LearningError(f"{path} marks transparency by a colour: write it with an alpha channel")
     values: npt.NDArray[np.uint16] = imagecodecs.png_decode(Path(path).read_bytes())
     return values
 

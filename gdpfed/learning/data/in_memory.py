@@ -164,7 +164,9 @@ def _of_frame(
                 "party: else declare party there"
             )
         if owners not in names:
-            raise LearningError(f"owners={owners} is no column of the data frame; it has {', '.join(names)}")
+            raise LearningError(
+                f"owners={owners} is not a column of the data frame; it has {', '.join(names)}"
+            )
         parties = sorted({str(each) for each in table.column(owners).to_pylist() if each is not None})
         declared = {**declared, "party": {"column": owners, "values": parties}}
     if isinstance(declared, Mapping):

@@ -41,7 +41,7 @@ EPOCH = date(1970, 1, 1).toordinal()
 FIRST_DAY, LAST_DAY = 1 - EPOCH, date.max.toordinal() - EPOCH
 A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 IN_FULL = f"^({NUMBER})$"
-NO_NUMBER = "which is no number"
+NO_NUMBER = "which is not a number"
 MARK, UNCLEAR, WRONG = "mark", "unclear", "wrong"
 """What a cell is that is no number."""
 
@@ -263,7 +263,7 @@ def _dates(
         elif how not in ("", MARK, UNCLEAR, WRONG):
             found.dates[name, how] += count
     wrong, unclear = ([how in kinds for _, how in read] for kinds in ((WRONG, UNCLEAR), (UNCLEAR,)))
-    words = f"which is no date of the form {own.dates or dated.form or 'ISO 8601'}"
+    words = f"which is not a date of the form {own.dates or dated.form or 'ISO 8601'}"
     return NumberCells(
         cells.of([number for number, _ in read], np.float64),
         cells.of(wrong, bool),

@@ -115,11 +115,11 @@ def taken_as(
     """
     if columns is not None and is_table(path) and own_columns(path).digest != columns:
         raise LearningError(
-            f"data={path}: the columns.yaml beside it declares other columns than this training's: take that"
+            f"data={path}: the columns.yaml beside it declares other columns than this training: use its file"
         )
     if columns is not None and declares_pictures(path) and read_picture_form(path).digest != columns:
         raise LearningError(
-            f"data={path}: its {PICTURES_FILE} declares other pictures than this training's: take that"
+            f"data={path}: its {PICTURES_FILE} declares other pictures than this training: use its file"
         )
     x, y = own.x, own.y
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x), *label_shape):

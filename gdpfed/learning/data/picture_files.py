@@ -118,7 +118,7 @@ def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
             f"{path}: {DEEPEST} bits are read of PNG and TIFF alone: write it as one, or in 8 bits"
         )
     if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
-        raise LearningError(f"{path} counts from white to black: write it with 0 as black")
+        raise LearningError(f"{path} stores white as 0: write it with 0 as black")
     if not file.mode.startswith("I"):
         return deep_inks(path, file)
     file.load()

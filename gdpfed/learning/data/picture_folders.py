@@ -77,7 +77,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
     """
     wanted = f"{folder} must hold one folder of pictures for each class"
     if not folder.is_dir():
-        raise LearningError(f"{wanted}: it is no folder")
+        raise LearningError(f"{wanted}: it is not a folder")
     shown = [name for name in _shown(_names_in(folder), others) if name not in others.known]
     classes = [name for name in shown if (folder / name).is_dir()]
     others.files.update(ending_of(name) for name in shown if not (folder / name).is_dir())

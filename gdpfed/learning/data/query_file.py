@@ -100,7 +100,7 @@ def _query(path: Path, place: str) -> str:
     quoted = NOT_SQL.sub(lambda part: part[0] if part[0].lower() == "'now'" else " ", text)
     if changing := CHANGING.search(quoted):
         raise LearningError(
-            f"{place} asks for {changing[0]}, which is another at every reading: a run that goes on would "
+            f"{place} asks for {changing[0]}, which changes with every reading: a run that goes on would "
             "find other data: name a day, or leave it out"
         )
     return text

@@ -67,7 +67,7 @@ def _speeches(path: Path) -> Iterator[tuple[str, str]]:
             "directory of LEAF's files"
         ) from None
     except UnicodeDecodeError as error:
-        raise LearningError(f"dataset.path={path} is no text in UTF-8: {error}") from None
+        raise LearningError(f"dataset.path={path} is not a text in UTF-8: {error}") from None
     role = ""
     for block in blocks:
         head = _HEAD.match(block)

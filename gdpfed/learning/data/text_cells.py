@@ -77,7 +77,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
     if is_bytes(kind):
         return texts_of(_decoded(values, name, place), name, place, exact=exact)
     if not (pa.types.is_primitive(kind) or is_text(kind) or pa.types.is_decimal(kind)):
-        raise LearningError(f"{place}: column '{name}' holds {kind}, which is no text, number or date")
+        raise LearningError(f"{place}: column '{name}' holds {kind}, which is not a text, number or date")
     encoded = values.dictionary_encode(null_encoding="encode")
     found = encoded.dictionary
     if pa.types.is_boolean(kind):
@@ -122,7 +122,7 @@ def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
     except pa.ArrowException:
         kind = values.type
         raise LearningError(
-            f"{place}: column '{name}' holds {kind}, which is no text, number or date"
+            f"{place}: column '{name}' holds {kind}, which is not a text, number or date"
         ) from None
     return texts
 
@@ -133,7 +133,7 @@ def _decoded(values: "pa.Array", name: str, place: str) -> "pa.Array":
         return values.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
         raise LearningError(
-            f"{place}: column '{name}' holds bytes that are no text in UTF-8: write it as text"
+            f"{place}: column '{name}' holds bytes that are not a text in UTF-8: write it as text"
         ) from None
 
 

@@ -92,7 +92,7 @@ def _encoding(head: bytes, own: str | None, place: str) -> str | None:
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
     for sign, words in SIGNS:
         if head.startswith(sign):
-            raise LearningError(f"{place}: this is no text ({words})")
+            raise LearningError(f"{place}: this is not a text ({words})")
     zeros = [head[start:HEAD:2].count(0) > len(head[:HEAD]) // 3 for start in (0, 1)]
     unmarked = "utf-16-le" if zeros == [False, True] else "utf-16-be" if zeros == [True, False] else None
     known = marked or unmarked or ("utf-8" if head.startswith(codecs.BOM_UTF8) else None)

@@ -166,7 +166,7 @@ def _refuse_in(text: bytes, above: int, place: str) -> None:
         first, last = sorted(map(int, merged.groups()))
         if last > above:
             raise LearningError(
-                f"{place}: lines {first} to {last} have merged cells: part them, and fill each in"
+                f"{place}: lines {first} to {last} have merged cells: unmerge them, and fill each in"
             )
     for cell in CELL.finditer(text) if b"<f" in text else ():
         if b"<f" in cell[3] and not VALUE.search(cell[3]) and EMPTY_TEXT not in cell[2]:

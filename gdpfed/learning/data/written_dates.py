@@ -68,7 +68,7 @@ def _day(text: str) -> tuple[date, str]:
             parts = found.groupdict()
             return date(int(parts["y"]), _month(parts), int(parts["d"])), form
     if (found := SLASHED.fullmatch(text)) is None:
-        raise ValueError(f"{text!r} is no date")
+        raise ValueError(f"{text!r} is not a date")
     first, second, year = (int(found[part]) for part in (1, 2, 3))
     if first <= 12 and second <= 12 and first != second:
         raise UnclearError(text)

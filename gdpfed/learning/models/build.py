@@ -136,7 +136,7 @@ def build_model(
     if outputs is not None and not scores_every_position(model) and found != outputs:
         at_places = ", such as fcn for a class at every pixel" if len(outputs) > 1 else ""
         raise LearningError(
-            f"dataset.model={name} says numbers of shape {found} of a record, and these labels need "
+            f"dataset.model={name} gives outputs of shape {found} for a record, and these labels need "
             f"{outputs}: choose another model{at_places}"
         )
     if not dimension_of(model):

@@ -172,7 +172,9 @@ def test_an_absent_data_set_leaves_its_cells_out_and_the_rest_runs(tmp_path):
 
 
 def test_nothing_but_absent_data_sets_is_one_line(tmp_path):
-    with pytest.raises(ExperimentError, match="nothing can be run of small: dataset.path: svhn is not there"):
+    with pytest.raises(
+        ExperimentError, match="small has no run that can start: dataset.path: svhn is not there"
+    ):
         run_it(tmp_path, StubTrainer(absent=("svhn",)), setting=Setting(("svhn",)))
     assert not (tmp_path / "small").exists()
 
@@ -214,8 +216,8 @@ def test_columns_make_one_table_a_data_set(tmp_path):
         (Setting(("mnist",)), 1, "--datasets mnist is not one of"),
         (Setting(overrides=("dataset=fmnist",)), 1, "'dataset=fmnist': use --datasets"),
         (Setting(overrides=("run.seed=3",)), 1, "'run.seed=3': use --seeds"),
-        (Setting(overrides=("method=fedavg",)), 1, "'method=fedavg' is for the experiment to choose"),
-        (Setting(overrides=("run.resume=a",)), 1, "'run.resume=a' is for the experiment to choose"),
+        (Setting(overrides=("method=fedavg",)), 1, "'method=fedavg' is chosen by the experiment"),
+        (Setting(overrides=("run.resume=a",)), 1, "'run.resume=a' is chosen by the experiment"),
         (Setting(), 0, "--seeds 0 must be from 1 to 1000"),
     ],
 )

@@ -147,8 +147,8 @@ def test_ranges_globs_and_quoted_paths_have_values():
             "run.seed=0,1 and run.seed=2 are both given: choose one",
         ),
         (["method=glob(x*)"], "'method=glob(x*)' stands for no value: the options are ali_dpfl, "),
-        (["run.resume=x"], "'run.resume=x' is of one run, and a sweep has several: leave it out"),
-        (["simulation.backend=ray"], "'simulation.backend=ray' is of one run, and a sweep has several"),
+        (["run.resume=x"], "'run.resume=x' belongs to one run, and a sweep has several runs: leave it out"),
+        (["simulation.backend=ray"], "'simulation.backend=ray' belongs to one run, and a sweep has several"),
         (
             ["hydra/launcher=ray"],
             "hydra/launcher=ray is not one of basic, joblib: pip install hydra-ray-launcher",

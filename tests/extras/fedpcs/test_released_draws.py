@@ -124,7 +124,7 @@ def test_draws_of_delta_go_on_where_they_stopped():
     assert np.array_equal(again.draws.chances(1), method.draws.chances(1))
     with pytest.raises(ValueError, match="are not 12 numbers"):
         again.load_state_dict({"delta.distances": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"follow from no state, but got delta\.distances"):
+    with pytest.raises(ValueError, match=r"keep no state, but got delta\.distances"):
         method_of(*FED_CBS).load_state_dict(method.state_dict())
 
 

@@ -167,7 +167,7 @@ def test_nodes_do_not_answer_alone(tmp_path):
             ["method.client_sampling=aocs", "secagg=pairwise"],
             "which secure aggregation hides: set",
         ),
-        (["method.client_sampling=fed_cbs", "privacy.sampling_rate=0.01"], "is no client a round"),
+        (["method.client_sampling=fed_cbs", "privacy.sampling_rate=0.01"], "is less than one client a round"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_line(overrides, reason):

@@ -253,7 +253,7 @@ def test_a_node_counts_among_its_own_partys_cells_alone(table):
     counted = update_steps(order, theta, encoding, 2, own) * encoding.grid
     for part in layout.parts(counted):
         assert part.sum(axis=1) == pytest.approx([0, 0, len(rows), 0], abs=1e-2)
-    with pytest.raises(OrderError, match="client 4 is none of the parties"):
+    with pytest.raises(OrderError, match="client 4 is not a party"):
         counted_rows(cast("Any", SimpleNamespace(order=order, own_data=own, client_id=4)))
 
 
@@ -379,18 +379,18 @@ def test_all_parties_pay_what_the_strictest_budget_asks(table):
     ("more", "words"),
     [
         (["method.by=age"], "method.by=age holds numbers"),
-        (["method.columns=[age,weight]"], "'weight' is no input and no label of the declaration"),
+        (["method.columns=[age,weight]"], "'weight' is neither an input nor a label of the declaration"),
         (["method.crossed=[[age]]"], "must be pairs of two columns"),
         (["method.crossed=[[age,ill]]"], "set dataset.model=statistics_crossed, or use gdpfed stats"),
         (["method.spacing=odd"], "method.spacing=odd is none of even, decades"),
         (["method.bins=0"], "method.bins=0 must be a whole number from 1 to 1000"),
-        (["run.num_rounds=5"], "counts once and takes no step, so run.num_rounds=5 means nothing"),
-        (["training.learning_rate=3"], "training.learning_rate=3.0 means nothing"),
-        (["run.evaluation=nodes"], "run.evaluation=nodes means nothing"),
-        (["privacy.budgets_of=records"], "privacy.budgets_of=records means nothing"),
+        (["run.num_rounds=5"], "counts once and takes no step, so run.num_rounds=5 has no effect"),
+        (["training.learning_rate=3"], "training.learning_rate=3.0 has no effect"),
+        (["run.evaluation=nodes"], "run.evaluation=nodes has no effect"),
+        (["privacy.budgets_of=records"], "privacy.budgets_of=records has no effect"),
         (["method.by_party=true"], "set dataset.model=statistics_by_party, or use gdpfed stats"),
         (["method.by_party=true", "method.by=ward"], "goes neither with method.by nor with method.crossed"),
-        (["dataset=digits", "dataset.model=statistics"], "dataset=digits is none: use dataset=csv"),
+        (["dataset=digits", "dataset.model=statistics"], "dataset=digits is not a table: use dataset=csv"),
     ],
 )
 def test_what_cannot_be_counted_is_refused_in_one_line(table, more, words):

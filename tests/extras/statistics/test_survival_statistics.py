@@ -267,8 +267,8 @@ def test_columns_of_such_a_table_are_counted_as_others_are(table, tmp_path):
     [
         (["method.columns=[age]"], "record", "method.survival=true counts events and censored records alone"),
         (["method.crossed=[[age,arm]]"], "record", "counts events and censored records alone"),
-        (["method.by=age"], "record", "method.by=age is no column of values"),
-        (["method.by=status"], "record", "method.by=status is no column of values"),
+        (["method.by=age"], "record", "method.by=age is not a column of values"),
+        (["method.by=status"], "record", "method.by=status is not a column of values"),
         ([], "client", "of which a survival curve has no valid band: use privacy=record_level"),
     ],
 )
@@ -280,7 +280,7 @@ def test_what_survival_does_not_go_with_is_refused(table, more, unit, line):
 def test_survival_of_labels_that_are_no_times_is_refused(table, tmp_path):
     columns = tmp_path / "columns.yaml"
     columns.write_text("label: {column: status, classes: [alive, dead]}\nnumeric: {age: [0, 100]}\n")
-    with pytest.raises(LearningError, match="and the label of the declaration is none: declare label"):
+    with pytest.raises(LearningError, match="and the declared label is not one: declare label"):
         resolve(load(words_of(table, f"dataset.columns={columns}")))
     with pytest.raises(ConfigError, match="set dataset.model=statistics_survival"):
         resolve(load(settings(table, "method.survival=true")))

@@ -113,8 +113,8 @@ def test_each_time_and_event_that_is_none_is_named_by_its_line(tmp_path):
         (NO_TIME.replace("is empty", "holds 'nan'"), (4,)),
         ("column 'status' is empty, which is none of alive, moved, dead", (6,)),
         ("column 'status' holds 'sold', which is none of alive, moved, dead", (7,)),
-        ("column 'days' holds 'soon', which is no number", (5,)),
-        ("column 'days' holds 'inf', which is no number", (8,)),
+        ("column 'days' holds 'soon', which is not a number", (5,)),
+        ("column 'days' holds 'inf', which is not a number", (8,)),
     ):
         assert [where for said, where in found.items() if said.startswith(words)] == [lines], words
     for line in FAULTS[:-1]:

@@ -43,12 +43,14 @@ class Announcement:
     def __post_init__(self) -> None:
         whole: tuple[Any, ...] = (self.num_clients, *self.cohort_sizes)
         if any(type(each) is not int or not 1 <= each <= MOST_CLIENTS for each in whole):
-            raise GameError(f"a game of {self.num_clients!r} clients, or of so many a round, is announced")
+            raise GameError(
+                f"the announced game of {self.num_clients!r} clients has too few clients, in all or a round"
+            )
         rounds = {len(self.cohort_sizes), len(self.rewards), len(self.mean_budgets)}
         if len(rounds) > 1 or not 1 <= len(self.rewards) <= MOST_ROUNDS:
             raise GameError(
                 f"{len(self.cohort_sizes)} sizes, {len(self.rewards)} rewards and {len(self.mean_budgets)} "
-                f"means are announced; one of each is due for every round, of 1 to {MOST_ROUNDS}"
+                f"means are announced; every round needs one of each, for 1 to {MOST_ROUNDS}"
             )
         numbers: tuple[Any, ...] = (
             *(self.least, self.highest, self.scale),
@@ -58,7 +60,7 @@ class Announcement:
             raise GameError("a number that is announced is not finite, or negative, or a scale of 0")
         if not all(self.least <= mean <= self.highest for mean in self.mean_budgets):
             raise GameError(
-                f"a mean budget is announced outside {self.least:g} to {self.highest:g}, where all are"
+                f"a mean budget is announced outside {self.least:g} to {self.highest:g}, the range of all"
             )
 
     def answer(self, aversion: float, first_budget: float) -> Floats:
@@ -102,11 +104,13 @@ class Announcement:
         names = {field.name for field in fields(cls)}
         if set(scalars) != names:
             odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(f"what is announced of a game lacks or has unknown entries: {odd}")
+            raise GameError(f"the announcement of a game has missing or unknown entries: {odd}")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in scalars.items()
         }
         for name in ("cohort_sizes", "rewards", "mean_budgets"):
             if not isinstance(values[name], tuple):
-                raise GameError(f"{name} is announced as {values[name]!r}; a list is due, one a round")
+                raise GameError(
+                    f"{name} is announced as {values[name]!r}; it must be a list with one entry a round"
+                )
         return cls(**values)

@@ -102,5 +102,5 @@ class PostedPrice:
         names = {field.name for field in fields(cls)}
         if set(scalars) != names:
             odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(f"what is posted of a price lacks or has unknown entries: {odd}")
+            raise GameError(f"the posted price has missing or unknown entries: {odd}")
         return cls(**scalars)
