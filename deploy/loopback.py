@@ -155,7 +155,7 @@ class LoopbackFederation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of every service."""
+        """The environment variables that every service gets."""
         usual = flower_environment()
         seconds = max(float(usual[TASK_POLL_VARIABLE]), NODE_POLL_SECONDS * len(self.federation.nodes))
         return usual | {TASK_POLL_VARIABLE: f"{seconds:g}"}

@@ -31,7 +31,7 @@ from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_st
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
-    """The quantities in the bounds on the loss.
+    """Constants of the bounds on the loss: smoothness, convexity, heterogeneity, noise, first distance.
 
     Attributes:
         smoothness: L of every client's loss.

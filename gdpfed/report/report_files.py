@@ -106,7 +106,7 @@ def _over_seeds(line: Line, group: int) -> Spread | None:
 
 @styled
 def cost_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw noise, traffic and time, one panel each."""
+    """Plot noise, traffic and time of every line, one panel each."""
     panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
         ("noise magnitude Λ", {"Λ": noise_magnitude}),
         ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),

@@ -61,7 +61,7 @@ class NoiseLevels:
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of all parts together, in steps."""
+        """The standard deviation of one client's noise with all its removable parts, in steps."""
         return sqrt(self.variance(len(self.multipliers)))
 
     def largest_excess(self, num_noisy: int) -> Fraction:

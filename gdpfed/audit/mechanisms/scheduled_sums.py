@@ -309,7 +309,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """A run that limits how often a client takes part, and how soon again."""
+    """The ledger entry of a run that limits how often, and how soon again, a client takes part."""
 
     @property
     def num_rounds(self) -> int:

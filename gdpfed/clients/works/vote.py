@@ -143,7 +143,7 @@ def _tried(
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """How a client tries a setting.
+    """What a client needs to try a setting: the model, its gradients, secret bits and the device.
 
     Attributes:
         model: of the task.

@@ -61,7 +61,7 @@ class MembershipGuess:
 
 
 def record_scores(seen: str, task: Task, model: nn.Module, records: Split) -> Scores:
-    """A score of each record: minus its loss or gradient norm; for a person, divided by its rows."""
+    """Score each record: minus its loss, or minus its gradient norm if the model is seen."""
     gradients = gradients_of(task, torch.device("cpu"))
     rows = (records.y != NO_ROW).sum(axis=1) if task.by_person else np.ones(len(records))
     found, start = [], torch.from_numpy(flatten(model))[None]

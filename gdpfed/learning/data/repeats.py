@@ -127,7 +127,7 @@ class Repeats:
 
 
 def _as_numbers(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint32]:
-    """Convert labels and similar values to 32-bit integers."""
+    """Return labels or party numbers as uint32, to hash rows: floats by their bits, integers by value."""
     if values.dtype.kind == "f":
         return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return values.astype(np.uint32)

@@ -185,7 +185,7 @@ def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float
 
 @dataclass(frozen=True)
 class ConvexBounds:
-    """Bounds on the cross-entropy of any one record under a convex model.
+    """Bounds on the gradient norm and smoothness of a record's cross-entropy, for a convex model.
 
     `gradient_norm`: C_x, which no gradient's norm is above. `smoothness`: beta, of the loss in the
     parameters.
