@@ -73,6 +73,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     ("table", "encoding", "fault"),
     [
         (TABLE.replace("stays", "other").replace("Age", "b"), "utf-8", "there is no column 'stays'"),
+        ("a;b\n1;2\n", "utf-8", "there is no column 'stays'"),
         ("PK\x03\x04", "latin-1", "(an Excel file or a ZIP archive? save it as CSV, or unpack it)"),
         ("", "utf-8", "the file is empty"),
         (TABLE.splitlines()[0], "utf-8", "there are no rows with data"),

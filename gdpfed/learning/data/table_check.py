@@ -85,6 +85,8 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     found += [Finding((1,), f"the column '{name}' is there twice") for name in twice]
     found += _columns_found(file.names, columns)
     check = _Check(columns, [name for name in columns.names() if name in file.names and name not in twice])
+    if not check.present:
+        return 0, found
     wanted = [*check.present, *check.repeats.look_at(file.names)]
     for batch in file.batches(wanted, lambda line, values: check.uneven(file, line, values)):
         check.batch(file, batch)
@@ -193,7 +195,7 @@ class _Check:
             cause = _cause(column, text, self.columns)
             yield Finding(tuple(lines), f"column '{column}' {held}, {words}{cause}")
         for (column, words), lines in self._more.items():
-            yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each {words}")
+            yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
         """Yield findings that a training accepts but the owner may not intend."""
