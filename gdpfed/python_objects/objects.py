@@ -221,7 +221,7 @@ def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}
         if data is None or data.owners is None or "clients" in objects:
             raise ConfigError(
-                f"budgets names {', '.join(named)}: names go with owners= of data=, and with all of them; "
+                f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
                 "else give one number a group"
             )
         names = data.owner_names or [str(number) for number in range(int(data.owners.max()) + 1)]

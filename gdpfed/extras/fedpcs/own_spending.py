@@ -53,7 +53,7 @@ class OwnSpending(Mechanism, OwnTotals):
         spending = self.spending
         if spending.rule is not None:
             raise PrivacyError(
-                f"samples of {spending.rule} follow from what clients have released; the method draws them"
+                f"cohorts of {spending.rule} follow from what clients have released: let the method draw them"
             )
         size = int(spending.cohort_sizes[round_index])
         drawn = spending.law.draw(spending.draw_probabilities[round_index], size, generator)

@@ -85,7 +85,7 @@ class TurnSchedule:
         try:
             groups = tuple(_group(*group) for group in json.loads(text))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise PrivacyError(f"the terms have no schedule of turns: {error}") from None
+            raise PrivacyError(f"the terms have no valid schedule of turns: {error}") from None
         clients = [client for group in groups for client in group.clients]
         if len(set(clients)) < len(clients):
             raise PrivacyError("the terms have a schedule of turns with a client in it twice")
@@ -100,7 +100,7 @@ def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
         raise ValueError(f"{width} of {period} is not a rate of turns in lowest terms")
     parts = [range(first, last + 1, step) for first, last, step in ranges]
     if sum(map(len, parts)) > MOST_CLIENTS:
-        raise ValueError(f"it holds more than {MOST_CLIENTS} clients")
+        raise ValueError(f"a group in it has more than {MOST_CLIENTS} clients")
     return DealtTurns(tuple(client for part in parts for client in part), period, width)
 
 
