@@ -20,13 +20,13 @@ from gdpfed.extras.experiments.accuracy import megabytes
 from gdpfed.extras.experiments.runs import CellRun
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.json_files import read_json
-from gdpfed.learning.data import Dataset, Examples, Split, load_dataset
+from gdpfed.learning.data import Dataset, Examples, load_dataset
 from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.labels import METRICS
 from gdpfed.learning.model_folder import read_model
-from gdpfed.learning.models import said
+from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.evaluate import BATCH_SIZE, in_own_unit
+from gdpfed.learning.training.evaluate import in_own_unit, model_outputs
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.report.finished_run import FinishedRun, read_run
@@ -217,13 +217,15 @@ def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], 
     examples, clients, which = _owned(task, data)
     metric, shown = METRICS.get(run.metric), MetricDisplay.of(run.metric)
     _, _, model = read_model(run.path)
+    theta, loss = flatten(model), task.make_loss()
     results = []
     for group in configured_groups(config):
         rows = np.flatnonzero(np.isin(clients, np.asarray(group.clients)))
         if not len(rows):
             return (), ""
         own = examples.take(rows[:: -(-len(rows) // MOST_ROWS)])
-        answers = in_own_unit(_outputs(model, own), data.target_range)
+        outputs, _ = model_outputs(model, theta, own, loss, torch.device("cpu"))
+        answers = in_own_unit(outputs, data.target_range)
         value = metric.of(answers, in_own_unit(own.y, data.target_range))
         results.append(float("nan") if value is None else shown.scaled(value))
     return tuple(results), which
@@ -237,9 +239,3 @@ def _owned(task: Task, data: Dataset) -> tuple[Examples, npt.NDArray[np.int64], 
     for client in range(task.num_clients):
         owners[task.client_indices(client)] = client
     return data.train, owners, "training"
-
-
-def _outputs(model: torch.nn.Module, split: Split) -> npt.NDArray[np.float64]:
-    with torch.inference_mode():
-        batches = (split.x[start : start + BATCH_SIZE] for start in range(0, len(split), BATCH_SIZE))
-        return np.concatenate([said(model, torch.from_numpy(each)).double().numpy() for each in batches])
