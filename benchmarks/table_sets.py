@@ -12,7 +12,7 @@ import numpy as np
 ROWS = 4_000
 """Of the drawn table, in all."""
 ADULT_ROWS = 4
-"""Of Adult one row in so many is taken, since there is one for every seven of the other tables together."""
+"""Adult is seven times as long as the other tables together: every row of this many is taken."""
 HEART, EICU = "heart-disease", "eicu-demo/patient.csv"
 EICU_COLUMNS = """\
 label: {column: actualhospitalmortality, classes: {alive: [ALIVE], expired: [EXPIRED]}}
