@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fastgrad.lstm_scan import Scan, checked_scan, plain_scan
+
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) to losses, one figure a record: (n, ...) and (n, ...) to (n,). It couples no records."""
 
@@ -94,6 +96,7 @@ class LSTMLayer(nn.Module):
     def __init__(self, input_size: int, hidden_units: int) -> None:
         super().__init__()
         self.hidden_units = hidden_units
+        self.scan: Scan = plain_scan
         self.input_map = nn.Linear(input_size, 4 * hidden_units)
         self.hidden_map = nn.Linear(hidden_units, 4 * hidden_units, bias=False)
         bound = hidden_units**-0.5
@@ -103,16 +106,19 @@ class LSTMLayer(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map (B, L, inputs) to (B, L, hidden units)."""
-        from_inputs = self.input_map(inputs)
-        state = inputs.new_zeros(inputs.shape[0], self.hidden_units)
-        cell, states = state, []
-        for position in range(inputs.shape[1]):
-            gates = from_inputs[:, position] + self.hidden_map(state)
-            into, forget, new, out = gates.chunk(4, dim=1)
-            cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
-            state = out.sigmoid() * cell.tanh()
-            states.append(state)
-        return torch.stack(states, dim=1)
+        return self.scan(self.input_map(inputs), self.hidden_map.weight)
+
+
+def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
+    """Let LSTM layers take few kernels a position, where the device has them and they were checked there.
+
+    Their gradients can be taken once, so those of single records go by the layers' own lines.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, LSTMLayer)]
+    if layers:
+        scan = checked_scan(device)
+        for layer in layers:
+            layer.scan = scan
 
 
 class LastPosition(nn.Module):

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from fastgrad.im2col import is_plain, unfolded_conv2d
 from fastgrad.lowered import LoweredModel, pieces_of
-from fastgrad.modules import Loss, cross_entropy
+from fastgrad.modules import Loss, cross_entropy, fuse_recurrences
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.late_import import late_import
@@ -139,6 +139,8 @@ class BatchedTraining:
         self.precision = precision
         self._loss = loss
         self._model = model.to(device).train()
+        if device.type == "cuda":
+            fuse_recurrences(self._model, device)
         self._dropout = DropoutKeys(self._model)
         self.draws = bool(self._dropout)
         self._names, parameters = zip(*trainable(model).items(), strict=True)

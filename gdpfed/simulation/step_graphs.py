@@ -95,7 +95,7 @@ class Shape:
 class RecordedStep:
     """The tensors of a step and its graph; all have a row for each client, those of the padding too.
 
-    `ours`: parameters, shape (clients, d). `added`: to every gradient. `rate`: the learning rate, one number.
+    `ours`: parameters, shape (clients, d). `added`: to every gradient. `minus_rate`: -eta, one number.
     """
 
     ours: torch.Tensor
@@ -105,7 +105,7 @@ class RecordedStep:
     keys: torch.Tensor
     velocity: torch.Tensor
     added: torch.Tensor
-    rate: torch.Tensor
+    minus_rate: torch.Tensor
     graph: Replays = field(init=False)
 
     def begin(self, start: torch.Tensor, clients: int, rate: float, added: torch.Tensor | None) -> None:
@@ -114,7 +114,7 @@ class RecordedStep:
         self.ours[clients:] = start[..., -1, :] if start.ndim > 1 else start
         self.velocity.zero_()
         self.weights.zero_()
-        self.rate.fill_(rate)
+        self.minus_rate.fill_(-rate)
         if added is not None:
             self.added[:clients] = added
 
@@ -122,7 +122,8 @@ class RecordedStep:
 class GraphedTraining(BatchedTraining):
     """tau steps of SGD for many clients, each step a graph; other optimizers as in `BatchedTraining`.
 
-    The parameters after a step are p - eta v, rounded once, as those of a step that is not recorded.
+    The parameters after a step are p + (-eta) v, rounded once, as those of a step that is not recorded: a GPU
+    rounds twice where the sign stands apart from eta, as in addcmul with value -1.
 
     Args:
         model, device, precision, loss: as of `BatchedTraining`.
@@ -204,7 +205,7 @@ class GraphedTraining(BatchedTraining):
             keys=zeros(kind=torch.int64),
             velocity=zeros(dimension if shape.momentum else 0),
             added=zeros(dimension if shape.adds else 0),
-            rate=torch.zeros((), device=self.device),
+            minus_rate=torch.zeros((), device=self.device),
         )
 
     def _take(self, step: RecordedStep, shape: Shape) -> None:
@@ -215,4 +216,4 @@ class GraphedTraining(BatchedTraining):
                 gradient = gradient + step.added
             if shape.momentum:
                 gradient = step.velocity.mul_(shape.momentum).add_(gradient)
-            step.ours.addcmul_(gradient, step.rate, value=-1)
+            step.ours.addcmul_(gradient, step.minus_rate)
