@@ -22,7 +22,6 @@ from gdpfed.learning.training.record_training import RecordGradients, Take
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
-from gdpfed.simulation.step_graphs import GraphedTraining
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 from secagg import Encoding
 
@@ -183,7 +182,7 @@ class BatchedEngine(Engine):
                 if len(clients) == 1:
                     raise
                 at_once[order.work] = len(clients) // 2
-                if isinstance(self._training, GraphedTraining):
+                if isinstance(self._training, BatchedTraining):
                     self._training.forget()
                 continue
             begin += len(clients)

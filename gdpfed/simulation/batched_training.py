@@ -205,15 +205,21 @@ class BatchedTraining:
         logits: torch.Tensor = functional_call(self._model, parameters, (x,))
         return logits
 
+    def forget(self) -> None:
+        """Give back memory that is kept from round to round; here there is none."""
+
     @contextmanager
     def _forward(self) -> Iterator[None]:
         """Use the operations for many clients at once; in bf16 if asked for."""
+        with BatchedOperations(), self._lower():
+            yield
+
+    def _lower(self) -> torch.autocast:
+        """Compute a forward pass in bf16 if asked for."""
         lower = self.precision == "bf16"
-        mixed = torch.autocast(
+        return torch.autocast(
             self.device.type, torch.bfloat16, enabled=lower, cache_enabled=lower and self.keeps_casts
         )
-        with BatchedOperations(), mixed:
-            yield
 
     @contextmanager
     def _products(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ once a round, parameters and the learning rate.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -47,6 +47,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._streams: list[torch.cuda.Stream] = []
 
     def __call__(self, step: Callable[[], None]) -> Replays:
         """Record a step; RuntimeError: it does something that no graph can, as to wait for the device."""
@@ -64,6 +65,19 @@ class CudaGraphs:
         ):
             step()
         return graph
+
+    def side_by_side(self, acts: Sequence[Callable[[], None]]) -> None:
+        """Do all of these, each on a stream of its own; they begin after, and end before, what is around."""
+        current = torch.cuda.current_stream(self._device)
+        while len(self._streams) < len(acts):
+            self._streams.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+        streams = self._streams[: len(acts)]
+        for act, stream in zip(acts, streams, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                act()
+        for stream in streams:
+            current.wait_stream(stream)
 
 
 def padded(num_clients: int) -> int:
@@ -175,7 +189,6 @@ class GraphedTraining(BatchedTraining):
         return ""
 
     def forget(self) -> None:
-        """Give the memory of all graphs back."""
         self._steps.clear()
 
     def _shape(self, x: torch.Tensor, y: torch.Tensor, training: LocalTraining, adds: bool) -> Shape:

@@ -10,6 +10,7 @@ import torch
 from gdpfed.learning.models import flatten
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+from gdpfed.simulation.lanes import LanedTraining
 from gdpfed.simulation.step_graphs import MOST_SHAPES, WARM_UPS, GraphedTraining, padded
 from gdpfed.simulation.training_choice import _graphed
 from tests.simulation.small_cohorts import cohort_of, order_of, updates_by
@@ -20,7 +21,10 @@ MOST_OFF = 1e-6
 
 
 class CalledAgain:
-    """In place of a graph: the step itself, as often as a graph of CUDA has it carried out."""
+    """In place of a graph: the step itself, as often as a graph of CUDA has it carried out.
+
+    What is to be side by side goes backwards, so nothing may depend on the order.
+    """
 
     def __init__(self):
         self.recorded, self.replayed = 0, 0
@@ -31,6 +35,10 @@ class CalledAgain:
             step()
         self.step = step
         return Again(self, step)
+
+    def side_by_side(self, acts):
+        for act in reversed(acts):
+            act()
 
 
 class Again:
@@ -127,15 +135,25 @@ def test_an_engine_with_graphs_trains_as_one_without(monkeypatch):
     assert max(np.abs(ours[each] - theirs[each]).max() for each in ours) * cohort.encoding.grid <= MOST_OFF
 
 
-def test_a_model_whose_step_cannot_be_recorded_trains_without_and_the_line_says_why():
-    def refuse(step):
+class Refusing(CalledAgain):
+    def __call__(self, step):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
+
+@pytest.mark.parametrize(
+    ("most", "kind", "words"),
+    [(10**9, GraphedTraining, ", a graph a step"), (100, LanedTraining, ", 12 side by side, a graph a step")],
+)
+def test_a_model_whose_step_cannot_be_recorded_trains_without_and_the_line_says_why(
+    monkeypatch, most, kind, words
+):
+    monkeypatch.setattr("gdpfed.simulation.training_choice.MOST_TOGETHER", most)
     task = order_of("mlp").task
-    training, words = _graphed(task, CPU, "float32", refuse)
+    training, said = _graphed(task, CPU, "float32", Refusing())
     assert type(training) is BatchedTraining
-    assert words == ", without graphs (operation not permitted when stream is capturing)"
-    training, words = _graphed(task, CPU, "float32", CalledAgain())
-    assert type(training) is GraphedTraining
-    assert words == ", a graph a step"
-    assert len(training._steps) == 0
+    assert said == ", without graphs (operation not permitted when stream is capturing)"
+    training, said = _graphed(task, CPU, "float32", record := CalledAgain())
+    assert type(training) is kind
+    assert said == words
+    assert record.recorded == 1
+    assert not training._steps if kind is GraphedTraining else not training._lanes
