@@ -252,12 +252,16 @@ def present_command() -> str:
 
 
 def provenance() -> str:
-    """A sentence that names the machine and the commit of a measurement."""
+    """A sentence that names the machine and the commit of a measurement.
+
+    Where the files are a copy without their history, the commit is taken from GDPFED_COMMIT.
+    """
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
     done = subprocess.run(describe, cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S603
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    commit = done.stdout.strip() or os.environ.get("GDPFED_COMMIT", "unknown")
     return (
-        f"Measured by `{present_command()}` at commit {done.stdout.strip() or 'unknown'} on "
+        f"Measured by `{present_command()}` at commit {commit} on "
         f"{len(os.sched_getaffinity(0))} cores of {processor[1] if processor else platform.machine()}, "
         f"load average {os.getloadavg()[0]:.1f} at the end."
     )
