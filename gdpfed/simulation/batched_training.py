@@ -86,7 +86,7 @@ class Batches:
             drawn = draw_batches(len(own), order.training, rng)
             if with_keys:
                 keys[:, column] = draw_keys(order.training.local_steps, rng)
-            positions[:, column, :size] = own[np.stack(drawn)]
+            positions[:, column, :size] = own[drawn]
             weights[:, column, :size] = 1 / size
         return cls(positions, weights, keys)
 

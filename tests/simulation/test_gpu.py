@@ -120,7 +120,7 @@ def test_a_run_is_resumed_there_and_passes_its_audit(tmp_path, settings):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
-@pytest.mark.parametrize("model", ["linear", "mlp", "cnn2", "cnn3"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3"])
 def test_a_graph_a_step_has_the_bits_of_steps_without(model, momentum):
     order = order_of(model, momentum=momentum, learning_rate=0.05)
     cohort = cohort_of(order)
@@ -145,6 +145,8 @@ def test_lanes_end_where_clients_end_together_and_twice_at_the_same_bits(monkeyp
 
 def test_a_large_model_trains_in_lanes():
     order = order_of("resnet18", learning_rate=0.001)
+    # Of several steps the first ones' roundings grow: its updates are long.
+    order = replace(order, training=replace(order.training, local_steps=1))
     training, words = choose_training(order.task, GPU, "float32", graphs=True)
     assert type(training) is LanedTraining
     assert words == ", 12 side by side, a graph a step"
@@ -165,7 +167,7 @@ def test_a_large_model_trains_in_lanes():
     ]
     theirs = torch.stack(rows)
     # A ReLU whose input is nearly zero opens on one device and stays shut on the other.
-    assert torch.linalg.vector_norm(ours.cpu() - theirs) <= 5e-2 * torch.linalg.vector_norm(theirs)
+    assert torch.linalg.vector_norm(ours.cpu() - theirs) <= 1e-2 * torch.linalg.vector_norm(theirs)
 
 
 def test_the_line_of_a_run_says_that_steps_are_graphs():

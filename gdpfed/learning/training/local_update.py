@@ -60,12 +60,13 @@ def local_update(
 
 def draw_batches(
     num_examples: int, training: LocalTraining, rng: np.random.Generator
-) -> list[npt.NDArray[np.int64]]:
-    """Return tau batches, as positions in the data, from passes over the data in new random orders."""
+) -> npt.NDArray[np.int64]:
+    """Draw tau batches from passes over the data in new random orders: positions, int64[tau, batch size]."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
-    stream = np.concatenate([rng.permutation(num_examples) for _ in range(passes)])
-    return [stream[step * size : (step + 1) * size] for step in range(training.local_steps)]
+    # The same bits as a permutation for each pass, in one call.
+    orders = rng.permuted(np.tile(np.arange(num_examples), (passes, 1)), axis=1)
+    return orders.reshape(-1)[: training.local_steps * size].reshape(training.local_steps, size)
 
 
 def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
