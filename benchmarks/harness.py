@@ -251,17 +251,24 @@ def present_command() -> str:
     return shlex.join(["python", *words])
 
 
-def provenance() -> str:
-    """A sentence that names the machine and the commit of a measurement.
+COMMIT = "GDPFED_COMMIT"
+"""Names the commit, where the files are a copy without their history or change while they are measured."""
 
-    Where the files are a copy without their history, the commit is taken from GDPFED_COMMIT.
-    """
+
+def present_commit() -> str:
+    """The commit of these files, with a mark where they differ from it."""
+    if COMMIT in os.environ:
+        return os.environ[COMMIT]
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
     done = subprocess.run(describe, cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout.strip() or "unknown"
+
+
+def provenance() -> str:
+    """A sentence that names the machine and the commit of a measurement."""
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
-    commit = done.stdout.strip() or os.environ.get("GDPFED_COMMIT", "unknown")
     return (
-        f"Measured by `{present_command()}` at commit {commit} on "
+        f"Measured by `{present_command()}` at commit {present_commit()} on "
         f"{len(os.sched_getaffinity(0))} cores of {processor[1] if processor else platform.machine()}, "
         f"load average {os.getloadavg()[0]:.1f} at the end."
     )

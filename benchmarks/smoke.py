@@ -97,6 +97,7 @@ def _folder(folder: Path, usual: object) -> object:
 
 
 BENCHMARKS: dict[str, Tiny] = {
+    "all": Tiny(("--list",)),
     "adapters": Tiny(
         ("--seeds=1", *SHORT_TEXT[1:-1]),
         {

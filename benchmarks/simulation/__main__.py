@@ -6,12 +6,13 @@ examples. Seconds are those of a round without evaluation; each contender's firs
 of the growth with cohort and population go to docs/.
 
     python -m benchmarks.simulation [--parts race limit growth] [--against pfl loop flower] [--rounds 10]
-        [--cnn3 | --lstm] [--busy]
+        [--cnn3 | --lstm | --resnet18] [--changes graphs=off precision=tf32 precision=bf16] [--busy]
 
 With --cnn3, pictures have CIFAR-10's form: 1,000 clients with 10 examples each, 60 of them a round. With
 --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80 random
-characters; pfl and the loop have nn.LSTM. A load average above a quarter of the cores before the first round
-is refused; with --busy the figures are marked instead.
+characters; pfl and the loop have nn.LSTM. With --resnet18, 60 of 600 clients take part. --changes: settings
+of `simulation` that are measured on a GPU beside the defaults. A load average above a quarter of the cores
+before the first round is refused; with --busy the figures are marked instead.
 """
 
 import argparse
@@ -44,17 +45,18 @@ from gdpfed.report.console import Table
 PARTS = ("race", "limit", "growth")
 ROLES, ROLES_A_ROUND, CHARACTERS_A_ROLE = 200, 20, 450
 COLOUR_CLIENTS, COLOUR_CLIENTS_A_ROUND, COLOUR_EXAMPLES = 1000, 60, 10
-GPU_SETTINGS = ("graphs=auto", "precision=tf32", "precision=bf16")
+RESNET_CLIENTS, RESNET_CLIENTS_A_ROUND = 600, 60
+GPU_SETTINGS = ("graphs=off", "precision=tf32", "precision=bf16")
 OTHERS = ("pfl", "loop", "flower")
 COHORTS = (30, 100, 300, 1000, 3000)
 POPULATIONS = (6_000, 60_000, 1_000_000)
 GROWTH_ROUNDS = 3
 
 
-def race(work: Work, others: Sequence[str]) -> Table:
+def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
     """A table of ``gdpfed simulate`` and the others; on a CPU, pfl and the loop use all cores in two ways.
 
-    On a GPU ours is measured with graphs and in lower precisions, too.
+    On a GPU ours is measured with each of the changes, too.
     """
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
     spread = cores > 1
@@ -63,7 +65,7 @@ def race(work: Work, others: Sequence[str]) -> Table:
         "loop": [partial(plain_loop, work, cores), *[partial(plain_loop, work, 1)] * spread],
         "flower": [partial(flower, work)] * (work.model == "cnn2"),
     }
-    settings = [partial(simulate, work, f"simulation.{each}") for each in GPU_SETTINGS]
+    settings = [partial(simulate, work, f"simulation.{each}") for each in changes]
     ours = [partial(simulate, work), *settings * (work.device == "cuda")]
     measured = measure([*ours, *(way for name in others for way in ways[name])])
     title = f"{work.model}, {work.num_clients:,} clients, {work.cohort} a round, on {_named(work.device)}"
@@ -121,10 +123,13 @@ def _named(device: str) -> str:
 def ready(options: argparse.Namespace) -> str:
     """Refuse what cannot be measured here; return the mark for results on a busy machine."""
     try:
-        if options.lstm and options.cnn3:
-            raise InputError("--cnn3 and --lstm are two races: run one after the other")
-        if (options.lstm or options.cnn3) and "growth" in options.parts:
+        others = [name for name in ("cnn3", "lstm", "resnet18") if vars(options)[name]]
+        if len(others) > 1:
+            raise InputError(f"--{' and --'.join(others)} are several races: run one after the other")
+        if others and "growth" in options.parts:
             raise InputError("only cnn2 has a growth: name the other parts, as in --parts race limit")
+        if options.resnet18 and "pfl" in options.against:
+            raise InputError("--resnet18 is torchvision's, which pfl's environment lacks: use --against loop")
         if "race" in options.parts and "pfl" in options.against:
             check_pfl()
         return check_idle(options.busy)
@@ -143,6 +148,8 @@ def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
         draw_plays(plays, num_roles=ROLES, num_characters=CHARACTERS_A_ROLE)
         return Work(str(plays), "lstm", ROLES, ROLES_A_ROUND)
     draw_pictures(directory)
+    if options.resnet18:
+        return Work(str(directory), "resnet18", RESNET_CLIENTS, RESNET_CLIENTS_A_ROUND)
     return Work(str(directory))
 
 
@@ -153,10 +160,12 @@ def main() -> None:
         overrides=False,
         parts=PARTS,
         against=OTHERS,
+        changes=GPU_SETTINGS,
         rounds=10,
         device="",
         cnn3=False,
         lstm=False,
+        resnet18=False,
         busy=False,
     )
     mark = ready(options)
@@ -167,11 +176,7 @@ def main() -> None:
         for device in devices:
             work = replace(asked, device=device)
             if "race" in options.parts:
-                tables.append(race(work, options.against))
-            if "race" in options.parts and device == "cuda" and work.model == "cnn2":
-                resnet = replace(work, model="resnet18", num_clients=600, cohort=60)
-                # It is torchvision's network, which pfl's environment does not have.
-                tables.append(race(resnet, [each for each in options.against if each != "pfl"]))
+                tables.append(race(work, options.against, options.changes))
             if "limit" in options.parts:
                 tables.append(limit(run_alone("limits", vars(work)), work))
             if "growth" in options.parts:

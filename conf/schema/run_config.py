@@ -63,7 +63,7 @@ class SimulationConfig:
     workers: Choosable | None = None
     clients_at_once: Choosable | None = None
     precision: Annotated[str, one_of("float32", "tf32", "bf16")] = "float32"
-    graphs: Annotated[str, one_of("auto", "off")] = "off"
+    graphs: Annotated[str, one_of("auto", "off")] = "auto"
     backend: Annotated[str, one_of(LOCAL, RAY)] = LOCAL
     ray_address: str = AUTO
 

@@ -62,7 +62,7 @@ def test_growth_is_of_one_model_alone(kind):
 
 
 def test_two_models_are_two_races():
-    with pytest.raises(SystemExit, match="two races: run one after the other$"):
+    with pytest.raises(SystemExit, match="several races: run one after the other$"):
         command.ready(asked(lstm=True, cnn3=True))
 
 

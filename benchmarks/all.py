@@ -1,0 +1,110 @@
+"""Measure every table of the pages on speed again, at one commit on one machine, and say what was left out.
+
+A page names the command of each of its tables. Each command runs once, in the order of the pages, and writes
+its tables where they are. One that needs a GPU is left out where there is none, and one that ends in an error
+leaves its tables as they were.
+
+    python -m benchmarks.all [--pages docs/performance.md ...] [--only 'WORD ...'] [--list]
+
+`--only`: commands that have one of these words. `--list`: only say which there are.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from benchmarks.harness import COMMIT, CONSOLE, PROJECT, check_idle, present_commit, publish, read_options
+from gdpfed.errors import InputError
+from gdpfed.report.console import Table
+from gdpfed.report.metric_display import duration
+
+PAGES = ("docs/performance.md", "docs/secagg.md", "docs/records.md")
+MARKER = re.compile(r"<!-- measured by: (.*?) -->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A command that a page names, and the page."""
+
+    page: str
+    words: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command line, as it stands in the page."""
+        return shlex.join(self.words)
+
+    def left_out(self, *, has_gpu: bool) -> str:
+        """Why it cannot be measured here, or nothing."""
+        if self.words[0] != "python":
+            return "not a benchmark"
+        return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
+
+    def run(self, commit: str) -> str:
+        """Measure it at a commit, and return the last line of its error, or nothing."""
+        command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
+        named = os.environ | {COMMIT: commit}
+        done = subprocess.run(  # noqa: S603
+            command, cwd=PROJECT, env=named, capture_output=True, text=True, check=False
+        )
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return said[-1] if done.returncode else ""
+
+
+def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Measurement]:
+    """The commands that pages name, each once, in their order."""
+    found: dict[Measurement, None] = {}
+    for page in pages:
+        for marker in MARKER.findall((PROJECT / page).read_text("utf-8")):
+            words = tuple(shlex.split(marker))
+            if not only or set(only) & set(words):
+                found[Measurement(page, words)] = None
+    return list(found)
+
+
+def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -> tuple[str, str]:
+    """What became of a measurement, and how long it took."""
+    reason = each.left_out(has_gpu=has_gpu)
+    if reason:
+        return f"left out: {reason}", ""
+    if listed:
+        return "not run", ""
+    started = perf_counter()
+    with CONSOLE.status(each.command):
+        error = each.run(commit)
+    took = duration(perf_counter() - started)
+    outcome = f"FAILED: {error}" if error else "measured"
+    CONSOLE.print(f"{each.command}: {outcome}, {took}", soft_wrap=True, markup=False)
+    return outcome, took
+
+
+def main(has_gpu: Callable[[], bool] = torch.cuda.is_available) -> None:
+    """Run the commands one after the other, and show what became of each."""
+    options = read_options(__doc__, overrides=False, pages=PAGES, only="", list=False)
+    try:
+        if not options.list:
+            check_idle(busy_is_fine=False)
+    except InputError as error:
+        sys.exit(str(error))
+    chosen = measurements_of(options.pages, options.only.split())
+    # Tables that are written change the files, and are not what was measured.
+    act = partial(outcome_of, commit=present_commit(), listed=options.list, has_gpu=has_gpu())
+    rows = [(Path(each.page).name, each.command, *act(each)) for each in chosen]
+    publish(
+        [Table("Tables of the pages on speed", ("page", "command", "outcome", "took"), rows)], options.write
+    )
+    if any(row[2].startswith("FAILED") for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
