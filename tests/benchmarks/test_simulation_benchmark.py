@@ -22,8 +22,8 @@ from gdpfed.errors import InputError
 from gdpfed.learning.models import build_model, flatten
 
 
-def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False):
-    return SimpleNamespace(parts=parts, against=against, busy=busy, lstm=lstm, cnn3=cnn3)
+def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False, resnet18=False):
+    return SimpleNamespace(parts=parts, against=against, busy=busy, lstm=lstm, cnn3=cnn3, resnet18=resnet18)
 
 
 def test_a_busy_machine_is_refused_or_marked(monkeypatch, capsys):
@@ -64,6 +64,11 @@ def test_growth_is_of_one_model_alone(kind):
 def test_two_models_are_two_races():
     with pytest.raises(SystemExit, match="several races: run one after the other$"):
         command.ready(asked(lstm=True, cnn3=True))
+
+
+def test_a_network_that_pfl_lacks_is_not_raced_against_it():
+    with pytest.raises(SystemExit, match="^--resnet18 is torchvision's, .* use --against loop$"):
+        command.ready(asked(resnet18=True, against=("pfl", "loop")))
 
 
 def test_colour_pictures_are_shared_out_as_the_work_asks_for(tmp_path):
