@@ -1,0 +1,118 @@
+"""Masks of ChaCha20 on a device, compared with a CPU's before anybody sees them.
+
+The keys are copied to the device for one call, and wiped there after it.
+"""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.errors import PrivacyError
+from secagg.crypto.prg import KEY_BYTES, SEGMENT_WORDS, cipher_stream
+
+SUITE = "chacha20"
+BLOCK_WORDS = 16
+BLOCKS_A_PROGRAM = 128
+CHECKED_BLOCKS = 3
+_BLOCK_BYTES = 4 * BLOCK_WORDS
+
+Words = npt.NDArray[np.uint32]
+
+
+class DeviceMasks:
+    """Adds masks to vectors on one device, the bytes that `secagg.crypto.prg.add_masks` adds.
+
+    In some blocks, which nobody foresees, the result of every call is compared with a CPU's. So a device that
+    computes something else, or nothing, masks no vector that leaves.
+
+    Args:
+        device: of the vectors.
+        segment_words: the words of a mask under one nonce, a multiple of 16; that of all masks by default.
+        blocks: of 16 words that a program of the kernel works on, a power of two.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        segment_words: int = SEGMENT_WORDS,
+        blocks: int = BLOCKS_A_PROGRAM,
+    ) -> None:
+        from gdpfed.clients.device.chacha20_kernel import add_chacha20
+
+        self.device, self._kernel, self._blocks = device, add_chacha20, blocks
+        self._segment_blocks = segment_words // BLOCK_WORDS
+
+    def add(self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]]) -> None:
+        """Add sign * PRG(key) modulo 2**32 to int32[d] in place, for each (key, sign).
+
+        Raises:
+            ValueError: another vector, a key of another length, or a sign that is none.
+            PrivacyError: the device has computed something else than a CPU.
+        """
+        if vector.dtype != torch.int32 or vector.ndim != 1 or not vector.is_contiguous():
+            raise ValueError(f"masks add to a contiguous int32 vector, got {vector.dtype}")
+        if any(len(key) != KEY_BYTES[SUITE] or sign not in (1, -1) for key, sign in masks):
+            raise ValueError(f"a mask is a key of {KEY_BYTES[SUITE]} bytes and a sign, +1 or -1")
+        places = self._places(len(vector))
+        before = [_words(vector, place) for place in places]
+        self._launch(vector, masks, self._segment_blocks)
+        for place, words in zip(places, before, strict=True):
+            if not np.array_equal(_words(vector, place), self._masked(words, place, masks)):
+                raise PrivacyError(
+                    f"{self.device} has not masked as a CPU does: nothing was sent; use run.device=cpu, or leave "
+                    "secagg.suite out"
+                )
+
+    def keystream(self, key: bytes, num_words: int) -> torch.Tensor:
+        """The first words of ChaCha20 under a key, counted from block 0 of nonce 0: int32[num_words]."""
+        words = torch.zeros(num_words, dtype=torch.int32, device=self.device)
+        self._launch(words, [(key, 1)], -(-num_words // BLOCK_WORDS))
+        return words
+
+    def _launch(self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]], segment_blocks: int) -> None:
+        programs = -(-len(vector) // (BLOCK_WORDS * self._blocks))
+        if not programs or not masks:
+            return
+        packed = bytearray()
+        for key, _ in masks:
+            packed += key
+        here = torch.frombuffer(packed, dtype=torch.int32)
+        keys = here.to(self.device, copy=True)
+        try:
+            signs = torch.tensor([sign for _, sign in masks], dtype=torch.int32, device=self.device)
+            with torch.cuda.device_of(vector):
+                self._kernel[programs,](
+                    vector, keys, signs, len(vector), len(masks), segment_blocks, BLOCKS=self._blocks
+                )
+        finally:
+            here.zero_()
+            keys.zero_()
+
+    def _places(self, length: int) -> list[int]:
+        """The blocks that are compared: the last one, and some that are drawn."""
+        num_blocks = -(-length // BLOCK_WORDS)
+        drawn = np.frombuffer(os.urandom(8 * CHECKED_BLOCKS), dtype=np.uint64) % max(1, num_blocks)
+        return [num_blocks - 1, *drawn.tolist()] if num_blocks else []
+
+    def _masked(
+        self,
+        words: Words,
+        block: int,
+        masks: Sequence[tuple[bytes, int]],
+    ) -> Words:
+        """What a CPU makes of the words of a block."""
+        segment, counter = divmod(block, self._segment_blocks)
+        start = counter.to_bytes(4, "little") + segment.to_bytes(12, "big")
+        total = words.copy()
+        for key, sign in masks:
+            stream = np.frombuffer(cipher_stream(SUITE, key, start).update(bytes(_BLOCK_BYTES)), dtype="<u4")
+            total = total + stream[: len(words)] if sign > 0 else total - stream[: len(words)]
+        return total
+
+
+def _words(vector: torch.Tensor, block: int) -> Words:
+    part = vector[block * BLOCK_WORDS : (block + 1) * BLOCK_WORDS]
+    return part.cpu().numpy().view(np.uint32).copy()
