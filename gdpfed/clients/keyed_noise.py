@@ -1,20 +1,31 @@
 """A client's share of a sum's noise, and the key that lets it draw the same noise again to subtract parts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import inf
 from typing import Any
 
 KEY_BYTES = 32
+AES, CHACHA20 = "aes256ctr", "chacha20"
+_MARK = f"{CHACHA20}:"
 
 
 @dataclass(frozen=True)
 class KeyedNoise:
-    """Gaussian noise drawn from a key of 32 bytes: N(0, stddev^2) in every coordinate."""
+    """Gaussian noise drawn from a key of 32 bytes: N(0, stddev^2) in every coordinate.
+
+    `suite`: the cipher that the key is for. What one device has drawn another draws again by it.
+    """
 
     key: bytes = field(repr=False)
     stddev: float
+    suite: str = AES
+
+
+def noise_suite(masks_suite: str) -> str:
+    """The cipher of a node's noise: ChaCha20, which a GPU computes, in a sum whose masks are of it."""
+    return CHACHA20 if masks_suite == CHACHA20 else AES
 
 
 @dataclass(frozen=True)
@@ -52,18 +63,26 @@ class NoiseShare:
         if not 1 <= lag <= len(self.taps) or lag in self.lags or dimension != self.dimension:
             return None
         stddev = self.taps[lag - 1] * self.noise.stddev
-        return KeyedNoise(self.noise.key, stddev) if 0 < stddev <= most else None
+        return replace(self.noise, stddev=stddev) if 0 < stddev <= most else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `from_dict` reads."""
+        """Return the JSON form, which `from_dict` reads.
+
+        A key for ChaCha20 has a mark before it. A version that knows AES alone cannot read it, and so draws
+        no other noise from it.
+        """
         values = {name: getattr(self, name) for name in _PLAIN}
         lists = {"taps": list(self.taps), "lags": list(self.lags)}
-        return {**values, **lists, "key": self.noise.key.hex(), "stddev": self.noise.stddev}
+        mark = _MARK if self.noise.suite == CHACHA20 else ""
+        return {**values, **lists, "key": mark + self.noise.key.hex(), "stddev": self.noise.stddev}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "NoiseShare":
         """Return the share that `to_dict` wrote; KeyError, TypeError or ValueError for anything else."""
-        noise = KeyedNoise(bytes.fromhex(data["key"]), float(data["stddev"]))
+        key, suite = data["key"], AES
+        if str(key).startswith(_MARK):
+            key, suite = key.removeprefix(_MARK), CHACHA20
+        noise = KeyedNoise(bytes.fromhex(key), float(data["stddev"]), suite)
         if len(noise.key) != KEY_BYTES or not 0 < noise.stddev < inf:
             raise ValueError("the noise of a share has no key, or no standard deviation")
         plain = {name: data[name] for name in _PLAIN}

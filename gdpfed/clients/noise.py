@@ -24,6 +24,15 @@ def secret_bits(client_id: int) -> RandomBytes:
     return keystream(os.urandom(32))
 
 
+def law_of(
+    order: TrainingOrder, parameters: SumParameters
+) -> Literal["gaussian", "discrete_gaussian"] | None:
+    """The law of a client's noise in a sum, which a client draws if it is "gaussian"; None without noise."""
+    if parameters.noise_multiplier == 0:
+        return None
+    return "discrete_gaussian" if order.noise == "discrete_gaussian" else "gaussian"
+
+
 def own_noise(
     order: TrainingOrder,
     parameters: SumParameters,
@@ -40,10 +49,9 @@ def own_noise(
         share: the noise that is new; by default under a fresh key of the operating system.
         taken_back: parts of earlier shares, which are rounded together with it.
     """
-    if parameters.noise_multiplier == 0:
-        return None
-    if order.noise == "discrete_gaussian":
-        return "discrete_gaussian"
+    law = law_of(order, parameters)
+    if law != "gaussian":
+        return law
     if share is None:
         stddev = parameters.client_noise_stddev(num_contributors)
         share = KeyedNoise(os.urandom(KEY_BYTES), stddev)
@@ -71,14 +79,31 @@ def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
     """Noise drawn from the keys in `new`, minus the noise of `taken_back`, rounded once: int64[d]."""
+
+    def draw(part: KeyedNoise) -> torch.Tensor:
+        return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)
+
+    return encoding.encode_noise(keyed_noise(encoding, new, taken_back, draw).cpu().numpy())
+
+
+def keyed_noise(
+    encoding: Encoding,
+    new: Sequence[KeyedNoise],
+    taken_back: Sequence[KeyedNoise],
+    draw: Callable[[KeyedNoise], torch.Tensor],
+) -> torch.Tensor:
+    """Noise drawn from the keys in `new`, minus the noise of `taken_back`: float64[d], not rounded yet.
+
+    Of no keys it is zeros. `draw`: float64[d] from a key, which may be overwritten.
+    """
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
-    noise = torch.zeros(encoding.dimension, dtype=torch.float64, device=device)
-    for sign, parts in ((1, new), (-1, taken_back)):
-        for part in parts:
-            drawn = gaussian_noise(encoding.dimension, part.stddev, keystream(part.key), device=device)
-            noise.add_(drawn, alpha=sign)
-    return encoding.encode_noise(noise.cpu().numpy())
+    noise = torch.zeros(encoding.dimension, dtype=torch.float64)
+    for number, (sign, part) in enumerate([(1, each) for each in new] + [(-1, each) for each in taken_back]):
+        drawn = draw(part)
+        noise = noise.to(drawn.device) if number == 0 else noise
+        noise.add_(drawn, alpha=sign)
+    return noise
 
 
 GRID = 2.0**-10

@@ -33,7 +33,26 @@ def update_steps(
 
     It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
     at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
-    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is.
+    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is. Arguments and errors are
+    those of :func:`update_of`.
+
+    Raises EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
+    """
+    update = update_of(order, theta, encoding, client_id, own_data, bits=bits, added=added)
+    return contribution_steps(order, update, encoding)
+
+
+def update_of(
+    order: TrainingOrder,
+    theta: npt.NDArray[np.float32],
+    encoding: Encoding,
+    client_id: int,
+    own_data: OwnData | Split | None = None,
+    *,
+    bits: BitsOf = secret_bits,
+    added: npt.NDArray[np.float32] | None = None,
+) -> torch.Tensor:
+    """What comes of one client's work, before it is weighed: shape (d,), float64, on the training device.
 
     Args:
         order: what to compute, for this client.
@@ -45,13 +64,12 @@ def update_steps(
         added: to every gradient of an update, shape (d,); None for nothing.
 
     Raises:
-        EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
         OrderError: a work that there is not, numbers that do not go with it, or a weight that is none.
         LearningError: a model that couples records in a work on records.
     """
     check_numbers(order)
     job = Job(order, theta, encoding, client_id, choose_device(order.device), bits, own_data, added)
-    return contribution_steps(order, WORKS.get(order.work).work(job), encoding)
+    return WORKS.get(order.work).work(job)
 
 
 def steps_without_examples(
@@ -60,14 +78,21 @@ def steps_without_examples(
     """What a client sends if its examples cannot be used, in integer steps, shape (d,): zeros.
 
     It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
-    or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_steps`.
+    or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_of`.
     """
-    zeros = torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
+    return contribution_steps(order, update_without_examples(order, encoding, client_id, bits=bits), encoding)
+
+
+def update_without_examples(
+    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
+) -> torch.Tensor:
+    """The same before it is weighed, as :func:`update_of` returns it."""
     without = function_of(order.work, "without_examples")
     if without is None:
-        return contribution_steps(order, zeros, encoding)
-    job = Job(order, np.zeros(0, np.float32), encoding, client_id, choose_device(order.device), bits)
-    return contribution_steps(order, without(job), encoding)
+        return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
+    return without(
+        Job(order, np.zeros(0, np.float32), encoding, client_id, choose_device(order.device), bits)
+    )
 
 
 def contribution_steps(
@@ -77,12 +102,20 @@ def contribution_steps(
 
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
+    return encoded_anyway(*weighed(order, update, encoding))
+
+
+def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> tuple[torch.Tensor, Encoding]:
+    """An update of shape (d,) with its weight and indicator, and the encoding with the client's own bound.
+
+    Raises EncodingError for a clipping norm that is none of this sum's.
+    """
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
-    weighed = order.weight / order.norm_factor * update
+    values = order.weight / order.norm_factor * update
     if order.indicator_share:
-        bound = weighed.new_tensor([[own.clip_bound]])
-        weighed = with_indicator(weighed[None], bound, order.indicator_share)[0]
-    return encoded_anyway(weighed, own)
+        bound = values.new_tensor([[own.clip_bound]])
+        values = with_indicator(values[None], bound, order.indicator_share)[0]
+    return values, own
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:

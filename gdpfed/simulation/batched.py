@@ -1,6 +1,5 @@
 """Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
 
-import math
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import torch
 from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_work import RecordJobs, Updates, gradients_of, holder_of
+from gdpfed.clients.rounding import clipped_steps
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
@@ -23,7 +23,6 @@ from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
-from secagg import Encoding
 
 TRAINED_TOGETHER = ("update", "noised_update")
 """Works of local training, which many clients do at once; each client does any other work by itself."""
@@ -282,31 +281,3 @@ def contributions_steps(
         bounds = updates.new_tensor([[encoding.clip_bound] for encoding in encodings])
         updates = with_indicator(updates, bounds, order.indicator_share)
     return clipped_steps(updates, encodings)
-
-
-def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
-    """Clip every update to its ``clip_bound`` and round it to the grid, as a client does with its own.
-
-    The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
-    whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
-    edge. No client leaves a sum for what its data is.
-
-    Args:
-        updates: float64[clients, d]; overwritten.
-        encodings: one a client, all with the same grid.
-
-    Returns:
-        int64[clients, d], integer steps with |z_i| <= C_i / grid, checked in integers.
-    """
-    grid, limit = encodings[0].grid, encodings[0].coordinate_limit
-    norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
-    updates.masked_fill_(~norms.isfinite(), 0.0)
-    if math.isinf(encodings[0].clipping_norm):
-        return updates.div_(grid).round_().clamp_(-limit, limit).long()
-    bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
-    updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
-    steps = updates.div_(grid).round_()
-    steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
-    integers = steps.long()
-    most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
-    return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)

@@ -182,9 +182,13 @@ class Encoding:
         `client_noise_stddev`.
         """
         self._check_array(noise)
+        return _rounded(noise, 1.0, self.grid, self.noise_limit)
+
+    @property
+    def noise_limit(self) -> int:
+        """The largest magnitude of a client's noise in a coordinate, in steps, with what it takes back."""
         stddev = math.hypot(self.integer_noise_stddev, self.integer_correction_stddev)
-        limit = min(math.ceil(NOISE_TAIL * stddev), self._largest)
-        return _rounded(noise, 1.0, self.grid, limit)
+        return min(math.ceil(NOISE_TAIL * stddev), self._largest)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:
         """Integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""

@@ -79,12 +79,16 @@ class NoiseLevels:
         )
         return Fraction(max(summed), planned) - 1
 
+    def law(self, part: int) -> tuple[float, int]:
+        """The distribution of part 0..L, by its name in `NAMED_VARIANCES`, and the factor of its draws."""
+        return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
+
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
         """Part 0..L of a client's noise, a function of the 32-byte key alone: int64[dimension]."""
-        if part == 0:
-            return sample(dimension, self.base_stddev, key)
-        drawn = sample(dimension, FINE_STDDEV, key)
-        drawn *= self.multipliers[part - 1]
+        stddev, factor = self.law(part)
+        drawn = sample(dimension, stddev, key)
+        if factor != 1:
+            drawn *= factor
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:

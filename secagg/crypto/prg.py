@@ -142,15 +142,16 @@ def _aligned_words(count: int) -> NDArray[np.uint32]:
     return spare[first : first + 4 * count].view("<u4")
 
 
-def keystream(key: bytes) -> Callable[[int], bytes]:
-    """A secure source of random bytes: read(n) returns the next n of AES-256-CTR under `key`.
+def keystream(key: bytes, suite: str = "aes256ctr") -> Callable[[int], bytes]:
+    """A secure source of random bytes: read(n) returns the next n of a suite's stream under `key`.
 
     Args:
-        key: 32 secret bytes, used for nothing else.
+        key: `KEY_BYTES[suite]` secret bytes, used for nothing else.
+        suite: the stream cipher, AES-256-CTR by default.
 
-    Raises ValueError: the key has another length.
+    Raises ValueError: an unknown suite, or the key has another length.
     """
-    stream = cipher_stream("aes256ctr", key)
+    stream = cipher_stream(suite, key)
 
     def read(num_bytes: int) -> bytes:
         return stream.update(bytes(num_bytes))

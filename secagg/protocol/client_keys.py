@@ -1,4 +1,4 @@
-"""Computations with a client's secrets: public keys, sealed shares, mask keys, noise."""
+"""Computations with a client's secrets: public keys, sealed shares, mask keys, noise, the masked vector."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.arithmetic.discrete_gaussian import sample
+from secagg.arithmetic.packing import pack, packed_bytes
 from secagg.crypto.keys import (
     NONCE_BYTES,
     PrivateKey,
@@ -22,8 +24,10 @@ from secagg.crypto.keys import (
     self_mask_key,
     share_commitment,
 )
+from secagg.crypto.prg import add_masks
 from secagg.crypto.shamir import split
 from secagg.protocol.client_state import ClientState
+from secagg.protocol.held_vector import HeldVector, NoisePart
 from secagg.protocol.sum_messages import (
     SHARE_BYTES,
     MaskRequest,
@@ -148,26 +152,38 @@ NOISE_DOUBT_BITS = 40
 """Noise of a caller's own is refused where noise of the right law is so small once in 2**40 times."""
 
 Steps = NDArray[np.int64]
+Noise = Steps | Literal["discrete_gaussian"] | None
 
 
-def noisy_steps(
-    state: ClientState, steps: Steps, noise: Steps | Literal["discrete_gaussian"] | None
-) -> Steps:
+def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -> memoryview:
+    """The packed residues of an update with this client's noise and all its masks.
+
+    `ClientSession.mask` says what may be given; the keys of the masks with partners are in the state. Raises
+    LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
+    """
+    parameters, masks = state.sum_parameters, signed_masks(state)
+    suite, bits = parameters.suite, parameters.modulus_bits
+    if isinstance(steps, np.ndarray):
+        vector = state.encoding().to_residues(noisy_steps(state, steps, noise))
+        add_masks(vector, masks, suite)
+        return pack(vector, bits)
+    _check_held(state, steps, noise)
+    parts = () if noise is None else tuple(noise_parts(state))
+    packed = steps.masked(parts, tuple(masks), suite, bits)
+    if len(packed) != packed_bytes(parameters.dimension, bits):
+        raise LocalProtocolError(f"{len(packed)} bytes came of a vector of {parameters.dimension} residues")
+    return packed
+
+
+def noisy_steps(state: ClientState, steps: Steps, noise: Noise) -> Steps:
     """The update with this client's noise: int64[d]. `ClientSession.mask` says what may be given.
 
     Raises LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
     """
-    parameters = state.sum_parameters
     _check_vector(state, "steps", steps)
+    _check_given(state, noise is not None)
     if state.corrects:
-        if noise is not None:
-            raise LocalProtocolError("a member without an update adds no noise: give what it takes back")
         return steps
-    if noise is None and parameters.noise_multiplier:
-        raise LocalProtocolError(
-            f"the sum has noise of multiplier {parameters.noise_multiplier:g}, and none is given: "
-            'give noise=..., or noise="discrete_gaussian" for noise of the session\'s own'
-        )
     if noise is None or isinstance(noise, str):
         total = draw_noise(state)
         total += steps
@@ -179,14 +195,34 @@ def noisy_steps(
 
 def draw_noise(state: ClientState) -> Steps:
     """All parts of this client's noise, added up: int64[d]."""
-    parameters, own, levels = state.sum_parameters, state.member, state.encoding().levels
-    if levels is None:
-        return np.zeros(parameters.dimension, dtype=np.int64)
-    seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
-    total = levels.draw(0, parameters.dimension, noise_key(state.sid, seeds[0], own))
-    for part in levels.parts_above(0):
-        total += levels.draw(part, parameters.dimension, noise_key(state.sid, seeds[part], own))
+    total = np.zeros(state.sum_parameters.dimension, dtype=np.int64)
+    for stddev, factor, key in noise_parts(state):
+        drawn = sample(len(total), stddev, key)
+        if factor != 1:
+            drawn *= factor
+        total += drawn
     return total
+
+
+def noise_parts(state: ClientState) -> Iterator[NoisePart]:
+    """The parts of the noise that this client draws from its own seeds; none in a sum without noise."""
+    parameters, levels = state.sum_parameters, state.encoding().levels
+    if levels is None:
+        return
+    seeds = [state.base_noise_seed, *noise_seeds(state.noise_seed, parameters.noise_levels)]
+    for part in (0, *levels.parts_above(0)):
+        yield NoisePart(*levels.law(part), noise_key(state.sid, seeds[part], state.member))
+
+
+def _check_given(state: ClientState, given: bool) -> None:
+    multiplier = state.sum_parameters.noise_multiplier
+    if state.corrects and given:
+        raise LocalProtocolError("a member without an update adds no noise: give what it takes back")
+    if multiplier and not (given or state.corrects):
+        raise LocalProtocolError(
+            f"the sum has noise of multiplier {multiplier:g}, and none is given: "
+            'give noise=..., or noise="discrete_gaussian" for noise of the session\'s own'
+        )
 
 
 def _check_vector(state: ClientState, name: str, vector: Steps) -> None:
@@ -195,21 +231,38 @@ def _check_vector(state: ClientState, name: str, vector: Steps) -> None:
         raise LocalProtocolError(f"{name} are {vector.dtype}{list(vector.shape)}: give int64[{dimension}]")
 
 
+def _check_held(state: ClientState, vector: HeldVector, noise: Noise) -> None:
+    dimension, own = state.sum_parameters.dimension, vector.noise_squared_norm
+    if vector.dimension != dimension:
+        raise LocalProtocolError(f"a vector of {vector.dimension} steps is held: give one of {dimension}")
+    if isinstance(noise, np.ndarray) or (noise is not None and own is not None):
+        raise LocalProtocolError("a vector that is held elsewhere has its noise in it: give none beside it")
+    _check_given(state, noise is not None or own is not None)
+    if own is not None:
+        _check_noise_norm(state, own)
+
+
 def _check_noise(state: ClientState, noise: Steps) -> None:
+    _check_noise_norm(state, float(np.dot(noise, noise)))
+
+
+def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
     """Raise LocalProtocolError for noise that has probability below 2**-40 under the sum's distribution.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
     """
+    dimension = state.sum_parameters.dimension
     if state.sum_parameters.noise_multiplier == 0 or state.sum_parameters.noise_levels:
         raise LocalProtocolError(
             "noise was given for a sum without noise, or with noise levels: give none, the session "
             "draws what belongs"
         )
-    dimension, stddev = len(noise), state.encoding().integer_noise_stddev
+    stddev = state.encoding().integer_noise_stddev
     least = dimension - 2 * math.sqrt(dimension * NOISE_DOUBT_BITS * math.log(2))
-    given = float(np.dot(noise, noise)) / stddev**2
-    if given < least:
+    given = squared_norm / stddev**2
+    if not given >= least:
+        found = math.sqrt(max(given, 0.0) / dimension) * stddev
         raise LocalProtocolError(
-            f"the noise has a standard deviation of {math.sqrt(given / dimension) * stddev:.4g} steps "
-            f"where {stddev:.4g} belong: give `client_noise_stddev`, or none and the session draws it"
+            f"the noise has a standard deviation of {found:.4g} steps where {stddev:.4g} belong: give "
+            "`client_noise_stddev`, or none and the session draws it"
         )

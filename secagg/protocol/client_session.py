@@ -7,15 +7,12 @@ the members or a sparse one (Bell et al., CCS 2020), with a check stage if the s
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.arithmetic.encoding import Encoding
-from secagg.arithmetic.packing import pack
 from secagg.crypto.keys import CONTEXT_BYTES, NO_CONTEXT, SECRET_BYTES, correctors_among, session_id
-from secagg.crypto.prg import add_masks
 from secagg.crypto.roster import MAX_CLIENT_ID, NOBODY, Roster
 from secagg.crypto.signatures import Identity, keys_statement, survivors_statement
 from secagg.protocol.client_checks import (
@@ -28,15 +25,16 @@ from secagg.protocol.client_checks import (
     check_survivors,
 )
 from secagg.protocol.client_keys import (
+    Noise,
     deal_shares,
-    noisy_steps,
+    masked_vector,
     open_shares,
     own_public_keys,
     pair_keys,
     revealed_shares,
-    signed_masks,
 )
 from secagg.protocol.client_state import ClientState
+from secagg.protocol.held_vector import HeldVector
 from secagg.protocol.parameters import CURIOUS, SumParameters
 from secagg.protocol.policy import ClientPolicy
 from secagg.protocol.sum_messages import (
@@ -197,10 +195,10 @@ class ClientSession:
 
     def mask(
         self,
-        steps: NDArray[np.int64],
+        steps: NDArray[np.int64] | HeldVector,
         context: bytes = NO_CONTEXT,
         *,
-        noise: NDArray[np.int64] | Literal["discrete_gaussian"] | None = None,
+        noise: Noise = None,
     ) -> bytes:
         """Stage 3, second half: add the noise, mask, and answer with the masked vector.
 
@@ -209,7 +207,8 @@ class ClientSession:
 
         Args:
             steps: int64[d], the update without noise as `encoding` gives it; of a member without one what it
-                takes back, as `encode_noise` gives it, and no noise.
+                takes back, as `encode_noise` gives it, and no noise. Or such a vector on a GPU, with noise of
+                the caller's own in it or none.
             context: 32 bytes that name what the update was made from, as a hash of the model does. The
                 masks of members with different contexts do not cancel, so a server that shows one member
                 another model learns nothing from the sum (Pasquini et al., CCS 2022).
@@ -229,14 +228,11 @@ class ClientSession:
             state, parameters = self._state, self.parameters
             if len(context) != CONTEXT_BYTES:
                 raise LocalProtocolError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
-            vector = state.encoding().to_residues(noisy_steps(state, steps, noise))
             state.pair_keys = pair_keys(state, context)
-            add_masks(vector, signed_masks(state), parameters.suite)
+            packed = masked_vector(state, steps, noise)
             state.erase_own_secrets()
-            bits = parameters.modulus_bits
-            return MaskReply(
-                state.member, state.sid, context, state.complaints, pack(vector, bits), len(vector), bits
-            ).encode()
+            sizes = parameters.dimension, parameters.modulus_bits
+            return MaskReply(state.member, state.sid, context, state.complaints, packed, *sizes).encode()
 
     def check(self, data: bytes) -> bytes:
         """Between stages 3 and 4 in active mode: sign the survivors, once.

@@ -5,6 +5,7 @@ The keys are copied to the device for one call, and wiped there after it.
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,9 @@ class DeviceMasks:
         device: of the vectors.
         segment_words: the words of a mask under one nonce, a multiple of 16; that of all masks by default.
         blocks: of 16 words that a program of the kernel works on, a power of two.
+        kernel: of the signature of `add_chacha20`, which it is by default.
+
+    Raises ImportError: there is no Triton.
     """
 
     def __init__(
@@ -39,10 +43,12 @@ class DeviceMasks:
         device: torch.device,
         segment_words: int = SEGMENT_WORDS,
         blocks: int = BLOCKS_A_PROGRAM,
+        kernel: Any = None,
     ) -> None:
-        from gdpfed.clients.device.chacha20_kernel import add_chacha20
+        if kernel is None:
+            from gdpfed.clients.device.chacha20_kernel import add_chacha20 as kernel
 
-        self.device, self._kernel, self._blocks = device, add_chacha20, blocks
+        self.device, self._kernel, self._blocks = device, kernel, blocks
         self._segment_blocks = segment_words // BLOCK_WORDS
 
     def add(self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]]) -> None:
@@ -62,8 +68,8 @@ class DeviceMasks:
         for place, words in zip(places, before, strict=True):
             if not np.array_equal(_words(vector, place), self._masked(words, place, masks)):
                 raise PrivacyError(
-                    f"{self.device} has not masked as a CPU does: nothing was sent; use run.device=cpu, or leave "
-                    "secagg.suite out"
+                    f"{self.device} has not masked as a CPU does, so nothing was sent: use run.device=cpu, "
+                    "or leave secagg.suite out"
                 )
 
     def keystream(self, key: bytes, num_words: int) -> torch.Tensor:

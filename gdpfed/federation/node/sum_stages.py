@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
+from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise, noise_suite
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
@@ -119,7 +119,8 @@ def mask(request: StageRequest, node: Node) -> bytes:
         if own:
             budget.charge(own, request.round_of_run, parameters, order)
         parts = _taken_back(node, request.round_of_run, turns, parameters)
-        share = KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors))
+        stddev, suite = parameters.client_noise_stddev(num_contributors), noise_suite(parameters.suite)
+        share = KeyedNoise(os.urandom(KEY_BYTES), stddev, suite)
         if any(order.taps):
             keep_share(node, request.round_of_run, share, parameters.dimension, order.taps)
         return masked_update(order, theta, session, num_contributors, who, share, parts)

@@ -69,6 +69,25 @@ def gaussian_noise(
     pairs = (dimension + 1) // 2
     words = np.frombuffer(random_bytes(16 * pairs), dtype="<u8") >> np.uint64(64 - _UNIFORM_BITS)
     uniform = torch.from_numpy(words.astype(np.float64)).to(device).view(2, pairs)
+    return _box_muller(uniform, dimension, noise_stddev)
+
+
+def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
+    """The noise that `gaussian_noise` makes of these bytes, which lie on a device: float64[dimension], there.
+
+    Sums, products and roots are the same on all devices, logarithm, sine and cosine to the last place or two.
+
+    Args:
+        words: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
+        dimension: d.
+        noise_stddev: standard deviation in the unit of the update.
+    """
+    whole = (words >> (64 - _UNIFORM_BITS)).bitwise_and_((1 << _UNIFORM_BITS) - 1)
+    return _box_muller(whole.double().view(2, -1), dimension, noise_stddev)
+
+
+def _box_muller(uniform: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
+    """Of whole numbers below 2^53, shape (2, pairs); they are overwritten."""
     radius = uniform[0].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
     angle = uniform[1].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
     noise = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])

@@ -1,0 +1,201 @@
+"""A client's update to its masked vector: on the GPU where it was trained, and on the CPU beside it.
+
+Both begin with the update in float64 where they compute, and with a session that has its shares; both end
+with the bytes of the message, agreement with every partner and noise included. Runs alternate.
+
+    python -m benchmarks.secagg.device             about a minute, with a GPU
+    python -m benchmarks.secagg.device --quick     a shorter vector and fewer members
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from benchmarks.harness import fastest, publish, read_options, three
+from benchmarks.secagg.ours import parameters_for
+from gdpfed.clients.device.choice import device_sum
+from gdpfed.clients.device.packing import copied, packed_words
+from gdpfed.clients.device.sums import DeviceSum
+from gdpfed.clients.keyed_noise import AES, CHACHA20, KEY_BYTES, KeyedNoise, noise_suite
+from gdpfed.clients.noise import keyed_steps
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import contribution_steps
+from gdpfed.errors import InputError
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.report.console import Table
+from secagg import ClientSession, ServerSession, Stage
+from secagg.crypto import prg
+from testing.secagg_sums import POLICY
+
+ORDER = TrainingOrder(
+    Task(DataSource("digits"), "linear", "iid", 40, seed=0), LocalTraining(1, 1, 1.0, 0.0), 0, "auto"
+)
+LAWS: tuple[Literal["gaussian", "discrete_gaussian"], ...] = ("gaussian", "discrete_gaussian")
+SUITES = ("aes128ctr", "chacha20")
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: the members of a sum, the length of its vectors, and how often."""
+
+    members: int
+    dimension: int
+    repeats: int
+
+
+WHOLE, QUICK = Effort(120, 11_000_000, 4), Effort(30, 1_000_000, 3)
+
+
+class Client:
+    """A member of a sum that is about to mask, as often as it is asked; its session is restored each time.
+
+    `suite`: of the masks. `effort`: the sizes of the sum.
+    """
+
+    def __init__(self, suite: str, effort: Effort) -> None:
+        self.parameters = parameters_for(effort.members, effort.dimension, suite=suite)
+        ids = range(1, effort.members + 1)
+        server, clients = ServerSession(self.parameters, ids), {i: ClientSession(i, POLICY) for i in ids}
+        for stage, answer in (
+            (Stage.ADVERTISE, ClientSession.advertise),
+            (Stage.SHARE, ClientSession.share),
+        ):
+            if server.stage is not stage:
+                raise InputError(f"the sum is in stage {server.stage}, not {stage}")
+            for i, request in server.requests().items():
+                server.receive(i, answer(clients[i], request))
+            server.close_stage()
+        self.members = clients[1].accept_shares(server.requests()[1])
+        self._saved = clients[1].to_bytes()
+        self.encoding = self.parameters.encoding(self.members)
+        stddev = self.parameters.client_noise_stddev(self.members)
+        self.share = KeyedNoise(os.urandom(KEY_BYTES), stddev, noise_suite(suite))
+
+    @property
+    def session(self) -> ClientSession:
+        """The session, before it masks."""
+        return ClientSession.from_bytes(self._saved, POLICY)
+
+    def on_cpu(self, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]) -> bytes:
+        """The message of a client whose CPU does all."""
+        steps = contribution_steps(ORDER, update, self.encoding)
+        if law == "discrete_gaussian":
+            return self.session.mask(steps, noise=law)
+        return self.session.mask(steps, noise=keyed_steps(self.encoding, [self.share], [], CPU))
+
+    def on_device(
+        self, there: DeviceSum, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]
+    ) -> bytes:
+        """The same message from a device."""
+        steps = there.contribution(ORDER, update, self.encoding)
+        if law == "discrete_gaussian":
+            return self.session.mask(there.vector(steps), noise=law)
+        return self.session.mask(there.vector(steps, there.noise(self.encoding, [self.share], [])))
+
+
+def message_table(there: DeviceSum, name: str, effort: Effort) -> Table:
+    """Milliseconds from an update to the message, on a CPU with all its cores and on a device."""
+    clients = {suite: Client(suite, effort) for suite in SUITES}
+    update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension))
+    away = update.to(there.device)
+    cores, rows = os.cpu_count() or 1, []
+    for law in LAWS:
+        # A client has two threads for its masks by default; here it has the whole machine.
+        with patch.object(prg, "NUM_THREADS", cores):
+            best = fastest(
+                effort.repeats,
+                aes=lambda law=law: clients["aes128ctr"].on_cpu(update, law),  # type: ignore[misc]
+                chacha=lambda law=law: clients["chacha20"].on_cpu(update, law),  # type: ignore[misc]
+                device=lambda law=law: clients["chacha20"].on_device(there, away, law),  # type: ignore[misc]
+            )
+        times = [best[each] for each in ("aes", "chacha", "device")]
+        ratios = [f"{each / best['device']:.1f}" for each in times[:2]]
+        rows.append((law, *(_milliseconds(each) for each in times), *ratios))
+    headings = (
+        "noise",
+        "CPU, aes128ctr",
+        "CPU, chacha20",
+        f"{name}, chacha20",
+        "aes128ctr / it",
+        "chacha20 / it",
+    )
+    title = f"Update to masked vector in milliseconds, n = {effort.members}, d = {effort.dimension:,}"
+    return Table(title, headings, rows, f"The CPU has {cores} threads for masks.")
+
+
+def steps_table(there: DeviceSum, name: str, effort: Effort) -> Table:
+    """Milliseconds of each step on the device."""
+    client, device, masks = Client("chacha20", effort), there.device, there.masks
+    update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension)).to(device)
+    steps = there.contribution(ORDER, update, client.encoding)
+    residues = steps.to(torch.int32)
+    keys = [(os.urandom(32), 1 - 2 * (number % 2)) for number in range(effort.members)]
+    bits, by_aes = client.parameters.modulus_bits, KeyedNoise(client.share.key, client.share.stddev, AES)
+    works: dict[str, Callable[[], object]] = {
+        "clip and round": lambda: there.contribution(ORDER, update, client.encoding),
+        "rounded Gaussian, ChaCha20": lambda: there.noise(client.encoding, [client.share], []),
+        "rounded Gaussian, AES on the CPU": lambda: there.noise(client.encoding, [by_aes], []),
+        f"{effort.members} masks": lambda: masks.add(residues, keys),
+        f"pack to {bits} bits": lambda: packed_words(residues, bits),
+        "copy to the host": lambda: copied(residues),
+    }
+    best = fastest(effort.repeats, **{str(i): _waits(each, device) for i, each in enumerate(works.values())})
+    rows = [(work, _milliseconds(best[str(number)])) for number, work in enumerate(works)]
+    return Table(f"Steps on {name}, d = {effort.dimension:,}", ("step", "milliseconds"), rows)
+
+
+def differing(there: DeviceSum, effort: Effort) -> str:
+    """A sentence: how many coordinates of rounded noise differ between device and CPU, in how many draws."""
+    client, found = Client("chacha20", effort), 0
+    for _ in range(effort.repeats):
+        share = KeyedNoise(os.urandom(KEY_BYTES), client.share.stddev, CHACHA20)
+        here = keyed_steps(client.encoding, [share], [], CPU)
+        away = there.noise(client.encoding, [share], []).cpu().numpy()
+        found += int(np.count_nonzero(here != away))
+    return f"{found} of {effort.repeats * effort.dimension:,} rounded draws differ from those of the CPU."
+
+
+def _waits(act: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    def waited() -> None:
+        act()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return waited
+
+
+def _milliseconds(seconds: float) -> str:
+    return three(1e3 * seconds)
+
+
+def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
+    """All tables, with the difference of the noise below the last."""
+    steps = steps_table(there, name, effort)
+    noted = Table(steps.title, steps.headings, steps.rows, differing(there, effort))
+    return [message_table(there, name, effort), noted]
+
+
+def main() -> None:
+    """Measure and show the tables."""
+    options = read_options(__doc__, overrides=False, quick=False)
+    if not torch.cuda.is_available():
+        raise InputError("there is no GPU: run this where PyTorch sees a CUDA device")
+    device = torch.device("cuda")
+    there = device_sum(device, CHACHA20)
+    if isinstance(there, str):
+        raise InputError(there)
+    publish(
+        tables(there, torch.cuda.get_device_name(device), QUICK if options.quick else WHOLE), options.write
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Whether a client's part in a sum is computed on the device that it trains on, and if not, why."""
+
+from functools import lru_cache
+
+import torch
+
+from gdpfed.clients.device.masks import BLOCK_WORDS, SUITE, DeviceMasks
+from gdpfed.clients.device.sums import DeviceSum
+
+TRIED_BLOCKS = 3
+MOST_DEVICES = 64
+
+
+def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
+    """What computes a client's part of a sum on a device; or in words why the CPU masks.
+
+    `suite`: of the masks of the sum.
+    """
+    if suite != SUITE:
+        return f"the CPU masks with {suite}: secagg.suite={SUITE} does it on {device}"
+    masks = tried_masks(device)
+    if isinstance(masks, str):
+        return f"the CPU masks, since {device} does not: {masks}"
+    return DeviceSum(masks)
+
+
+@lru_cache(maxsize=MOST_DEVICES)
+def tried_masks(device: torch.device) -> DeviceMasks | str:
+    """The masks of a device, which have been compared with a CPU's, or why it has none.
+
+    Triton may be missing, or the compiler that it asks for, or a folder that it can write to.
+    """
+    try:
+        masks = DeviceMasks(device)
+        vector = torch.zeros(TRIED_BLOCKS * BLOCK_WORDS - 1, dtype=torch.int32, device=device)
+        masks.add(vector, [(bytes(range(32)), 1), (bytes(range(1, 33)), -1)])
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return masks

@@ -1,0 +1,41 @@
+"""Residues packed where they lie, into the bytes that `secagg.arithmetic.packing.pack` makes of them."""
+
+import numpy as np
+import torch
+
+from secagg.arithmetic.packing import FULL_BITS
+
+_WORD_BITS = 64
+_BLOCK = 64
+
+
+def packed_words(residues: torch.Tensor, bits: int) -> torch.Tensor:
+    """The low bits of each residue, side by side, as integers of 32 or 64 bits.
+
+    Sixty-four residues fill `bits` words of 64 bits; residue i is in them from bit i `bits` on. The last
+    block is filled up with zeros. Residues of 32 bits are left as they are.
+
+    Args:
+        residues: int32[d].
+        bits: b, of each.
+    """
+    if bits == FULL_BITS:
+        return residues
+    blocks = -(-len(residues) // _BLOCK)
+    padded = residues.new_zeros(blocks * _BLOCK)
+    padded[: len(residues)] = residues
+    columns = padded.view(blocks, _BLOCK).T.contiguous().long().bitwise_and_((1 << bits) - 1)
+    words = columns.new_zeros(bits, blocks)
+    for number, column in enumerate(columns):
+        word, bit = divmod(number * bits, _WORD_BITS)
+        words[word] |= column << bit
+        if bit + bits > _WORD_BITS:
+            words[word + 1] |= column >> (_WORD_BITS - bit)
+    return words.T.contiguous().view(-1)
+
+
+def copied(words: torch.Tensor) -> memoryview:
+    """The bytes of a device's words on the host, by one copy into memory that the device writes to itself."""
+    here = torch.empty(words.shape, dtype=words.dtype, pin_memory=words.is_cuda)
+    here.copy_(words)
+    return here.numpy().view(np.uint8).data

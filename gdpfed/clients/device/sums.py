@@ -1,0 +1,137 @@
+"""A client's part in a sum on the device that it trained on: rounded, noised, masked and packed there.
+
+Where the device runs short of memory, a CPU does the same from the beginning. Any other error of masking ends
+the session.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gdpfed.clients.device.masks import SUITE, DeviceMasks
+from gdpfed.clients.device.packing import copied, packed_words
+from gdpfed.clients.keyed_noise import CHACHA20, KeyedNoise
+from gdpfed.clients.noise import keyed_noise, keyed_steps
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.rounding import clipped_steps, noise_as_steps
+from gdpfed.clients.update import contribution_steps, weighed
+from gdpfed.learning.training.secret_draws import gaussian_noise, gaussian_of_words
+from secagg import Encoding, add_masks, keystream
+from secagg.arithmetic.discrete_gaussian import sample
+from secagg.arithmetic.packing import pack
+from secagg.protocol.held_vector import NoisePart
+
+CPU = torch.device("cpu")
+WORDS_A_DRAW = 2
+
+
+class DeviceSum:
+    """What a client computes for one sum. `masks`: of the device that it trains on."""
+
+    def __init__(self, masks: DeviceMasks) -> None:
+        self.device, self.masks = masks.device, masks
+
+    def contribution(self, order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> torch.Tensor:
+        """What `contribution_steps` makes of an update, on the device: int64[d]."""
+        try:
+            values, own = weighed(order, update.to(self.device), encoding)
+            return clipped_steps(values[None].clone(), [own])[0]
+        except torch.cuda.OutOfMemoryError:
+            return torch.from_numpy(contribution_steps(order, update.cpu(), encoding))
+
+    def noise(
+        self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
+    ) -> torch.Tensor:
+        """What `keyed_steps` draws from these keys, on the device: int64[d]."""
+        dimension = encoding.dimension
+
+        def draw(part: KeyedNoise) -> torch.Tensor:
+            if part.suite != CHACHA20:
+                return gaussian_noise(dimension, part.stddev, keystream(part.key), device=self.device)
+            words = self.masks.keystream(part.key, WORDS_A_DRAW * (dimension + dimension % 2))
+            return gaussian_of_words(words.view(torch.int64), dimension, part.stddev)
+
+        try:
+            return noise_as_steps(keyed_noise(encoding, new, taken_back, draw), encoding)
+        except torch.cuda.OutOfMemoryError:
+            return torch.from_numpy(keyed_steps(encoding, new, taken_back, CPU))
+
+    def vector(self, steps: torch.Tensor, noise: torch.Tensor | None = None) -> "DeviceVector":
+        """The update and its noise, as a session masks it."""
+        return DeviceVector(self.masks, steps, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceVector:
+    """An update and its noise in integer steps, int64[d] each, which a session masks where they lie.
+
+    It is a `secagg.protocol.held_vector.HeldVector`. `noise`: None where the session draws it, or nobody.
+    """
+
+    masks: DeviceMasks
+    steps: torch.Tensor
+    noise: torch.Tensor | None = None
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.steps)
+
+    @property
+    def noise_squared_norm(self) -> float | None:
+        """|z|^2 of the noise, in steps^2."""
+        return None if self.noise is None else float(self.noise.double().square().sum())
+
+    def masked(
+        self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
+    ) -> memoryview:
+        """Add noise and masks, and pack.
+
+        Raises:
+            ValueError: the masks are of a cipher that no device computes.
+            PrivacyError: the device has masked otherwise than a CPU.
+        """
+        if suite != SUITE:
+            raise ValueError(f"masks of {suite} are not computed on {self.masks.device}: use {SUITE}")
+        drawn = _drawn(parts, self.dimension)
+        try:
+            return self._masked_there(drawn, masks, bits)
+        except torch.cuda.OutOfMemoryError:
+            return self._masked_here(drawn, masks, bits)
+
+    def _masked_there(
+        self, drawn: npt.NDArray[np.int64] | None, masks: Sequence[tuple[bytes, int]], bits: int
+    ) -> memoryview:
+        device = self.masks.device
+        total = self.steps.to(device, copy=True)
+        if self.noise is not None:
+            total += self.noise.to(device)
+        if drawn is not None:
+            total += torch.from_numpy(drawn).to(device)
+        residues = total.to(torch.int32)
+        self.masks.add(residues, masks)
+        return copied(packed_words(residues, bits))
+
+    def _masked_here(
+        self, drawn: npt.NDArray[np.int64] | None, masks: Sequence[tuple[bytes, int]], bits: int
+    ) -> memoryview:
+        total = self.steps.cpu().numpy().copy()
+        if self.noise is not None:
+            total += self.noise.cpu().numpy()
+        if drawn is not None:
+            total += drawn
+        residues = total.astype(np.uint32)
+        add_masks(residues, masks, SUITE)
+        return pack(residues, bits)
+
+
+def _drawn(parts: Sequence[NoisePart], dimension: int) -> npt.NDArray[np.int64] | None:
+    """The noise that a session draws, added up."""
+    total = None
+    for stddev, factor, key in parts:
+        one = factor * sample(dimension, stddev, key)
+        total = one if total is None else total + one
+    return total

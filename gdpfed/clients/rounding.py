@@ -1,0 +1,48 @@
+"""Updates of clients to integer steps on the device that they were trained on."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from secagg import Encoding, EncodingError
+
+
+def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
+    """Clip every update to its ``clip_bound`` and round it to the grid, as a client does with its own.
+
+    The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
+    whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
+    edge. No client leaves a sum for what its data is.
+
+    Args:
+        updates: float64[clients, d]; overwritten.
+        encodings: one a client, all with the same grid.
+
+    Returns:
+        int64[clients, d], integer steps with |z_i| <= C_i / grid, checked in integers.
+    """
+    grid, limit = encodings[0].grid, encodings[0].coordinate_limit
+    norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
+    updates.masked_fill_(~norms.isfinite(), 0.0)
+    if math.isinf(encodings[0].clipping_norm):
+        return updates.div_(grid).round_().clamp_(-limit, limit).long()
+    bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
+    updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
+    steps = updates.div_(grid).round_()
+    steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
+    integers = steps.long()
+    most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
+    return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
+
+
+def noise_as_steps(noise: torch.Tensor, encoding: Encoding) -> torch.Tensor:
+    """Round a client's noise to the grid, as `Encoding.encode_noise` does: float64[d] -> int64[d].
+
+    The input is overwritten. Raises EncodingError: NaN or infinity, or a value beyond `noise_limit` steps.
+    """
+    steps = noise.div_(encoding.grid).round_()
+    largest = float(steps.abs().max())
+    if not largest <= encoding.noise_limit:
+        raise EncodingError(f"noise of {largest:.9g} steps is outside +-{encoding.noise_limit}")
+    return steps.long()

@@ -1,0 +1,43 @@
+"""What a session asks of a vector that lies where it does not reach, such as in the memory of a GPU."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class NoisePart(NamedTuple):
+    """A part of a client's noise: `factor` times `discrete_gaussian.sample(d, integer_stddev, key)`."""
+
+    integer_stddev: float
+    factor: int
+    key: bytes
+
+
+class HeldVector(Protocol):
+    """A client's update in integer steps, with noise of the caller's own or none, held elsewhere.
+
+    Attributes:
+        dimension: d.
+        noise_squared_norm: |z|**2 of the noise that is in it, in steps**2; None where there is none in it.
+    """
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def noise_squared_norm(self) -> float | None: ...
+
+    def masked(
+        self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
+    ) -> memoryview:
+        """Add noise and masks, and return what `arithmetic.packing.pack` makes of the residues.
+
+        All of it or nothing: a vector that lacks a mask is never returned, whatever fails. Copies of the keys
+        are erased before this returns or raises.
+
+        Args:
+            parts: noise that the session draws, to be added.
+            masks: as of `crypto.prg.add_masks`, all to be added modulo 2**32.
+            suite: the stream cipher of the masks.
+            bits: of a packed residue.
+        """
+        ...
