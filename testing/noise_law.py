@@ -11,11 +11,11 @@ from secagg.arithmetic.discrete_gaussian import (
     _FRACTION_BITS,
     _SHAPES,
     _THRESHOLD_BITS,
-    _UNSETTLED,
+    UNSETTLED,
     Tables,
     _probabilities,
-    _shape,
     _span,
+    shape_of,
     tables,
 )
 
@@ -25,7 +25,7 @@ def exact_moments(integer_stddev: float) -> tuple[Fraction, Fraction]:
 
     With v and w those of D(sigma): (1 + k**2) v and (1 + k**4) w + 6 k**2 v**2.
     """
-    sigma, factor, cells = _shape(integer_stddev)
+    sigma, factor, cells = shape_of(integer_stddev)
     law = law_of(tables(sigma, cells))
     second = sum((value**2 * weight for value, weight in law.items()), Fraction(0))
     fourth = sum((value**4 * weight for value, weight in law.items()), Fraction(0))
@@ -43,7 +43,7 @@ def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
     """
     if num_draws < 1:
         raise ValueError(f"num_draws is {num_draws}: bound at least 1 draw")
-    sigma, factor, cells = _shape(integer_stddev)
+    sigma, factor, cells = shape_of(integer_stddev)
     smoothing = math.exp(-2 * math.pi**2 * sigma**2 / (1 + factor**2))
     return num_draws * (2 * _table_distance(sigma, cells) + 4.2 * smoothing)
 
@@ -72,7 +72,7 @@ def law_of(drawn_from: Tables) -> dict[int, Fraction]:
         threshold = (int(drawn_from.high[cell]) << 64) + int(drawn_from.low[cell])
         weights[cell - cells // 2] += threshold
         weights[alias] += (1 << _THRESHOLD_BITS) - threshold
-    unsettled = law.pop(_UNSETTLED) / (cells << _THRESHOLD_BITS)
+    unsettled = law.pop(UNSETTLED) / (cells << _THRESHOLD_BITS)
     for value, weight in weights.items():
         law[value] = law.get(value, Fraction(0)) + unsettled * weight
     return {value: probability for value, probability in law.items() if probability}

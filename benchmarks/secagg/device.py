@@ -19,6 +19,7 @@ import torch
 from benchmarks.harness import fastest, publish, read_options, three
 from benchmarks.secagg.ours import parameters_for
 from gdpfed.clients.device.choice import device_sum
+from gdpfed.clients.device.discrete import sample_on
 from gdpfed.clients.device.packing import copied, packed_words
 from gdpfed.clients.device.sums import DeviceSum
 from gdpfed.clients.keyed_noise import AES, CHACHA20, KEY_BYTES, KeyedNoise, noise_suite
@@ -31,6 +32,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.report.console import Table
 from secagg import ClientSession, ServerSession, Stage
+from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS as NOISE_NAMES
 from secagg.crypto import prg
 from testing.secagg_sums import POLICY
 
@@ -138,11 +140,15 @@ def steps_table(there: DeviceSum, name: str, effort: Effort) -> Table:
     steps = there.contribution(ORDER, update, client.encoding)
     residues = steps.to(torch.int32)
     keys = [(os.urandom(32), 1 - 2 * (number % 2)) for number in range(effort.members)]
+    name_of_noise = client.encoding.levels.base_stddev if client.encoding.levels else NOISE_NAMES[0]
     bits, by_aes = client.parameters.modulus_bits, KeyedNoise(client.share.key, client.share.stddev, AES)
     works: dict[str, Callable[[], object]] = {
         "clip and round": lambda: there.contribution(ORDER, update, client.encoding),
         "rounded Gaussian, ChaCha20": lambda: there.noise(client.encoding, [client.share], []),
         "rounded Gaussian, AES on the CPU": lambda: there.noise(client.encoding, [by_aes], []),
+        "discrete Gaussian, AES on the CPU": lambda: sample_on(
+            device, effort.dimension, name_of_noise, bytes(32)
+        ),
         f"{effort.members} masks": lambda: masks.add(residues, keys),
         f"pack to {bits} bits": lambda: packed_words(residues, bits),
         "copy to the host": lambda: copied(residues),

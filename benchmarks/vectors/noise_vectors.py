@@ -24,7 +24,7 @@ DRAWN = 16
 # So many, that the draws take some of the rare branch, and more than one chunk of the sampler.
 LONG = 40_000
 _THRESHOLD_BITS = 128
-_UNSETTLED = -(2**15)
+UNSETTLED = -(2**15)
 
 
 def noise_cases() -> Iterator[dict[str, Any]]:
@@ -50,7 +50,7 @@ def _law(sigma: int, cells: int) -> dict[str, Any]:
     """A case: the exact probability P(x) of a draw as a fraction, from both tables."""
     made = tables(sigma, cells)
     settled = Counter(made.direct.tolist())
-    unsettled = settled.pop(_UNSETTLED)
+    unsettled = settled.pop(UNSETTLED)
     weights: Counter[int] = Counter()
     for cell, (high, low, alias) in enumerate(zip(made.high, made.low, made.alias, strict=True)):
         own = (int(high) << 64) + int(low)

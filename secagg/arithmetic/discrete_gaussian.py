@@ -36,12 +36,12 @@ _SHAPES = {81921.6: (512, 160, 2**14), 20486.0: (512, 40, 2**14), 481.7: (40, 12
 _DIRECT_BITS = 16
 _THRESHOLD_BITS = 128
 _FRACTION_BITS = 320
-_UNSETTLED = -(2**15)
+UNSETTLED = -(2**15)
 _WORD = (1 << 64) - 1
 # Direct words count up from block 0; 2**127 blocks on are the words of the alias table.
-_DIRECT_START = bytes(16)
-_ALIAS_START = b"\x80" + bytes(15)
-_ALIAS_DRAW_WORDS = 3
+DIRECT_START = bytes(16)
+ALIAS_START = b"\x80" + bytes(15)
+ALIAS_DRAW_WORDS = 3
 # A chunk's words, their indices and the table stay in the second-level cache.
 _CHUNK = 2**14
 _ZEROS = bytes(4 * _CHUNK)
@@ -73,7 +73,7 @@ def sample(dimension: int, integer_stddev: float, key: bytes) -> Integers:
         raise ValueError(f"dimension is {dimension}: draw at least 1 coordinate")
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key has {len(key)} bytes: give {KEY_BYTES}, from HKDF or os.urandom")
-    sigma, factor, cells = _shape(integer_stddev)
+    sigma, factor, cells = shape_of(integer_stddev)
     source = _Source(tables(sigma, cells), key)
     drawn = np.empty(dimension, dtype=np.int64)
     for start in range(0, dimension, _CHUNK):
@@ -89,8 +89,8 @@ class _Source:
 
     def __init__(self, law: Tables, key: bytes) -> None:
         self._law = law
-        self._direct_stream = cipher_stream("aes256ctr", key, _DIRECT_START)
-        self._alias_stream = cipher_stream("aes256ctr", key, _ALIAS_START)
+        self._direct_stream = cipher_stream("aes256ctr", key, DIRECT_START)
+        self._alias_stream = cipher_stream("aes256ctr", key, ALIAS_START)
         self._words = np.empty(2 * _CHUNK, dtype="<u2")
         self._indices = np.empty(2 * _CHUNK, dtype=np.intp)
         self._values = np.empty(2 * _CHUNK, dtype=np.int16)
@@ -102,14 +102,14 @@ class _Source:
         np.copyto(indices, words)
         # Every index is in range; "wrap" spares numpy a copy of the output.
         np.take(self._law.direct, indices, out=values, mode="wrap")
-        unsettled = np.flatnonzero(values == _UNSETTLED)
+        unsettled = np.flatnonzero(values == UNSETTLED)
         values[unsettled] = self._draw_alias(len(unsettled))
         return values
 
     def _draw_alias(self, count: int) -> NDArray[np.int16]:
-        law, num_bytes = self._law, 8 * _ALIAS_DRAW_WORDS * count
+        law, num_bytes = self._law, 8 * ALIAS_DRAW_WORDS * count
         words = np.frombuffer(self._alias_stream.update(bytes(num_bytes)), dtype="<u8")
-        cell, high, low = words.reshape(count, _ALIAS_DRAW_WORDS).T
+        cell, high, low = words.reshape(count, ALIAS_DRAW_WORDS).T
         cell = (cell & np.uint64(len(law.alias) - 1)).astype(np.intp)
         bound = law.high[cell]
         own, tied = high < bound, high == bound
@@ -136,7 +136,7 @@ def tables(sigma: int, cells: int) -> Tables:
     weights[0] = total - 2 * sum(weights[1:])
     thresholds, aliases = _alias([0, *(weights[x] for x in signed)])
     made = Tables(
-        direct=np.concatenate([direct, np.full(num_unsettled, _UNSETTLED, dtype=np.int16)]),
+        direct=np.concatenate([direct, np.full(num_unsettled, UNSETTLED, dtype=np.int16)]),
         high=np.array([threshold >> 64 for threshold in thresholds], dtype=np.uint64),
         low=np.array([threshold & _WORD for threshold in thresholds], dtype=np.uint64),
         alias=(np.array(aliases) - cells // 2).astype(np.int16),
@@ -187,7 +187,8 @@ def _span(cells: int) -> range:
     return range(1 - cells // 2, cells // 2)
 
 
-def _shape(integer_stddev: float) -> tuple[int, int, int]:
+def shape_of(integer_stddev: float) -> tuple[int, int, int]:
+    """Return sigma, k and the cells of the alias table of a distribution; ValueError: it has no such name."""
     if integer_stddev not in _SHAPES:
         raise ValueError(f"integer_stddev is {integer_stddev!r}: use one of {', '.join(map(str, _SHAPES))}")
     return _SHAPES[integer_stddev]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from gdpfed.clients.device.discrete import sample_on
 from gdpfed.clients.device.masks import SUITE, DeviceMasks
 from gdpfed.clients.device.packing import copied, packed_words
 from gdpfed.clients.keyed_noise import CHACHA20, KeyedNoise
@@ -96,42 +96,32 @@ class DeviceVector:
         """
         if suite != SUITE:
             raise ValueError(f"masks of {suite} are not computed on {self.masks.device}: use {SUITE}")
-        drawn = _drawn(parts, self.dimension)
         try:
-            return self._masked_there(drawn, masks, bits)
+            return self._masked_there(parts, masks, bits)
         except torch.cuda.OutOfMemoryError:
-            return self._masked_here(drawn, masks, bits)
+            return self._masked_here(parts, masks, bits)
 
     def _masked_there(
-        self, drawn: npt.NDArray[np.int64] | None, masks: Sequence[tuple[bytes, int]], bits: int
+        self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], bits: int
     ) -> memoryview:
         device = self.masks.device
         total = self.steps.to(device, copy=True)
         if self.noise is not None:
             total += self.noise.to(device)
-        if drawn is not None:
-            total += torch.from_numpy(drawn).to(device)
+        for stddev, factor, key in parts:
+            total.add_(sample_on(device, self.dimension, stddev, key), alpha=factor)
         residues = total.to(torch.int32)
         self.masks.add(residues, masks)
         return copied(packed_words(residues, bits))
 
     def _masked_here(
-        self, drawn: npt.NDArray[np.int64] | None, masks: Sequence[tuple[bytes, int]], bits: int
+        self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], bits: int
     ) -> memoryview:
         total = self.steps.cpu().numpy().copy()
         if self.noise is not None:
             total += self.noise.cpu().numpy()
-        if drawn is not None:
-            total += drawn
+        for stddev, factor, key in parts:
+            total += factor * sample(self.dimension, stddev, key)
         residues = total.astype(np.uint32)
         add_masks(residues, masks, SUITE)
         return pack(residues, bits)
-
-
-def _drawn(parts: Sequence[NoisePart], dimension: int) -> npt.NDArray[np.int64] | None:
-    """The noise that a session draws, added up."""
-    total = None
-    for stddev, factor, key in parts:
-        one = factor * sample(dimension, stddev, key)
-        total = one if total is None else total + one
-    return total

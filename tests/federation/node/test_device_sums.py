@@ -9,6 +9,7 @@ import torch
 
 from gdpfed.clients.device import choice
 from gdpfed.clients.device.choice import device_sum, tried_masks
+from gdpfed.clients.device.discrete import sample_on
 from gdpfed.clients.device.masks import DeviceMasks
 from gdpfed.clients.device.packing import packed_words
 from gdpfed.clients.device.sums import DeviceSum
@@ -20,6 +21,8 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import contribution
 from gdpfed.federation.node.contribution import Contributor, masked_correction, masked_update
 from secagg import EncodingError, LocalProtocolError
+from secagg.arithmetic.discrete_gaussian import sample
+from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS
 from secagg.arithmetic.packing import pack
 from secagg.protocol.transitions import ClientStage
 from testing.device_stand_in import masks_on_cpu
@@ -66,6 +69,14 @@ def test_noise_is_that_of_a_cpu_from_the_same_keys(there, suite, dimension):
     assert np.array_equal(there.noise(encoding, [new], [back]).cpu().numpy(), here)
     other = keyed_steps(encoding, [replace(new, suite=AES if suite == CHACHA20 else CHACHA20)], [back], CPU)
     assert np.mean(other == here) < 0.01
+
+
+@pytest.mark.parametrize("stddev", INTEGER_NOISE_STDDEVS)
+def test_discrete_noise_is_the_integers_of_a_cpu(there, stddev):
+    dimension = 40_001
+    drawn = sample_on(there.device, dimension, stddev, bytes(range(32)))
+    assert drawn.dtype == torch.int64
+    assert np.array_equal(drawn.cpu().numpy(), sample(dimension, stddev, bytes(range(32))))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e9])

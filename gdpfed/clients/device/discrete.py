@@ -1,0 +1,70 @@
+"""Discrete Gaussians on a device: the integers that `secagg.arithmetic.discrete_gaussian.sample` draws.
+
+The words come from the CPU, whose AES is fast, and the tables are searched on the device. All of it is in
+integers, so the draws are the same.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from secagg.arithmetic.discrete_gaussian import (
+    ALIAS_DRAW_WORDS,
+    ALIAS_START,
+    DIRECT_START,
+    UNSETTLED,
+    shape_of,
+    tables,
+)
+from secagg.crypto.prg import cipher_stream
+
+_ZEROS = bytes(2**18)
+_WORD_BYTES = 8
+_DIRECT_BYTES = 2
+_SIGN = -(2**63)
+MOST_TABLES = 16
+
+
+def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: bytes) -> torch.Tensor:
+    """What `sample` draws from the key, on a device: int64[dimension]. Arguments and errors are its own."""
+    sigma, factor, cells = shape_of(integer_stddev)
+    direct, high, low, alias = _tables_on(device, sigma, cells)
+    words = _words_on(device, key, DIRECT_START, 2 * _DIRECT_BYTES * dimension).view(torch.int16)
+    values = direct[words.int().bitwise_and_(2**16 - 1)]
+    unsettled = (values == UNSETTLED).nonzero().view(-1)
+    num_bytes = _WORD_BYTES * ALIAS_DRAW_WORDS * len(unsettled)
+    drawn = _words_on(device, key, ALIAS_START, num_bytes).view(torch.int64).view(-1, ALIAS_DRAW_WORDS)
+    cell = drawn[:, 0] & (cells - 1)
+    # Unsigned words compare as signed ones do with the other sign.
+    above, below = drawn[:, 1] ^ _SIGN, drawn[:, 2] ^ _SIGN
+    own = (above < high[cell]) | ((above == high[cell]) & (below < low[cell]))
+    values[unsettled] = torch.where(own, (cell - cells // 2).to(torch.int16), alias[cell])
+    pairs = values.view(-1, 2).long()
+    return pairs[:, 1] * factor + pairs[:, 0]
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def _tables_on(
+    device: torch.device, sigma: int, cells: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The tables of D(sigma), those of unsigned words with the other sign."""
+    law = tables(sigma, cells)
+    words = [torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low)]
+    return (
+        torch.from_numpy(law.direct.copy()).to(device),
+        *words,
+        torch.from_numpy(law.alias.copy()).to(device),
+    )
+
+
+def _words_on(device: torch.device, key: bytes, start: bytes, num_bytes: int) -> torch.Tensor:
+    """So much of AES-256-CTR under a key from a block on, as bytes on a device; the copy here is erased."""
+    here = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    stream, buffer = cipher_stream("aes256ctr", key, start), here.numpy().data
+    for begin in range(0, num_bytes, len(_ZEROS)):
+        part = buffer[begin : begin + len(_ZEROS)]
+        stream.update_into(memoryview(_ZEROS)[: len(part)], part)
+    there = here.to(device, copy=True)
+    here.zero_()
+    return there
