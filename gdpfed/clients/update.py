@@ -90,9 +90,9 @@ def update_without_examples(
     without = function_of(order.work, "without_examples")
     if without is None:
         return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
-    return without(
-        Job(order, np.zeros(0, np.float32), encoding, client_id, choose_device(order.device), bits)
-    )
+    job = Job(order, np.zeros(0, np.float32), encoding, client_id, choose_device(order.device), bits)
+    update: torch.Tensor = without(job)
+    return update
 
 
 def contribution_steps(

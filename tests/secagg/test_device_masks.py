@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from gdpfed.clients.device import masks as device_masks
 from gdpfed.clients.device.masks import DeviceMasks
 from gdpfed.errors import PrivacyError
 from secagg.crypto import prg
@@ -143,7 +142,7 @@ class Kernel:
     """Stands in for the kernel; `act` gets its arguments."""
 
     def __init__(self, act):
-        self.act, self.keys = act, None
+        self.act, self.keys = act, torch.ones(1)
 
     def __getitem__(self, grid):
         def launch(vector, keys, *others, **sizes):
@@ -166,7 +165,7 @@ def test_a_device_that_masks_otherwise_is_found_out(act):
 
 
 def test_a_block_that_was_left_out_is_found_where_it_is_looked_at(monkeypatch):
-    monkeypatch.setattr(device_masks.os, "urandom", lambda size: bytes(size))
+    monkeypatch.setattr("gdpfed.clients.device.masks.os.urandom", lambda size: bytes(size))
     vector, masks = drawn(100, 3)
     adder = DeviceMasks(torch.device("cpu"))
 

@@ -63,7 +63,7 @@ def _put_four(at, left, a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 # A kernel is compiled once, not again for numbers that are 1 or multiples of 16.
-@triton.jit(do_not_specialize=["length", "num_masks", "segment_blocks"])
+@triton.jit(do_not_specialize=["length", "num_masks", "segment_blocks"])  # type: ignore[untyped-decorator]
 def add_chacha20(vector, keys, signs, length, num_masks, segment_blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
     """Add sign * keystream(key) modulo 2**32 to the words of a vector, for every key, in place.
 

@@ -50,12 +50,9 @@ def _tables_on(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The tables of D(sigma), those of unsigned words with the other sign."""
     law = tables(sigma, cells)
-    words = [torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low)]
-    return (
-        torch.from_numpy(law.direct.copy()).to(device),
-        *words,
-        torch.from_numpy(law.alias.copy()).to(device),
-    )
+    high, low = (torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low))
+    direct, alias = (torch.from_numpy(each.copy()).to(device) for each in (law.direct, law.alias))
+    return direct, high, low, alias
 
 
 def _words_on(device: torch.device, key: bytes, start: bytes, num_bytes: int) -> torch.Tensor:

@@ -89,7 +89,7 @@ class DeviceMasks:
         keys = here.to(self.device, copy=True)
         try:
             signs = torch.tensor([sign for _, sign in masks], dtype=torch.int32, device=self.device)
-            with torch.cuda.device_of(vector):
+            with torch.cuda.device_of(vector):  # type: ignore[no-untyped-call]
                 self._kernel[programs,](
                     vector, keys, signs, len(vector), len(masks), segment_blocks, BLOCKS=self._blocks
                 )

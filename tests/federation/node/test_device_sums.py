@@ -1,7 +1,7 @@
 """A client's part in a sum on a device, byte by byte that of a CPU; on a stand-in here, or on a GPU."""
 
 from dataclasses import replace
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,12 +118,18 @@ def test_a_node_sends_the_bytes_that_it_sends_from_a_cpu(there, noise, monkeypat
 
 def test_a_member_without_an_update_takes_back_the_same(there, monkeypatch):
     numbers = parameters(noise_multiplier=1.0, correction_multiplier=0.5)
-    given = []
-    session = SimpleNamespace(
-        encoding=lambda: numbers.encoding(10),
-        parameters=numbers,
-        mask=lambda vector, context: given.append(vector) or b"",
-    )
+    given: list[Any] = []
+
+    class Session:
+        parameters = numbers
+
+        def encoding(self):
+            return numbers.encoding(10)
+
+        def mask(self, vector, context):
+            given.append(vector)
+
+    session: Any = Session()
     back = [KeyedNoise(bytes(32), 0.04, CHACHA20)]
     masked_correction(session, bytes(32), back)
     monkeypatch.setattr(contribution, "_device_sum", lambda name, numbers: there)
@@ -133,7 +139,8 @@ def test_a_member_without_an_update_takes_back_the_same(there, monkeypatch):
 
 
 def test_zeros_go_the_same_way_where_examples_cannot_be_used(monkeypatch):
-    there, told = DeviceSum(masks_on_cpu()), []
+    there = DeviceSum(masks_on_cpu())
+    told: list[Exception] = []
 
     def fails(*asked, **how):
         raise ValueError("a column of this client's table")
@@ -233,6 +240,7 @@ def test_a_device_that_cannot_mask_leaves_it_to_the_cpu(lacks, monkeypatch):
     why = device_sum(CPU, "chacha20")
     tried_masks.cache_clear()
     named = "No module named 'triton'" if lacks == "Triton" else "PrivacyError: cpu has not masked"
+    assert isinstance(why, str)
     assert why.startswith("the CPU masks, since cpu does not: ")
     assert named in why
 

@@ -251,6 +251,11 @@ def test_a_record_that_says_nothing_sensible_is_refused(said):
 def test_a_share_reads_as_it_was_written():
     share = NoiseShare("run", 3, KeyedNoise(bytes(range(32)), 0.25), 7, (0.5, 0.2), 1.5, (1,))
     assert NoiseShare.from_dict(json.loads(json.dumps(share.to_dict()))) == share
+    of_chacha = replace(share, noise=replace(share.noise, suite="chacha20"))
+    assert NoiseShare.from_dict(json.loads(json.dumps(of_chacha.to_dict()))) == of_chacha
+    assert of_chacha.part(5, 7, 1.0) == KeyedNoise(share.noise.key, 0.05, "chacha20")
+    with pytest.raises(ValueError, match="hexadecimal"):
+        bytes.fromhex(of_chacha.to_dict()["key"])
     for odd in ({"key": "00"}, {"stddev": 0.0}, {"key": "zz"}):
         with pytest.raises(ValueError, match=r"no key|hexadecimal"):
             NoiseShare.from_dict(share.to_dict() | odd)
