@@ -22,8 +22,8 @@ from gdpfed.clients.device.choice import device_sum
 from gdpfed.clients.device.discrete import sample_on
 from gdpfed.clients.device.packing import copied, packed_words
 from gdpfed.clients.device.sums import DeviceSum
-from gdpfed.clients.keyed_noise import AES, CHACHA20, KEY_BYTES, KeyedNoise, noise_suite
-from gdpfed.clients.noise import keyed_steps
+from gdpfed.clients.keyed_noise import AES, CHACHA20, KEY_BYTES, KeyedNoise
+from gdpfed.clients.noise import keyed_steps, new_share
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import contribution_steps
 from gdpfed.errors import InputError
@@ -78,8 +78,7 @@ class Client:
         self.members = clients[1].accept_shares(server.requests()[1])
         self._saved = clients[1].to_bytes()
         self.encoding = self.parameters.encoding(self.members)
-        stddev = self.parameters.client_noise_stddev(self.members)
-        self.share = KeyedNoise(os.urandom(KEY_BYTES), stddev, noise_suite(suite))
+        self.share = new_share(self.parameters, self.members)
 
     @property
     def session(self) -> ClientSession:

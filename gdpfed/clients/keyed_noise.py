@@ -23,11 +23,6 @@ class KeyedNoise:
     suite: str = AES
 
 
-def noise_suite(masks_suite: str) -> str:
-    """The cipher of a node's noise: ChaCha20, which a GPU computes, in a sum whose masks are of it."""
-    return CHACHA20 if masks_suite == CHACHA20 else AES
-
-
 @dataclass(frozen=True)
 class NoiseShare:
     """The noise that a client has added to the sum of a round.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise
+from gdpfed.clients.keyed_noise import AES, CHACHA20, KEY_BYTES, KeyedNoise
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.errors import PrivacyError
 from gdpfed.learning.task import choose_device
@@ -33,6 +33,15 @@ def law_of(
     return "discrete_gaussian" if order.noise == "discrete_gaussian" else "gaussian"
 
 
+def new_share(parameters: SumParameters, num_contributors: int) -> KeyedNoise:
+    """A client's share of the noise of a sum, under a fresh key of the operating system.
+
+    Where the masks are of ChaCha20, which a GPU computes, the noise is drawn from it as well.
+    """
+    suite = CHACHA20 if parameters.suite == CHACHA20 else AES
+    return KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors), suite)
+
+
 def own_noise(
     order: TrainingOrder,
     parameters: SumParameters,
@@ -52,11 +61,8 @@ def own_noise(
     law = law_of(order, parameters)
     if law != "gaussian":
         return law
-    if share is None:
-        stddev = parameters.client_noise_stddev(num_contributors)
-        share = KeyedNoise(os.urandom(KEY_BYTES), stddev)
-    encoding = parameters.encoding(num_contributors)
-    return keyed_steps(encoding, [share], taken_back, choose_device(order.device))
+    encoding, new = parameters.encoding(num_contributors), share or new_share(parameters, num_contributors)
+    return keyed_steps(encoding, [new], taken_back, choose_device(order.device))
 
 
 def noise_steps(

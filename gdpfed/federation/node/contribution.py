@@ -6,7 +6,7 @@ fresh process, and loading torch takes longer than what the other messages ask f
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from logging import ERROR, INFO
+from logging import ERROR
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -27,7 +27,6 @@ MOST = {"local_steps": MOST_STEPS, "batch_size": MOST_BATCH}
 if TYPE_CHECKING:
     import torch
 
-    from gdpfed.clients.device.sums import DeviceSum
     from gdpfed.clients.order import TrainingOrder
     from gdpfed.learning.data.own import OwnData
 
@@ -121,35 +120,18 @@ class Contributor:
         def computed() -> npt.NDArray[np.int64]:
             if self.stand_in is None:
                 return update_steps(order, theta, encoding, self.client_id, self.own_data)
-            return contribution_steps(order, self._change(self.stand_in, order, theta), encoding)
+            return contribution_steps(order, self.change(self.stand_in, order, theta), encoding)
 
-        return self._or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
+        return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
 
-    def steps_on(
-        self, there: "DeviceSum", order: "TrainingOrder", theta: Vector, encoding: Encoding
-    ) -> "torch.Tensor":
-        """The same on the device where it was trained: int64[d]."""
-        from gdpfed.clients.update import update_of, update_without_examples
-
-        def computed() -> "torch.Tensor":
-            if self.stand_in is None:
-                update = update_of(order, theta, encoding, self.client_id, self.own_data)
-            else:
-                update = self._change(self.stand_in, order, theta)
-            return there.contribution(order, update, encoding)
-
-        def zeros() -> "torch.Tensor":
-            update = update_without_examples(order, encoding, self.client_id)
-            return there.contribution(order, update, encoding)
-
-        return self._or_zeros(computed, zeros)
-
-    def _change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
+    def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
+        """How far what stands in for this client has moved a model: float64[d]."""
         import torch
 
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
 
-    def _or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
+    def or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
+        """What is computed of this client's examples, or zeros, of which its operator is told why."""
         try:
             return computed()
         except StandInError:
@@ -174,18 +156,17 @@ def masked_update(
     taken_back: Sequence[KeyedNoise],
 ) -> bytes:
     """Train, and return the session's masked vector, with new noise and minus the noise to take back."""
-    from gdpfed.clients.noise import law_of, own_noise
+    from gdpfed.clients.noise import own_noise
+    from gdpfed.learning.task import choose_device
 
-    encoding, context = session.encoding(), order.context(theta)
-    there = _device_sum(order.device, session.parameters)
-    if there is None:
-        steps = who.steps(order, theta, encoding)
-        noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
-        return session.mask(steps, context, noise=noise)
-    law, on_device = law_of(order, session.parameters), who.steps_on(there, order, theta, encoding)
-    if law == "gaussian":
-        return session.mask(there.vector(on_device, there.noise(encoding, [share], taken_back)), context)
-    return session.mask(there.vector(on_device), context, noise=law)
+    if (device := choose_device(order.device)).type == "cuda":
+        from gdpfed.federation.node.on_device import device_part
+
+        if part := device_part(device, session):
+            return part.masked_update(order, theta, who, share, taken_back)
+    steps = who.steps(order, theta, session.encoding())
+    noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
+    return session.mask(steps, order.context(theta), noise=noise)
 
 
 def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
@@ -194,27 +175,8 @@ def masked_correction(session: ClientSession, context: bytes, taken_back: Sequen
         from gdpfed.clients.noise import keyed_steps
         from gdpfed.learning.task import choose_device
 
-    there = _device_sum("auto", session.parameters)
-    if there is not None:
-        return session.mask(there.vector(there.noise(session.encoding(), [], taken_back)), context)
     steps = keyed_steps(session.encoding(), [], taken_back, choose_device("auto"))
     return session.mask(steps, context)
-
-
-def _device_sum(name: str, parameters: SumParameters) -> "DeviceSum | None":
-    """What masks on the device that trains; None where the CPU does, of which a line says why on a GPU."""
-    from gdpfed.learning.task import choose_device
-
-    device = choose_device(name)
-    if device.type != "cuda":
-        return None
-    from gdpfed.clients.device.choice import device_sum
-
-    found = device_sum(device, parameters.suite)
-    if isinstance(found, str):
-        log(INFO, "%s", found)
-        return None
-    return found
 
 
 def update_in_clear(

@@ -1,6 +1,5 @@
 """The client's answer to each stage of a sum."""
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.clients.keyed_noise import KEY_BYTES, KeyedNoise, noise_suite
+from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
@@ -119,8 +118,9 @@ def mask(request: StageRequest, node: Node) -> bytes:
         if own:
             budget.charge(own, request.round_of_run, parameters, order)
         parts = _taken_back(node, request.round_of_run, turns, parameters)
-        stddev, suite = parameters.client_noise_stddev(num_contributors), noise_suite(parameters.suite)
-        share = KeyedNoise(os.urandom(KEY_BYTES), stddev, suite)
+        from gdpfed.clients.noise import new_share
+
+        share = new_share(parameters, num_contributors)
         if any(order.taps):
             keep_share(node, request.round_of_run, share, parameters.dimension, order.taps)
         return masked_update(order, theta, session, num_contributors, who, share, parts)

@@ -1,7 +1,6 @@
 """A client's part in a sum on a device, byte by byte that of a CPU; on a stand-in here, or on a GPU."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +17,9 @@ from gdpfed.clients.noise import keyed_steps
 from gdpfed.clients.rounding import noise_as_steps
 from gdpfed.clients.update import contribution_steps
 from gdpfed.errors import PrivacyError
-from gdpfed.federation.node import contribution
-from gdpfed.federation.node.contribution import Contributor, masked_correction, masked_update
+from gdpfed.federation.node import on_device
+from gdpfed.federation.node.contribution import Contributor, masked_update
+from gdpfed.federation.node.on_device import DevicePart, device_part
 from secagg import EncodingError, LocalProtocolError
 from secagg.arithmetic.discrete_gaussian import sample
 from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS
@@ -111,31 +111,11 @@ def test_a_node_sends_the_bytes_that_it_sends_from_a_cpu(there, noise, monkeypat
         return masked_update(order, THETA, session, 5, who, share_of(session), [])
 
     here = sent()
-    monkeypatch.setattr(contribution, "_device_sum", lambda name, numbers: there)
+    monkeypatch.setattr("gdpfed.learning.task.choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("gdpfed.clients.update.choose_device", lambda name: CPU)
+    monkeypatch.setattr(on_device, "device_sum", lambda device, suite: there)
     monkeypatch.setattr(there, "contribution", lambda *asked: torch.from_numpy(contribution_steps(*asked)))
     assert sent() == here
-
-
-def test_a_member_without_an_update_takes_back_the_same(there, monkeypatch):
-    numbers = parameters(noise_multiplier=1.0, correction_multiplier=0.5)
-    given: list[Any] = []
-
-    class Session:
-        parameters = numbers
-
-        def encoding(self):
-            return numbers.encoding(10)
-
-        def mask(self, vector, context):
-            given.append(vector)
-
-    session: Any = Session()
-    back = [KeyedNoise(bytes(32), 0.04, CHACHA20)]
-    masked_correction(session, bytes(32), back)
-    monkeypatch.setattr(contribution, "_device_sum", lambda name, numbers: there)
-    masked_correction(session, bytes(32), back)
-    assert np.array_equal(given[1].steps.cpu().numpy(), given[0])
-    assert given[1].noise_squared_norm is None
 
 
 def test_zeros_go_the_same_way_where_examples_cannot_be_used(monkeypatch):
@@ -145,9 +125,9 @@ def test_zeros_go_the_same_way_where_examples_cannot_be_used(monkeypatch):
     def fails(*asked, **how):
         raise ValueError("a column of this client's table")
 
-    monkeypatch.setattr("gdpfed.clients.update.update_of", fails)
-    encoding = parameters().encoding(10)
-    steps = Contributor(0, "run", unusable=told.append).steps_on(there, ORDER, THETA, encoding)
+    monkeypatch.setattr(on_device, "update_of", fails)
+    session = session_of(saved_at_mask(**NUMBERS))
+    steps = DevicePart(there, session).steps(ORDER, THETA, Contributor(0, "run", unusable=told.append))
     assert isinstance(steps, torch.Tensor)
     assert len(steps) == len(THETA)
     assert not steps.any()
@@ -214,16 +194,12 @@ def test_a_cpu_draws_and_rounds_what_does_not_fit_on_the_device(monkeypatch):
     assert np.array_equal(rounded, contribution_steps(ORDER, update, encoding))
 
 
-def test_another_cipher_is_masked_by_the_cpu_and_a_line_says_which_one_would_not(monkeypatch, caplog):
-    monkeypatch.setattr("gdpfed.learning.task.choose_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(
-        "gdpfed.federation.node.contribution.log", lambda level, *said: caplog.records.append(said)
-    )
-    assert contribution._device_sum("auto", parameters(suite="aes128ctr")) is None
-    assert caplog.records[-1] == (
-        "%s",
-        "the CPU masks with aes128ctr: secagg.suite=chacha20 does it on cuda",
-    )
+def test_another_cipher_is_masked_by_the_cpu_and_a_line_says_which_one_would_not(monkeypatch):
+    said = []
+    monkeypatch.setattr(on_device, "log", lambda level, form, *words: said.append(form % words))
+    session = session_of(saved_at_mask(dimension=50, suite="aes128ctr"))
+    assert device_part(torch.device("cuda"), session) is None
+    assert said == ["the CPU masks with aes128ctr: secagg.suite=chacha20 does it on cuda"]
 
 
 @pytest.mark.parametrize("lacks", ["Triton", "the right words"])
