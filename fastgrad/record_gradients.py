@@ -94,10 +94,13 @@ class Outer:
 
 def _norms(values: torch.Tensor) -> torch.Tensor:
     """L2 norms of rows, computed in pieces, since the error of torch's norm grows with the length."""
-    pieces = [torch.linalg.vector_norm(piece, dim=1) for piece in torch.split(values, PIECE, dim=1)]
-    if len(pieces) > 1:
-        pieces = [torch.linalg.vector_norm(torch.stack(pieces), dim=0)]
-    norms: torch.Tensor = pieces[0]
+    size = values.shape[1]
+    if size > PIECE:
+        whole = size // PIECE * PIECE
+        pieces = torch.linalg.vector_norm(values[:, :whole].unflatten(1, (-1, PIECE)), dim=2)
+        rest = torch.linalg.vector_norm(values[:, whole:], dim=1, keepdim=True)
+        values = torch.cat([pieces, rest], dim=1)
+    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1)
     return norms
 
 
@@ -167,7 +170,8 @@ class RecordGradients:
         with torch.no_grad():
             norms = sum((part.squares() for part in parts), torch.zeros((), device=self.device)).sqrt()
             unusable = ~norms.isfinite()
-            if unusable.any():
+            # To look whether there is one, a GPU would be waited for.
+            if self.device.type != "cpu" or unusable.any():
                 parts = [part.without(unusable) for part in parts]
             factors = (SLACK * clipping_norms[:, None] / norms.view(present.shape)).clamp(max=1.0)
             factors = factors.masked_fill(~present | unusable.view(present.shape), 0.0)

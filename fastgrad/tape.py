@@ -224,7 +224,8 @@ class RecordTape(TorchFunctionMode):
 
     def _spread(self, entries: torch.Tensor) -> torch.Tensor:
         """(clients, entries) to (records, 1, entries)."""
-        return entries.repeat_interleave(self._num_records // len(entries), dim=0)[:, None]
+        width = self._num_records // len(entries)
+        return entries[:, None].expand(-1, width, -1).reshape(self._num_records, 1, -1)
 
     def _of_records(self, input: torch.Tensor) -> torch.Tensor:
         if input.shape[0] != self._num_records:

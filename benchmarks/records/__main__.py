@@ -3,11 +3,18 @@
 The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
 turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
 
-    python -m benchmarks.records [--parts race parties branches] [--turns 3]
+    python -m benchmarks.records [--parts race parties branches] [--turns 3] [--ways hooks ew ghost loader]
+        [--device cuda]
+
+On a GPU there is the race alone, with larger batches and a network with branches, too. The records lie in its
+memory. Opacus has an environment of its own; the variable OPACUS_PYTHON names another interpreter, and where
+that environment is not there, the one that runs this program is taken.
 """
 
 import os
+import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.harness import CONSOLE, publish, read_options, three
-from benchmarks.records.work import EDGE, NUM_CLASSES, OPACUS_PYTHON, Work
+from benchmarks.records.work import EDGE, NUM_CLASSES, Work, opacus_python
 from benchmarks.simulation.work import run_alone
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.learning.data import DataSource
@@ -41,28 +48,46 @@ OPACUS_WAYS = {
     "ghost": "Opacus {}, ghost clipping",
     "loader": "Opacus {}, hooks, its own loader",
 }
+GPU_WORKS: tuple[dict[str, Any], ...] = (
+    {"model": "cnn2", "expected_batch": 256},
+    {"model": "cnn2", "expected_batch": 2048},
+    {"model": "resnet18", "expected_batch": 64, "num_records": 2000},
+)
 COHORT, RECORDS_A_PARTY, POPULATIONS = 20, 60, (20, 1000)
 ROUNDS = 7
 
 
-def race(work: Work, turns: int) -> Table:
-    """A table of one client's records a second: ours, plain SGD, and Opacus in each of its modes."""
-    ours = partial(run_alone, "our_steps", package="benchmarks.records", threads=work.threads)
-    theirs = partial(
-        run_alone, "opacus_steps", package="benchmarks.records", threads=work.threads, python=OPACUS_PYTHON
-    )
-    seconds: dict[str, list[float]] = {}
-    form = ""
+def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
+    """A table a work of one client's records a second: ours, plain SGD, and Opacus in these ways."""
+    found: list[dict[str, list[float]]] = [{} for _ in works]
+    forms = [""] * len(works)
+    contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
     for _ in range(turns):
-        results: list[tuple[str, dict[str, Any]]] = [(OURS, ours(vars(work)))]
-        form = results[0][1]["form"]
-        for way, name in OPACUS_WAYS.items():
-            result = theirs(vars(work) | {"way": way})
-            results.append((name.format(result["version"]), result))
-        results.append((PLAIN, ours(vars(work) | {"way": "plain"})))
-        for name, result in results:
-            seconds.setdefault(name, []).extend(result["seconds"])
-        CONSOLE.print(f"{work.model}: {median(seconds[OURS]):.4f} s a step", soft_wrap=True)
+        for program, way in contenders:
+            for number, result in enumerate(_results(program, works, way)):
+                if program == "opacus_steps":
+                    name = OPACUS_WAYS[way].format(result["version"])
+                else:
+                    name = PLAIN if way else OURS
+                    forms[number] = forms[number] or result["form"]
+                found[number].setdefault(name, []).extend(result["seconds"])
+        for work, seconds in zip(works, found, strict=True):
+            CONSOLE.print(f"{work.model}: {median(seconds[OURS]):.4f} s a step", soft_wrap=True)
+    return [_race_table(*each) for each in zip(works, found, forms, strict=True)]
+
+
+def _results(program: str, works: Sequence[Work], way: str) -> list[dict[str, Any]]:
+    """What a program finds for each work, in a process of its own."""
+    python = opacus_python() if program == "opacus_steps" else Path(sys.executable)
+    settings = {"works": [vars(work) for work in works], "way": way}
+    threads = works[0].threads
+    found: list[dict[str, Any]] = run_alone(
+        program, settings, package="benchmarks.records", threads=threads, python=python
+    )["results"]
+    return found
+
+
+def _race_table(work: Work, seconds: Mapping[str, Sequence[float]], form: str) -> Table:
     steps = {name: median(each) for name, each in seconds.items()}
     rows = [
         (
@@ -73,7 +98,8 @@ def race(work: Work, turns: int) -> Table:
         )
         for name, step in steps.items()
     ]
-    title = f"{work.model}, {work.num_records:,} records, {work.expected_batch} a step in the mean"
+    place = " on a GPU" if work.device == "cuda" else ""
+    title = f"{work.model}{place}, {work.num_records:,} records, {work.expected_batch:,} a step in the mean"
     headings = ("", "records a second", "ms a step: median (least, most)", "times ours")
     over = steps[OURS] / steps[PLAIN]
     note = f"Ours: {form}. A step takes {over:.2f} times as long as one of plain SGD on as many records."
@@ -84,9 +110,7 @@ def branches(work: Work, turns: int) -> Table:
     """A table for a network with branches: compiled program against autograd, measured in turn."""
     seconds: dict[str, list[float]] = {}
     for way in ["", "tape"] * turns:
-        result = run_alone(
-            "our_steps", vars(work) | {"way": way}, package="benchmarks.records", threads=work.threads
-        )
+        (result,) = _results("our_steps", [work], way)
         seconds.setdefault(result["form"], []).extend(result["seconds"])
     rows = [
         (form, f"{three(median(each))} ({three(min(each))}, {three(max(each))})")
@@ -135,11 +159,17 @@ def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
 
 def main() -> None:
     """Measure and show the tables."""
-    options = read_options(__doc__, overrides=False, parts=PARTS, turns=3)
+    options = read_options(
+        __doc__, overrides=False, parts=PARTS, turns=3, device="cpu", ways=tuple(OPACUS_WAYS)
+    )
     work = Work(threads=len(os.sched_getaffinity(0)))
     tables: list[Table] = []
+    if options.device == "cuda":
+        works = [replace(work, device="cuda", **each) for each in GPU_WORKS]
+        publish(race(works, options.turns, options.ways), options.write)
+        return
     if "race" in options.parts:
-        tables += [race(replace(work, model=model), options.turns) for model in MODELS]
+        tables += race([replace(work, model=model) for model in MODELS], options.turns, options.ways)
     if "parties" in options.parts:
         tables += [parties(model) for model in MODELS]
     if "branches" in options.parts:

@@ -1,16 +1,23 @@
 """The measured work: DP-SGD steps of one client on grey pictures of 28x28 random pixels."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 
 import torch
 
 from benchmarks.simulation.work import PROJECT, print_result
 
-OPACUS_PYTHON = PROJECT / "benchmarks/records/opacus_environment/.venv/bin/python"
+OPACUS_PYTHON = Path(
+    os.environ.get("OPACUS_PYTHON", PROJECT / "benchmarks/records/opacus_environment/.venv/bin/python")
+)
+"""The interpreter of Opacus' environment; the variable of this name gives another one."""
 EDGE, NUM_CLASSES = 28, 10
 
 
@@ -23,6 +30,7 @@ class Work:
         expected_batch: of which a step draws so many in the mean, each on its own.
         num_steps: in one run of the clock.
         repeats: runs of the clock; one more comes first, in which libraries warm up.
+        device: cpu or cuda, on which the records lie.
     """
 
     model: str = "cnn2"
@@ -34,6 +42,7 @@ class Work:
     clipping_norm: float = 1.0
     noise_multiplier: float = 1.0
     learning_rate: float = 0.1
+    device: str = "cpu"
 
     @property
     def batch_rate(self) -> float:
@@ -41,28 +50,41 @@ class Work:
         return self.expected_batch / self.num_records
 
     def records(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random pictures of shape (n, 1, 28, 28) and random labels."""
+        """Random pictures of shape (n, 1, 28, 28) and random labels, on the device."""
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(self.num_records, 1, EDGE, EDGE, generator=generator)
-        return x, torch.randint(NUM_CLASSES, (self.num_records,), generator=generator)
+        y = torch.randint(NUM_CLASSES, (self.num_records,), generator=generator)
+        return x.to(self.device), y.to(self.device)
 
 
-def work_of_this_process() -> tuple[Work, str]:
-    """The work and the way in the first argument of this process."""
+def opacus_python() -> Path:
+    """Return the interpreter that has Opacus: of its environment, or this one if that is not there."""
+    if not OPACUS_PYTHON.exists() and find_spec("opacus") is not None:
+        return Path(sys.executable)
+    return OPACUS_PYTHON
+
+
+def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
+    """Print the results of the works in the first argument of this process, in the way that it names."""
     settings = json.loads(sys.argv[1])
-    way = settings.pop("way", "")
-    work = Work(**settings)
-    torch.set_num_threads(work.threads)
-    torch.manual_seed(0)
-    return work, way
+    results = []
+    for each in settings["works"]:
+        work = Work(**each)
+        torch.set_num_threads(work.threads)
+        torch.manual_seed(0)
+        results.append(measure(work, settings.get("way", "")))
+    print_result({"results": results})
 
 
-def clock(work: Work, steps: Callable[[], object], **facts: object) -> None:
-    """Print the seconds of a step, for each repeated measurement."""
+def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
+    """Seconds of a step, for each repeated measurement; the device has finished when the clock is read."""
+    finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []
     for _ in range(work.repeats):
+        finish()
         started = perf_counter()
         steps()
+        finish()
         seconds.append((perf_counter() - started) / work.num_steps)
-    print_result({"seconds": seconds, **facts})
+    return seconds

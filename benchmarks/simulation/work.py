@@ -70,9 +70,10 @@ def run_alone(
     threads: int = 1,
 ) -> dict[str, Any]:
     """Run a benchmark module in its own process, and return the result that it prints."""
+    path = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(  # noqa: S603 - our own programs
         [str(python), *before, "-m", f"{package}.{module}", json.dumps(settings)],
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": str(threads)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": str(threads)},
         cwd=PROJECT,
         capture_output=True,
         text=True,

@@ -5,26 +5,24 @@ The code is that of one client on its node and of many clients in a simulation.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf, sqrt
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from fastgrad.modules import Loss
 from gdpfed.clients.noise import BitsOf
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import ROWS_OF_PERSONS
+from gdpfed.clients.record_forms import built_gradients, built_graphs
 from gdpfed.clients.works import Job
-from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.models.networks import ConvexBounds
-from gdpfed.learning.task import Task, choose_device
-from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
+from gdpfed.learning.task import choose_device
+from gdpfed.learning.training.record_graphs import RecordGraphs
 from gdpfed.learning.training.record_training import (
     Positions,
     RecordGradients,
@@ -35,7 +33,6 @@ from gdpfed.learning.training.record_training import (
 )
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import RecordSteps, record_move
-from gdpfed.registry import Registry
 from secagg import Encoding
 
 
@@ -50,6 +47,7 @@ class RecordJobs:
         holders: the clients, in the order of their orders.
         take: gives the records at some positions.
         grid: the value of one integer step of the sum's encoding.
+        graphs: by which steps of SGD are replayed; None where they are called.
     """
 
     orders: Sequence[TrainingOrder]
@@ -58,6 +56,7 @@ class RecordJobs:
     holders: Sequence[RecordHolder]
     take: Take
     grid: float
+    graphs: RecordGraphs | None = None
 
     @property
     def bounds(self) -> list[float]:
@@ -67,49 +66,19 @@ class RecordJobs:
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
         """Return theta_i - theta of every client after its steps: shape (clients, d), float64."""
         training = self.orders[0].training
+        if self.graphs is not None and bound == "record" and training.is_sgd:
+            return self.graphs.updates(self.theta, training, self.holders, self.take)
         return noised_updates(self.gradients, self.theta, training, self.holders, self.take, bound=bound)
 
 
 Updates = Callable[[RecordJobs], torch.Tensor]
 """Of a work's file: what each of these clients computes before it is weighed, shape (clients, d), float64."""
-RECORD_GRADIENTS: Registry[Callable[..., object]] = Registry(
-    "form of gradients",
-    "gdpfed.record_gradients",
-    built_in={"fastgrad": "fastgrad.forms:record_gradients"},
-    error=LearningError,
-)
-"""What computes gradients of single records, handed in by name: no part of the kernel knows a form."""
-
 # Of the sum's grid: finer than it, so that rounding one record's gradient moves it by next to nothing.
 UNITS_A_GRID_STEP = 256
-_TRIED_RECORDS = 4
-_TRIED_ROWS = 3
 # Outweighs rounding in a window, relative to how far a record moves its end: see `check_rounding`.
 FLOAT_SLACK = 1 - 2.0**-10
 FLOAT_UNIT = 2.0**-53
 RARE_BATCH = 1e-9
-
-
-def gradients_of(task: Task, device: torch.device) -> RecordGradients:
-    """Per-record gradients of a task's model and loss, tried out on random records.
-
-    Raises LearningError: the model or the loss couples the records of a batch.
-    """
-    model, loss = task.build_model(), task.make_loss()
-    if task.by_person:
-        model, loss = of_persons(model, loss)
-    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
-    refuse_coupled_records(model, loss, x, y)
-    gradients = RECORD_GRADIENTS.get("fastgrad")(model, loss, x[1:], y[1:], device=device)
-    return cast("RecordGradients", gradients)
-
-
-built_gradients = lru_cache(maxsize=1)(gradients_of)
-
-
-def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """A model and a loss for rows, applied to persons who have several rows."""
-    return PersonModel(model), person_loss(loss)
 
 
 def holder_of(
@@ -265,7 +234,8 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
     holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits)
     gradients = built_gradients(order.task, job.device)
     taken = taken_from(data, job.device)
-    return updates(RecordJobs([order], job.theta, gradients, [holder], taken, job.encoding.grid))[0]
+    graphs = built_graphs(order.task, job.device)
+    return updates(RecordJobs([order], job.theta, gradients, [holder], taken, job.encoding.grid, graphs))[0]
 
 
 def taken_from(data: Split, device: torch.device) -> Take:

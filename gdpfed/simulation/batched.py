@@ -11,14 +11,17 @@ import torch
 
 from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import RecordJobs, Updates, gradients_of, holder_of
+from gdpfed.clients.record_forms import gradients_of, graphs_of
+from gdpfed.clients.record_work import RecordJobs, Updates, holder_of
 from gdpfed.clients.rounding import clipped_steps
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
+from gdpfed.learning.training.record_graphs import RecordGraphs
 from gdpfed.learning.training.record_training import RecordGradients, Take
+from gdpfed.learning.training.step_recording import recorder
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
@@ -36,11 +39,13 @@ class BatchedRecords:
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
     one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
-    source of every client's secret bits.
+    source of every client's secret bits. `graphs`: by which steps are replayed; None where they are called.
     """
 
-    def __init__(self, gradients: RecordGradients, bits: BitsOf = secret_bits) -> None:
-        self.gradients = gradients
+    def __init__(
+        self, gradients: RecordGradients, bits: BitsOf = secret_bits, graphs: RecordGraphs | None = None
+    ) -> None:
+        self.gradients, self.graphs = gradients, graphs
         self._bits = bits
 
     @property
@@ -74,7 +79,8 @@ class BatchedRecords:
             for own, client_id in zip(orders, clients, strict=True)
         ]
         updates: Updates = function_of(order.work, "updates")
-        return updates(RecordJobs(orders, theta, self.gradients, holders, take, cohort.encoding.grid))
+        grid = cohort.encoding.grid
+        return updates(RecordJobs(orders, theta, self.gradients, holders, take, grid, self.graphs))
 
 
 class BatchedEngine(Engine):
@@ -89,7 +95,7 @@ class BatchedEngine(Engine):
         precision: of the products in local training.
         chunk_clients: how many clients at once; None for as many as suit the device.
         bits: the source of every client's secret bits, for works on records and noise of its own.
-        graphs: whether a step of local training may be recorded as a graph, on a GPU.
+        graphs: whether a step may be recorded as a graph, on a GPU.
     """
 
     def __init__(
@@ -103,7 +109,7 @@ class BatchedEngine(Engine):
         bits: BitsOf = secret_bits,
     ) -> None:
         self.device = device
-        self._precision = precision
+        self._precision, self._graphs = precision, graphs
         self._choose_training = partial(choose_training, task, device, precision, graphs)
         self._examples = DeviceExamples(task, device)
         self._chunk_clients = chunk_clients
@@ -121,7 +127,9 @@ class BatchedEngine(Engine):
                 f"simulation.precision={self._precision} is for runs that protect clients: leave "
                 "it out, since gradients of records are computed in float32"
             )
-        return BatchedRecords(gradients_of(self._task, self.device), self._bits)
+        gradients, record = gradients_of(self._task, self.device), recorder(self.device, self._graphs)
+        graphs, _ = graphs_of(self._task, gradients, record, self._examples.resident)
+        return BatchedRecords(gradients, self._bits, graphs)
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
@@ -181,8 +189,7 @@ class BatchedEngine(Engine):
                 if len(clients) == 1:
                     raise
                 at_once[order.work] = len(clients) // 2
-                if isinstance(self._training, BatchedTraining):
-                    self._training.forget()
+                self._forget_graphs(order)
                 continue
             begin += len(clients)
             yield chunk
@@ -224,6 +231,13 @@ class BatchedEngine(Engine):
                 own = cohort.order_of(client, order)
                 updates[row] = with_own_noise(own, updates[row], self._bits(client))
         return updates
+
+    def _forget_graphs(self, order: TrainingOrder) -> None:
+        if order.kind.on_records:
+            if self._records.graphs is not None:
+                self._records.graphs.forget()
+        elif isinstance(self._training, BatchedTraining):
+            self._training.forget()
 
     def _clients_at_once(self, order: TrainingOrder, theta: Theta) -> int:
         if order.kind.on_records:

@@ -32,23 +32,26 @@ if TYPE_CHECKING:
 
 
 class DeviceExamples:
-    """The training split, stored once: as model inputs in GPU memory, or where it already is on a CPU."""
+    """The training split, stored once: as model inputs in GPU memory, or where it already is on a CPU.
+
+    `resident`: inputs and labels in GPU memory; None on a CPU.
+    """
 
     def __init__(self, task: Task, device: torch.device) -> None:
         self._train = task.load().train
         self._device = device
-        self._resident: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.resident: tuple[torch.Tensor, torch.Tensor] | None = None
         if device.type != "cpu":
             everything = self._train.take(np.arange(len(self._train)))
-            self._resident = self._moved(everything)
+            self.resident = self._moved(everything)
 
     def take(self, positions: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and labels at these positions, on the device; shapes (*positions.shape, ...)."""
-        if self._resident is None:
+        if self.resident is None:
             x, y = self._moved(self._train.take(positions.reshape(-1)))
         else:
             where = torch.from_numpy(positions.reshape(-1)).to(self._device)
-            x, y = (each[where] for each in self._resident)
+            x, y = (each[where] for each in self.resident)
         return x.view(*positions.shape, *x.shape[1:]), y.view(*positions.shape, *y.shape[1:])
 
     def _moved(self, examples: Split) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,12 +12,13 @@ import torch
 from conf.schema import SimulationConfig
 from conf.schema.run_config import AUTO, LOCAL, RAY
 from gdpfed.child_process import can_fork
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of, graphs_of
 from gdpfed.errors import ConfigError
 from gdpfed.installed import how_to_get
 from gdpfed.learning.models import flatten, predicts_nothing
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.record_training import RecordGradients
+from gdpfed.learning.training.step_recording import recorder
 from gdpfed.registry import Registry
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining
@@ -53,7 +54,7 @@ def choose_engine(
     if predicts_nothing(task.build_model()):
         # Clients count, each by itself, and nobody computes a gradient.
         settings, records = replace(settings, engine="sequential"), False
-    form = gradients_of(task, torch.device("cpu")) if records else None
+    form = gradients_of(task, device) if records else None
     if form is not None and settings.precision != "float32":
         raise ConfigError(
             f"simulation.precision={settings.precision} is for runs that protect clients: leave it out, "
@@ -62,7 +63,8 @@ def choose_engine(
     batched = _is_batched(settings, task, device, form)
     kind = "many clients at once" if batched else "one client after the other"
     if form is not None:
-        kind += f", {form.form}"
+        record = recorder(device, batched and settings.graphs == "auto")
+        kind += f", {form.form}{graphs_of(task, form, record)[1]}"
     elif batched:
         # Compiles what there is to compile, for all workers.
         kind += choose_training(task, device, settings.precision, settings.graphs == "auto")[1]

@@ -20,9 +20,9 @@ from fastgrad.modules import Loss
 from gdpfed.learning.models import trainable
 from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.learning.training.step_recording import Replays
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
-from gdpfed.simulation.step_graphs import Replays
 
 MOST_LANES = 12
 """More gain nothing with ResNet-18 on an H100, and each has a model, gradients and activations in memory."""

@@ -1,95 +1,23 @@
-"""Local steps as graphs: what a GPU computes in a step is recorded once a shape, and repeated without Python.
+"""Local steps of many clients as graphs, one for each shape.
 
-A small network's step is some hundred kernels of microseconds each, for which a GPU waits: Python starts one
-after the other. A graph of all of them starts at once. It repeats them on the tensors that it was recorded
-on, so what changes from step to step is copied into these: examples, labels, weights, keys of dropout and,
-once a round, parameters and the learning rate.
+What changes from step to step is copied into the tensors of a graph: examples, labels, weights, keys of
+dropout and, once a round, parameters and the learning rate.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.learning.training.step_recording import MOST_SHAPES, Record, Replays, padded
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 
-WARM_UPS = 2
-"""Steps before one is recorded: libraries choose their kernels and take their memory in the first ones."""
-MOST_SHAPES = 8
-"""Graphs that are kept, each with its memory; of more shapes the one that was used longest ago goes."""
 TRIED_CLIENTS = 2
 SIZES_AN_OCTAVE = 4
-
-
-class Replays(Protocol):
-    """A recorded step."""
-
-    def replay(self) -> None:
-        """Do it again, on the tensors that it was recorded on."""
-
-
-Record = Callable[[Callable[[], None]], Replays]
-"""Records a step, which may be carried out some times for it."""
-
-
-class CudaGraphs:
-    """Records steps as graphs of CUDA on one device.
-
-    All share one pool of memory, since a step leaves nothing in it: each may use what another one used.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-        self._streams: list[torch.cuda.Stream] = []
-
-    def __call__(self, step: Callable[[], None]) -> Replays:
-        """Record a step; RuntimeError: it does something that no graph can, as to wait for the device."""
-        current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(current)
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UPS):
-                step()
-        current.wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        # Engines of other GPUs go on in threads of their own.
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
-        ):
-            step()
-        return graph
-
-    def side_by_side(self, acts: Sequence[Callable[[], None]]) -> None:
-        """Do all of these, each on a stream of its own; they begin after, and end before, what is around."""
-        current = torch.cuda.current_stream(self._device)
-        while len(self._streams) < len(acts):
-            self._streams.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
-        streams = self._streams[: len(acts)]
-        for act, stream in zip(acts, streams, strict=True):
-            stream.wait_stream(current)
-            with torch.cuda.stream(stream):
-                act()
-        for stream in streams:
-            current.wait_stream(stream)
-
-
-def padded(num_clients: int) -> int:
-    """The number of clients of a graph for so many: of 4, 5, 6 and 7 times powers of two the next one.
-
-    A graph is for one number of clients, and cohorts differ. So there are few shapes, and at most a quarter
-    is computed in vain.
-    """
-    unit = 1
-    while unit * 2 * SIZES_AN_OCTAVE <= num_clients:
-        unit *= 2
-    return -(-num_clients // unit) * unit
 
 
 @dataclass(frozen=True)
@@ -192,7 +120,7 @@ class GraphedTraining(BatchedTraining):
         self._steps.clear()
 
     def _shape(self, x: torch.Tensor, y: torch.Tensor, training: LocalTraining, adds: bool) -> Shape:
-        clients = padded(len(x))
+        clients = padded(len(x), SIZES_AN_OCTAVE)
         return Shape(clients, x.shape[1:], x.dtype, y.shape[1:], y.dtype, training.momentum, adds)
 
     def _step(self, shape: Shape, dimension: int) -> RecordedStep:

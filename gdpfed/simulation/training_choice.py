@@ -9,10 +9,11 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.step_recording import CudaGraphs
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.lanes import MOST_LANES, LanedTraining
-from gdpfed.simulation.step_graphs import CudaGraphs, GraphedTraining
+from gdpfed.simulation.step_graphs import GraphedTraining
 
 TRIED_RECORDS = 3
 # float32 sums in another order; a program that is wrong is further off.

@@ -11,7 +11,8 @@ from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
 from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
-from gdpfed.clients.record_work import RecordJobs, checked_steps, gradients_of, holder_of, record_bound
+from gdpfed.clients.record_forms import gradients_of
+from gdpfed.clients.record_work import RecordJobs, checked_steps, holder_of, record_bound
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.errors import LearningError, PrivacyError

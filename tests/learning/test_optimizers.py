@@ -10,7 +10,7 @@ import torch
 from conf.load import load
 from gdpfed.clients.configured import learning_rate_of, training_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import ConfigError, LearningError

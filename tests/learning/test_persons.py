@@ -11,7 +11,7 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, record_counts, task_of
 from gdpfed.clients.order import ClientPart, OrderError
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.update import update_steps
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset

@@ -10,7 +10,7 @@ import torch
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.local_update import local_update

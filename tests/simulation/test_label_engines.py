@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource

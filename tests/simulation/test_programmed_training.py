@@ -15,7 +15,7 @@ from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
 from gdpfed.clients.configured import order_of as configured_order
 from gdpfed.clients.configured import task_of
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.learning.task import Task

@@ -12,7 +12,7 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
 from gdpfed.clients.configured import record_counts, task_of
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.report.parts import Parts
 from gdpfed.runs.round_log import read_rounds
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from gdpfed.learning.models import flatten
+from gdpfed.learning.training.step_recording import MOST_SHAPES, WARM_UPS, padded
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 from gdpfed.simulation.lanes import LanedTraining
-from gdpfed.simulation.step_graphs import MOST_SHAPES, WARM_UPS, GraphedTraining, padded
+from gdpfed.simulation.step_graphs import GraphedTraining
 from gdpfed.simulation.training_choice import _graphed
 from tests.simulation.small_cohorts import cohort_of, order_of, updates_by
 
@@ -104,7 +105,7 @@ def test_an_optimizer_with_a_state_is_not_recorded():
 
 
 def test_at_most_a_quarter_is_padding_and_shapes_are_few():
-    sizes = [padded(number) for number in range(1, 1025)]
+    sizes = [padded(number, 4) for number in range(1, 1025)]
     assert all(number <= size <= 1.25 * number for number, size in enumerate(sizes, start=1))
     assert sorted(set(sizes[63:128])) == [64, 80, 96, 112, 128]
     assert len(set(sizes)) < 4 * 10

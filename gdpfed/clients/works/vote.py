@@ -18,7 +18,8 @@ from torch import nn
 from conf.limits import MOST_SETTINGS, VOTABLE
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
-from gdpfed.clients.record_work import built_gradients, taken_from
+from gdpfed.clients.record_forms import built_gradients
+from gdpfed.clients.record_work import taken_from
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.text import one_label

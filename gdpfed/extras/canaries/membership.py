@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.extras.canaries.bounds import (
     NUM_SHARES,
     Guesses,

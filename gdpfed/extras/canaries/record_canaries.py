@@ -14,7 +14,8 @@ from torch import nn
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import Part, RecordGradients, Rows
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import checked_steps, of_persons
+from gdpfed.clients.record_forms import of_persons
+from gdpfed.clients.record_work import checked_steps
 from gdpfed.clients.update import contribution_steps
 from gdpfed.errors import LearningError
 from gdpfed.extras.canaries.canary import (

@@ -28,7 +28,9 @@ class PoissonBatches:
     """
 
     def __init__(self, rates: Sequence[float], groups: npt.NDArray[np.int64]) -> None:
-        self.expected_size = float(sum(np.bincount(groups, minlength=len(rates)) * np.asarray(rates)))
+        sizes, each = np.bincount(groups, minlength=len(rates)), np.asarray(rates)
+        self.expected_size = float(sum(sizes * each))
+        self.size_stddev = float(sum(sizes * each * (1 - each))) ** 0.5
         most = 2**64 - 1
         self._limits = np.array([min(int(rate * 2.0**64), most) for rate in rates], dtype=np.uint64)
         self._always = np.array([rate == 1.0 for rate in rates])
@@ -53,12 +55,12 @@ _UNIFORM_BITS = 53
 
 
 def gaussian_noise(
-    dimension: int, noise_stddev: float, random_bytes: Callable[[int], bytes], *, device: torch.device
+    dimension: int, noise_stddev: float, random_bytes: RandomBytes, *, device: torch.device
 ) -> torch.Tensor:
     """Independent N(0, noise_stddev^2) per coordinate, by the Box-Muller transform in float64.
 
-    `dimension`: d. `noise_stddev`: standard deviation in the unit of the update; 0 gives zeros.
-    `random_bytes`: returns that many secret, uniform bytes.
+    `dimension`: d. `noise_stddev`: standard deviation in the unit of the update; 0 gives zeros, and takes no
+    bits. `random_bytes`: returns that many secret, uniform bytes.
 
     Returns:
         float64[dimension], on ``device``. The largest value that can come out is 8.6 standard deviations,
@@ -66,29 +68,34 @@ def gaussian_noise(
     """
     if noise_stddev == 0:
         return torch.zeros(dimension, dtype=torch.float64, device=device)
-    pairs = (dimension + 1) // 2
-    words = np.frombuffer(random_bytes(16 * pairs), dtype="<u8") >> np.uint64(64 - _UNIFORM_BITS)
-    uniform = torch.from_numpy(words.astype(np.float64)).to(device).view(2, pairs)
-    return _box_muller(uniform, dimension, noise_stddev)
+    words = torch.empty(noise_shape(dimension), dtype=torch.int64)
+    fill(words, random_bytes)
+    return normal_of(words.to(device), dimension).mul_(noise_stddev)
+
+
+def noise_shape(dimension: int) -> tuple[int, int]:
+    """Words of 64 secret bits that noise in d coordinates takes: (2, ceil(d / 2))."""
+    return 2, (dimension + 1) // 2
+
+
+def fill(words: torch.Tensor, random_bytes: RandomBytes) -> None:
+    """Fill a tensor of words, int64 on the CPU, with secret bits."""
+    words.view(-1).numpy()[:] = np.frombuffer(random_bytes(_WORD_BYTES * words.numel()), dtype="<i8")
+
+
+def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Independent N(0, 1) of words of 64 bits, on their device: (..., 2, ceil(d / 2)) to float64 (..., d)."""
+    # A shift of a signed word fills up with its sign.
+    uniform = (words >> (64 - _UNIFORM_BITS)).bitwise_and_(2**_UNIFORM_BITS - 1).double()
+    radius = uniform[..., 0, :].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
+    angle = uniform[..., 1, :].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)[..., :dimension]
 
 
 def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
-    """The noise that `gaussian_noise` makes of these bytes, which lie on a device: float64[dimension], there.
+    """The noise that `gaussian_noise` makes of these bits, which lie on a device: float64[dimension], there.
 
     Sums, products and roots are the same on all devices, logarithm, sine and cosine to the last place or two.
-
-    Args:
-        words: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
-        dimension: d.
-        noise_stddev: standard deviation in the unit of the update.
+    `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
     """
-    whole = (words >> (64 - _UNIFORM_BITS)).bitwise_and_((1 << _UNIFORM_BITS) - 1)
-    return _box_muller(whole.double().view(2, -1), dimension, noise_stddev)
-
-
-def _box_muller(uniform: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
-    """Of whole numbers below 2^53, shape (2, pairs); they are overwritten."""
-    radius = uniform[0].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
-    angle = uniform[1].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
-    noise = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])
-    return noise[:dimension].mul_(noise_stddev)
+    return normal_of(words.view(noise_shape(dimension)), dimension).mul_(noise_stddev)

@@ -12,7 +12,7 @@ import gdpfed
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
-from gdpfed.clients.record_work import gradients_of
+from gdpfed.clients.record_forms import gradients_of
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.trees.audit import check_trees
 from gdpfed.extras.trees.splits import drawn_splits, read_widths

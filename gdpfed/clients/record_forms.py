@@ -1,0 +1,79 @@
+"""How a task's gradients of single records are computed, and whether steps on them go as graphs."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import cast
+
+import torch
+from torch import nn
+
+from fastgrad.modules import Loss
+from gdpfed.errors import LearningError
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.record_graphs import RecordGraphs
+from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
+from gdpfed.learning.training.record_training import RecordGradients
+from gdpfed.learning.training.recorded_pass import Examples
+from gdpfed.learning.training.step_recording import Record, recorder
+from gdpfed.registry import Registry
+
+RECORD_GRADIENTS: Registry[Callable[..., object]] = Registry(
+    "form of gradients",
+    "gdpfed.record_gradients",
+    built_in={"fastgrad": "fastgrad.forms:record_gradients"},
+    error=LearningError,
+)
+"""What computes gradients of single records, handed in by name: no part of the kernel knows a form."""
+
+_TRIED_RECORDS = 4
+_TRIED_ROWS = 3
+
+
+def gradients_of(task: Task, device: torch.device) -> RecordGradients:
+    """Per-record gradients of a task's model and loss, tried out on random records.
+
+    Raises LearningError: the model or the loss couples the records of a batch.
+    """
+    model, loss = task.build_model(), task.make_loss()
+    if task.by_person:
+        model, loss = of_persons(model, loss)
+    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
+    refuse_coupled_records(model, loss, x, y)
+    gradients = RECORD_GRADIENTS.get("fastgrad")(model, loss, x[1:], y[1:], device=device)
+    return cast("RecordGradients", gradients)
+
+
+built_gradients = lru_cache(maxsize=1)(gradients_of)
+
+
+def graphs_of(
+    task: Task, gradients: RecordGradients, record: Record | None, examples: Examples | None = None
+) -> tuple[RecordGraphs | None, str]:
+    """Steps on records as graphs, if those on drawn records can be; and words for what became of it.
+
+    Args:
+        task: whose model it is.
+        gradients: of the model.
+        record: records a step; None: this device records none, which takes no words.
+        examples: on the device, to which positions of records lead.
+    """
+    if record is None:
+        return None, ""
+    if not gradients.stacks:
+        return None, f", without graphs (gradients go {gradients.form})"
+    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
+    if refusal := RecordGraphs(gradients, record).tried(flatten(task.build_model()), x, y):
+        return None, f", without graphs ({refusal})"
+    return RecordGraphs(gradients, record, examples), ", a graph a step"
+
+
+@lru_cache(maxsize=1)
+def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
+    """Steps on records as graphs, on a GPU whose graphs have the bits of steps that are called."""
+    return graphs_of(task, built_gradients(task, device), recorder(device))[0]
+
+
+def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
+    """A model and a loss for rows, applied to persons who have several rows."""
+    return PersonModel(model), person_loss(loss)
