@@ -33,7 +33,8 @@ _TRIED = (2, 3, 5, 7)
 
 def plain_scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
     """Return the states by operations that torch.func knows: (B, L, 4 H), (4 H, H) to (B, L, H)."""
-    state = from_inputs.new_zeros(from_inputs.shape[0], hidden_weight.shape[1])
+    # On a tape the weights of several clients have a dimension more.
+    state = from_inputs.new_zeros(from_inputs.shape[0], from_inputs.shape[2] // 4)
     cell, states = state, []
     for position in range(from_inputs.shape[1]):
         gates = from_inputs[:, position] + torch.nn.functional.linear(state, hidden_weight)
