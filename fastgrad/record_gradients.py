@@ -10,102 +10,26 @@ is neither written out nor summed one by one.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from fastgrad.modules import Loss, UnitInputs, cross_entropy
+from fastgrad.precision import float32_products
+from fastgrad.record_parts import Outer, Part, Rows, part_of_products
 from fastgrad.tape import Product, RecordTape
 
 # Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
 SLACK = 1 - 2.0**-18
 # Outweighs the rounding of float64 in the norm, the factor and the product.
 EXACT_SLACK = 1 - 2.0**-30
-PIECE = 8192
 MEMORY_SHARE = 0.5
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
 CPU_BYTES = 32 * 2**20
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Gradients with respect to one parameter, as full rows: shape (records, entries).
-
-    `arranged`: brings them into the order of the parameter's entries; None where they are.
-    """
-
-    values: torch.Tensor
-    arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
-
-    def squares(self) -> torch.Tensor:
-        """Squared norms, shape (records,)."""
-        return _norms(self.values).square()
-
-    def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """sum_i f_i g_i for every client: factors of shape (clients, width) to (clients, entries)."""
-        clients, width = factors.shape
-        if clients == 1:
-            sums = (factors[0] @ self.values)[None]
-        else:
-            sums = (factors[:, None] @ self.values.view(clients, width, -1))[:, 0]
-        return sums if self.arranged is None else self.arranged(sums)
-
-    def without(self, records: torch.Tensor) -> "Rows":
-        """Return the same gradients, with zeros for these records."""
-        return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
-
-    def written_out(self) -> torch.Tensor:
-        """The full rows, of shape (records, entries)."""
-        return self.values if self.arranged is None else self.arranged(self.values)
-
-
-@dataclass(frozen=True, eq=False)
-class Outer:
-    """Gradients g_i^T a_i of a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
-
-    outputs: torch.Tensor
-    inputs: torch.Tensor
-
-    def squares(self) -> torch.Tensor:
-        """||g_i||^2 ||a_i||^2, shape (records,)."""
-        return (_norms(self.outputs) * _norms(self.inputs)).square()
-
-    def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """The sums as in `Rows`, by one matrix product."""
-        clients, width = factors.shape
-        outputs = self.outputs * factors.reshape(-1, 1)
-        if clients == 1:
-            return (outputs.T @ self.inputs).reshape(1, -1)
-        together = outputs.view(clients, width, -1).transpose(1, 2) @ self.inputs.view(clients, width, -1)
-        return together.flatten(1)
-
-    def without(self, records: torch.Tensor) -> "Outer":
-        zeroed = (each.masked_fill(records[:, None], 0.0) for each in (self.outputs, self.inputs))
-        return Outer(*zeroed)
-
-    def written_out(self) -> torch.Tensor:
-        """The full rows, of shape (records, outputs * inputs)."""
-        return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
-
-
-def _norms(values: torch.Tensor) -> torch.Tensor:
-    """L2 norms of rows, computed in pieces, since the error of torch's norm grows with the length."""
-    size = values.shape[1]
-    if size > PIECE:
-        whole = size // PIECE * PIECE
-        pieces = torch.linalg.vector_norm(values[:, :whole].unflatten(1, (-1, PIECE)), dim=2)
-        rest = torch.linalg.vector_norm(values[:, whole:], dim=1, keepdim=True)
-        values = torch.cat([pieces, rest], dim=1)
-    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1)
-    return norms
-
-
-Part = Rows | Outer
-"""The gradients of all records by one parameter."""
 
 
 class RecordGradients:
@@ -166,7 +90,12 @@ class RecordGradients:
 
         A gradient that is not finite counts as zero: no record stands out, and none breaks the sum.
         """
-        parts = self._all_parts(thetas, x, y)
+        with self._float32():
+            return self._clipped_sums(self._all_parts(thetas, x, y), present, clipping_norms)
+
+    def _clipped_sums(
+        self, parts: Sequence[Part], present: torch.Tensor, clipping_norms: torch.Tensor
+    ) -> torch.Tensor:
         with torch.no_grad():
             norms = sum((part.squares() for part in parts), torch.zeros((), device=self.device)).sqrt()
             unusable = ~norms.isfinite()
@@ -207,8 +136,9 @@ class RecordGradients:
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...]
         -> float[clients, width, d].
         """
-        parts = self._all_parts(thetas, x, y)
-        return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
+        with self._float32():
+            parts = self._all_parts(thetas, x, y)
+            return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
 
     def records_at_once(self, least_bytes: int = 0) -> int:
         """Return how many records the memory holds at once, of all clients together.
@@ -223,6 +153,10 @@ class RecordGradients:
             return int(CPU_BYTES)
         free: int = torch.cuda.mem_get_info(self.device)[0]
         return int(MEMORY_SHARE * free)
+
+    def _float32(self) -> AbstractContextManager[None]:
+        """Compute in float32, also where torch would take less by itself, as a GPU's convolutions."""
+        return nullcontext() if self.device.type == "cpu" else float32_products()
 
     def _all_parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
         if self.stacks or len(thetas) == 1:
@@ -285,14 +219,15 @@ class TapedGradients(RecordGradients):
                 else:
                     found[note.name].append(Rows(note.rows(gradient)))
             for name, uses in products.items():
-                found[name].append(_part_of_products(uses))
-            held = sum(_bytes(note.output) for note in tape.notes)
-            held += sum(_bytes(note.inputs) for note in tape.notes if isinstance(note, Product))
-            self.record_bytes = 2 * held // len(x) + 2 * 4 * sum(self.sizes)
-            return [
+                found[name].append(part_of_products(uses))
+            held = sum(note.output.nbytes for note in tape.notes)
+            held += sum(note.inputs.nbytes for note in tape.notes if isinstance(note, Product))
+            parts = [
                 self._together(parts, len(x), size)
                 for parts, size in zip(found.values(), self.sizes, strict=True)
             ]
+            self.record_bytes = 2 * (held + sum(part.bytes() for part in parts)) // len(x)
+            return parts
 
     def _together(self, parts: list[Part], num_records: int, size: int) -> Part:
         if len(parts) == 1:
@@ -301,22 +236,6 @@ class TapedGradients(RecordGradients):
         for part in parts:
             rows += part.written_out()
         return Rows(rows)
-
-
-def _part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return the gradients by a matrix, over all positions at which a record uses it."""
-    first, gradient = uses[0]
-    inputs = first.inputs
-    if len(uses) > 1:
-        gradient = torch.cat([each for _, each in uses], dim=1)
-        inputs = torch.cat([note.inputs for note, _ in uses], dim=1)
-    if gradient.shape[1] == 1 and first.arranged is None:
-        return Outer(gradient[:, 0], inputs[:, 0])
-    return Rows((gradient.transpose(1, 2) @ inputs).flatten(1), first.arranged)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 class SoftmaxGradients(RecordGradients):

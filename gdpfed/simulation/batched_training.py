@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from fastgrad.im2col import is_plain, unfolded_conv2d
 from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss, cross_entropy, fuse_recurrences
+from fastgrad.precision import float32_products
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.late_import import late_import
@@ -231,16 +232,12 @@ class BatchedTraining:
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.
         """
-        precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
-        convolutions = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-        torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
+        threads = torch.get_num_threads()
         torch.set_num_threads(1 if self.device.type == "cpu" else threads)
         try:
-            yield
+            with float32_products(self.precision == "tf32"):
+                yield
         finally:
-            torch.set_float32_matmul_precision(precision)
-            torch.backends.cudnn.allow_tf32 = convolutions
             torch.set_num_threads(threads)
 
 

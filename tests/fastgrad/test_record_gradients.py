@@ -12,7 +12,8 @@ from torch.nn import functional
 from fastgrad import record_gradients as module
 from fastgrad.forms import record_gradients
 from fastgrad.modules import cross_entropy
-from fastgrad.record_gradients import RecordGradients
+from fastgrad.record_gradients import RecordGradients, TapedGradients
+from fastgrad.record_parts import Outer, OuterSum, Rows, norms_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model
 from gdpfed.learning.training.record_losses import refuse_coupled_records
@@ -262,14 +263,66 @@ def test_in_integers_no_record_adds_more_than_its_bound(name, scale):
 def test_long_vectors_have_exact_norms():
     values = torch.rand(2, 3_000_000, generator=torch.Generator().manual_seed(0))
     exact = values.double().norm(dim=1)
-    assert ((module._norms(values).double() - exact).abs() <= 2.0**-20 * exact).all()
+    assert ((norms_of(values).double() - exact).abs() <= 2.0**-20 * exact).all()
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_inner_products_of_places_have_the_norms_and_sums_of_rows(scale, clients):
+    generator = torch.Generator().manual_seed(0)
+    outputs = scale * torch.randn(6, 5, 30, generator=generator)
+    inputs = torch.randn(6, 5, 40, generator=generator)
+    assert OuterSum.costs_less(5, 30, 40)
+    assert not OuterSum.costs_less(18, 30, 40)
+    both = OuterSum(outputs, inputs), Rows((outputs.mT @ inputs).flatten(1))
+    exact = (outputs.double().mT @ inputs.double()).flatten(1)
+    norms = both[0].squares().double().sqrt()
+    assert (norms >= exact.norm(dim=1) * (1 - 2.0**-23)).all()
+    assert (norms <= exact.norm(dim=1) * (1 + 2.0**-19)).all()
+    factors = torch.rand(clients, 6 // clients, generator=generator)
+    torch.testing.assert_close(*(each.sums(factors) for each in both), rtol=1e-4, atol=1e-5 * scale)
+    torch.testing.assert_close(*(each.written_out() for each in both))
+    inputs[2] = float("nan")
+    zeroed = both[0].without(torch.arange(6) == 2)
+    assert not zeroed.written_out()[2].any()
+    assert zeroed.sums(factors).isfinite().all()
+
+
+def test_no_norm_is_less_than_what_is_summed_where_places_cancel_each_other():
+    """Place by place the same numbers with the other sign: what is left of their sum is rounding alone."""
+    generator = torch.Generator().manual_seed(0)
+    outputs, inputs = (torch.randn(50, 6, size, generator=generator) for size in (20, 30))
+    outputs[:, 3:], inputs[:, 3:] = -outputs[:, :3] * (1 + 2.0**-22), inputs[:, :3]
+    part = OuterSum(outputs, inputs)
+    one = torch.ones(1, 1)
+    summed = torch.stack([OuterSum(outputs[k : k + 1], inputs[k : k + 1]).sums(one)[0] for k in range(50)])
+    assert (summed.double().norm(dim=1) <= part.squares().double().sqrt()).all()
+
+
+def test_the_tape_takes_the_cheapest_form_of_each_layer():
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=4), nn.Flatten())
+    model.append(nn.Linear(32 * 9, 4))
+    x, y = torch.randn(5, 3, 14, 14, generator=torch.Generator().manual_seed(0)), torch.arange(5) % 4
+    gradients, theta = TapedGradients(model, cross_entropy, CPU), theta_of(model)
+    # 144 places of 16 and 27 numbers; 9 of 32 and 144; one of 4 and 288.
+    weights = gradients.parts(theta[None], x, y)[::2]
+    assert [type(part) for part in weights] == [Rows, OuterSum, Outer]
+    rows = one_at_a_time(model, x, y)
+    torch.testing.assert_close(
+        gradients.rows(theta[None], x[None], y[None])[0].double(), rows, rtol=1e-4, atol=1e-6
+    )
+    norm = float(rows.norm(dim=1).median())
+    torch.testing.assert_close(
+        ours(gradients, theta, x, y, norm), clipped_sum(rows, norm), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_less_memory_means_fewer_records_at_once(monkeypatch):
     model, form = built("mlp")
     gradients = chosen(model, *records(form, 3))
     gradients.rows(theta_of(model)[None], *(each[None] for each in records(form, 3)))
-    assert gradients.record_bytes >= 8 * len(theta_of(model))
+    # Its gradients are outer products, so that of the layers' inputs and outputs alone there are as many.
+    assert 2 * 4 * (64 + 2 * (64 + 10)) <= gradients.record_bytes < 8 * len(theta_of(model))
     monkeypatch.setattr(module, "CPU_BYTES", 2.5 * gradients.record_bytes)
     assert gradients.records_at_once() == 2
     monkeypatch.setattr(module, "CPU_BYTES", 0)

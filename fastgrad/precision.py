@@ -1,0 +1,23 @@
+"""The precision of products and convolutions on a GPU."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def float32_products(tf32: bool = False) -> Iterator[None]:
+    """Compute products of float32 and convolutions in float32, or in TF32.
+
+    torch takes TF32 for convolutions if nobody says otherwise: its products have 10 bits, and the gradient of
+    a deep network is off by more than a hundredth.
+    """
+    precision, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = convolutions

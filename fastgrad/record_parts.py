@@ -1,0 +1,175 @@
+"""The gradients of a batch's records by one parameter: their norms, and their sum with a factor each.
+
+They are held in the form in which norm and sum cost least. A gradient by a matrix is a sum of outer products
+g_t^T a_t over the places at which a record uses it. Of one place its norm is ||g|| ||a||. Of T places it is
+written out as a row of p q entries, or not: with the inner products of all pairs of places,
+
+    || sum_t g_t^T a_t ||^2 = sum_{s,t} (g_s . g_t) (a_s . a_t)
+
+(Bu, Mao and Xu, "Scalable and Efficient Training of Large Convolutional Neural Networks with Differential
+Privacy", arXiv:2205.10683). A row takes T p q multiplications and the inner products T^2 (p + q); whichever
+are fewer are taken. The sum over records is then a product of two matrices over all places of all records.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fastgrad.tape import Product
+
+PIECE = 8192
+UNIT = 2.0**-24
+"""By what float32 rounds, relative to a number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Gradients with respect to one parameter, as full rows: shape (records, entries).
+
+    `arranged`: brings them into the order of the parameter's entries; None where they are.
+    """
+
+    values: torch.Tensor
+    arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def squares(self) -> torch.Tensor:
+        """Squared norms, shape (records,)."""
+        return norms_of(self.values).square()
+
+    def sums(self, factors: torch.Tensor) -> torch.Tensor:
+        """sum_i f_i g_i for every client: factors of shape (clients, width) to (clients, entries)."""
+        clients, width = factors.shape
+        if clients == 1:
+            sums = (factors[0] @ self.values)[None]
+        else:
+            sums = (factors[:, None] @ self.values.view(clients, width, -1))[:, 0]
+        return sums if self.arranged is None else self.arranged(sums)
+
+    def without(self, records: torch.Tensor) -> "Rows":
+        """Return the same gradients, with zeros for these records."""
+        return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
+
+    def written_out(self) -> torch.Tensor:
+        """The full rows, of shape (records, entries)."""
+        return self.values if self.arranged is None else self.arranged(self.values)
+
+    def bytes(self) -> int:
+        """What they take in memory."""
+        return self.values.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """Gradients g_i^T a_i of a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
+
+    outputs: torch.Tensor
+    inputs: torch.Tensor
+
+    def squares(self) -> torch.Tensor:
+        """||g_i||^2 ||a_i||^2, shape (records,)."""
+        return (norms_of(self.outputs) * norms_of(self.inputs)).square()
+
+    def sums(self, factors: torch.Tensor) -> torch.Tensor:
+        """The sums as in `Rows`, by one matrix product."""
+        clients, width = factors.shape
+        outputs = self.outputs * factors.reshape(-1, 1)
+        if clients == 1:
+            return (outputs.T @ self.inputs).reshape(1, -1)
+        together = outputs.view(clients, width, -1).transpose(1, 2) @ self.inputs.view(clients, width, -1)
+        return together.flatten(1)
+
+    def without(self, records: torch.Tensor) -> "Outer":
+        zeroed = (each.masked_fill(records[:, None], 0.0) for each in (self.outputs, self.inputs))
+        return Outer(*zeroed)
+
+    def written_out(self) -> torch.Tensor:
+        """The full rows, of shape (records, outputs * inputs)."""
+        return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
+
+    def bytes(self) -> int:
+        """What they take in memory."""
+        return self.outputs.nbytes + self.inputs.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class OuterSum:
+    """Gradients sum_t g_t^T a_t of a matrix: g of shape (records, places, outputs), a with inputs instead.
+
+    `arranged`: as of `Rows`.
+    """
+
+    outputs: torch.Tensor
+    inputs: torch.Tensor
+    arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    @staticmethod
+    def costs_less(places: int, outputs: int, inputs: int) -> bool:
+        """Whether inner products of places take fewer multiplications than rows."""
+        return places * (outputs + inputs) < outputs * inputs
+
+    def squares(self) -> torch.Tensor:
+        """Squared norms, shape (records,), of what float32 makes of the gradients.
+
+        The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
+        numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at
+        most, u = 2**-24, which is added to the norm.
+        """
+        outputs, inputs = self.outputs.double(), self.inputs.double()
+        squares = ((outputs @ outputs.mT) * (inputs @ inputs.mT)).sum(dim=(1, 2)).clamp(min=0.0)
+        each = torch.linalg.vector_norm(outputs, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
+        rounded = UNIT * (each.shape[1] + 2) * each.sum(dim=1)
+        return (squares.sqrt() + rounded).square().to(self.outputs.dtype)
+
+    def sums(self, factors: torch.Tensor) -> torch.Tensor:
+        """The sums as in `Rows`, by one matrix product over all places."""
+        clients = len(factors)
+        outputs = (self.outputs * factors.reshape(-1, 1, 1)).reshape(clients, -1, self.outputs.shape[2])
+        inputs = self.inputs.reshape(clients, -1, self.inputs.shape[2])
+        together = outputs[0].T @ inputs[0] if clients == 1 else outputs.mT @ inputs
+        sums = together.reshape(clients, -1)
+        return sums if self.arranged is None else self.arranged(sums)
+
+    def without(self, records: torch.Tensor) -> "OuterSum":
+        """Return the same gradients, with zeros for these records."""
+        zeroed = (each.masked_fill(records[:, None, None], 0.0) for each in (self.outputs, self.inputs))
+        return OuterSum(*zeroed, self.arranged)
+
+    def written_out(self) -> torch.Tensor:
+        """The full rows, of shape (records, outputs * inputs)."""
+        return Rows((self.outputs.mT @ self.inputs).flatten(1), self.arranged).written_out()
+
+    def bytes(self) -> int:
+        """What it takes to compute with them: inner products and copies in float64."""
+        pairs = 8 * len(self.inputs) * self.inputs.shape[1] ** 2
+        return 3 * (self.outputs.nbytes + self.inputs.nbytes) + 3 * pairs
+
+
+def norms_of(values: torch.Tensor) -> torch.Tensor:
+    """L2 norms of rows, computed in pieces, since the error of torch's norm grows with the length."""
+    size = values.shape[1]
+    if size > PIECE:
+        whole = size // PIECE * PIECE
+        pieces = torch.linalg.vector_norm(values[:, :whole].unflatten(1, (-1, PIECE)), dim=2)
+        rest = torch.linalg.vector_norm(values[:, whole:], dim=1, keepdim=True)
+        values = torch.cat([pieces, rest], dim=1)
+    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1)
+    return norms
+
+
+Part = Rows | Outer | OuterSum
+"""The gradients of all records by one parameter."""
+
+
+def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
+    """The gradients by a matrix from its uses, and the gradients by their outputs, in the cheapest form."""
+    first, gradient = uses[0]
+    inputs = first.inputs
+    if len(uses) > 1:
+        gradient = torch.cat([each for _, each in uses], dim=1)
+        inputs = torch.cat([note.inputs for note, _ in uses], dim=1)
+    if gradient.shape[1] == 1 and first.arranged is None:
+        return Outer(gradient[:, 0], inputs[:, 0])
+    if OuterSum.costs_less(gradient.shape[1], gradient.shape[2], inputs.shape[2]):
+        return OuterSum(gradient, inputs, first.arranged)
+    return Rows((gradient.mT @ inputs).flatten(1), first.arranged)
