@@ -6,7 +6,7 @@ mask only; nonces therefore count the segments of the mask.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice, pairwise
@@ -142,7 +142,7 @@ def _aligned_words(count: int) -> NDArray[np.uint32]:
     return spare[first : first + 4 * count].view("<u4")
 
 
-def keystream(key: bytes, suite: str = "aes256ctr") -> Callable[[int], bytes]:
+class Keystream:
     """A secure source of random bytes: read(n) returns the next n of a suite's stream under `key`.
 
     Args:
@@ -151,9 +151,19 @@ def keystream(key: bytes, suite: str = "aes256ctr") -> Callable[[int], bytes]:
 
     Raises ValueError: an unknown suite, or the key has another length.
     """
-    stream = cipher_stream(suite, key)
 
-    def read(num_bytes: int) -> bytes:
-        return stream.update(bytes(num_bytes))
+    def __init__(self, key: bytes, suite: str = "aes256ctr") -> None:
+        self._stream = cipher_stream(suite, key)
 
-    return read
+    def __call__(self, num_bytes: int) -> bytes:
+        """Return the next bytes."""
+        return self._stream.update(bytes(num_bytes))
+
+    def into(self, buffer: memoryview) -> None:
+        """Write the next bytes into a buffer of bytes: many of them in half the time."""
+        for start in range(0, len(buffer), _CHUNK_BYTES):
+            chunk = buffer[start : start + _CHUNK_BYTES]
+            self._stream.update_into(memoryview(_ZEROS)[: len(chunk)], chunk)
+
+
+keystream = Keystream

@@ -149,6 +149,13 @@ def test_keystream_continues() -> None:
     assert read(33) + read(67) == whole
 
 
+def test_keystream_writes_the_same_bytes_into_a_buffer() -> None:
+    read, count = keystream(b"k" * 32), 3 * 2**18 + 77
+    first, buffer = read(5), np.zeros(count, dtype=np.uint8)
+    read.into(buffer.data)
+    assert first + buffer.tobytes() + read(3) == keystream(b"k" * 32)(count + 8)
+
+
 @pytest.mark.parametrize("suite", KEY_BYTES)
 @pytest.mark.parametrize("length", [1, SEGMENT_WORDS, 2 * SEGMENT_WORDS + 17])
 @pytest.mark.parametrize("threads", [2, 3])

@@ -7,6 +7,7 @@ of it. Here every bit comes from the caller's source, a keystream keyed by the o
 
 from collections.abc import Callable, Sequence
 from math import pi
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -78,9 +79,21 @@ def noise_shape(dimension: int) -> tuple[int, int]:
     return 2, (dimension + 1) // 2
 
 
+@runtime_checkable
+class IntoBuffers(Protocol):
+    """A source of bytes that writes them where they are needed."""
+
+    def into(self, buffer: memoryview) -> None:
+        """Write the next bytes into a buffer of bytes."""
+
+
 def fill(words: torch.Tensor, random_bytes: RandomBytes) -> None:
-    """Fill a tensor of words, int64 on the CPU, with secret bits."""
-    words.view(-1).numpy()[:] = np.frombuffer(random_bytes(_WORD_BYTES * words.numel()), dtype="<i8")
+    """Fill a tensor of words, contiguous int64 on the CPU, with secret bits."""
+    values = words.view(-1).numpy()
+    if isinstance(random_bytes, IntoBuffers):
+        random_bytes.into(values.view(np.uint8).data)
+    else:
+        values[:] = np.frombuffer(random_bytes(values.nbytes), dtype="<i8")
 
 
 def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
