@@ -99,6 +99,7 @@ def sum_noise_steps(
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
     keys = SumNoise(os.urandom(KEY_BYTES)) if stream is None else stream
+    encoding = parameters.encoding(parameters.num_clients)
     draw = partial(
         gaussian_noise,
         parameters.dimension,
@@ -108,4 +109,5 @@ def sum_noise_steps(
     noise = draw(random_bytes=keystream(keys.key))
     for each, tap in keys.taken_back:
         noise -= tap * draw(random_bytes=keystream(each.key))
-    return np.rint(noise.cpu().numpy() / parameters.encoding(parameters.num_clients).grid).astype(np.int64)
+    steps: npt.NDArray[np.int64] = noise.div_(encoding.grid).round_().long().cpu().numpy()
+    return steps
