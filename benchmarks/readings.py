@@ -214,14 +214,15 @@ def main() -> None:
     chosen = [name for name in options.only if not (options.quick and READINGS[name].network is WIDE)]
     methods = options.methods
     rows = [["printed in the paper", "", *(PRINTED.get(method, "") for method in methods)]]
-    cells = [(name, method, seed) for name in chosen for method in methods for seed in range(options.seeds)]
+    cells = [(name, method, seed) for name in chosen for seed in range(options.seeds) for method in methods]
     found: dict[tuple[str, str], list[FinishedRun]] = {}
     words = tuple(options.overrides)
     with runs_of(cells, words, options.data or None, options.jobs) as runs:
-        for (name, method, _), run in track(
+        for (name, method, seed), run in track(
             zip(cells, runs, strict=True), "runs", total=len(cells), console=CONSOLE
         ):
             found.setdefault((name, method), []).append(run)
+            CONSOLE.print(f"{name}, {method}, seed {seed}: {run.final_result:.1f} %", soft_wrap=True)
     for name in chosen:
         dimension = found[name, methods[0]][0].dimension
         rows.append([name, f"{dimension:,}", *(cell(found[name, method]) for method in methods)])
