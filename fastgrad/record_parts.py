@@ -7,8 +7,9 @@ written out as a row of p q entries, or not: with the inner products of all pair
     || sum_t g_t^T a_t ||^2 = sum_{s,t} (g_s . g_t) (a_s . a_t)
 
 (Bu, Mao and Xu, "Scalable and Efficient Training of Large Convolutional Neural Networks with Differential
-Privacy", arXiv:2205.10683). A row takes T p q multiplications and the inner products T^2 (p + q); whichever
-are fewer are taken. The sum over records is then a product of two matrices over all places of all records.
+Privacy", arXiv:2205.10683). A row takes T p q multiplications and the inner products T^2 (p + q) of numbers
+twice as long; whichever is less is taken. The sum over records is then a product of two matrices over all
+places of all records.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,8 +106,8 @@ class OuterSum:
 
     @staticmethod
     def costs_less(places: int, outputs: int, inputs: int) -> bool:
-        """Whether inner products of places take fewer multiplications than rows."""
-        return places * (outputs + inputs) < outputs * inputs
+        """Whether inner products of places, in float64, take less than rows in float32."""
+        return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> torch.Tensor:
         """Squared norms, shape (records,), of what float32 makes of the gradients.

@@ -32,17 +32,24 @@ MACHINES: Registry[Any] = Registry("kind of machines", "gdpfed.machines", error=
 MOST_BATCHED_PARAMETERS_ON_CPU = 2_000_000
 # More processes than cores only wait for each other, and each has an engine of its own in memory.
 LEAST_WORKERS, MOST_WORKERS_A_CORE = 8, 2
+NOT_NOISED = ", without graphs (no steps of plain SGD that clients noise)"
 
 
 def choose_engine(
-    settings: SimulationConfig, task: Task, device_name: str, *, records: bool = False
+    settings: SimulationConfig,
+    task: Task,
+    device_name: str,
+    *,
+    records: bool = False,
+    noised_steps: bool = False,
 ) -> tuple[Engine, str]:
     """Return the engine that the settings ask for, and its name in words.
 
     ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
     model can be batched; on a CPU one worker process a core shares the cohort. `settings`: of the simulation.
     `task`: model and data. `device_name`: where to train. `records`: whether clients compute gradients of
-    single records.
+    single records. `noised_steps`: whether these are for steps of plain SGD that clients noise one by one,
+    which a GPU can repeat as graphs.
 
     Raises:
         ConfigError: settings that do not go with the device or the model.
@@ -64,7 +71,8 @@ def choose_engine(
     kind = "many clients at once" if batched else "one client after the other"
     if form is not None:
         record = recorder(device, batched and settings.graphs == "auto")
-        kind += f", {form.form}{graphs_of(task, form, record)[1]}"
+        words = graphs_of(task, form, record)[1] if noised_steps or record is None else NOT_NOISED
+        kind += f", {form.form}{words}"
     elif batched:
         # Compiles what there is to compile, for all workers.
         kind += choose_training(task, device, settings.precision, settings.graphs == "auto")[1]

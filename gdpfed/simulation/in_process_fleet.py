@@ -16,6 +16,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.learning.task import Task
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.ledgers.charged import ChargedCounts
+from gdpfed.record_steps import kind_of
 from gdpfed.report.run_observers import default_observers
 from gdpfed.rounds.fleet import CLIENT_STATES, Fleet
 from gdpfed.rounds.loop import Announce
@@ -181,7 +182,14 @@ def simulate_prepared(
     records = plan.private and plan.about_records
     if records and prepared.config.privacy.client_records is not None:
         _check_record_counts(prepared, prepared.config.privacy.client_records)
-    engine, which = choose_engine(config.simulation, prepared.task, config.run.device, records=records)
+    own_noise = any(kind_of(work).on_records and kind_of(work).own_noise for work in plan.works)
+    engine, which = choose_engine(
+        config.simulation,
+        prepared.task,
+        config.run.device,
+        records=records,
+        noised_steps=own_noise and config.training.is_sgd,
+    )
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
         with prepared.open(fleet, make_observers, logger.info) as run:

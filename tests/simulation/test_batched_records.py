@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from gdpfed.clients.order import ClientPart, OrderError
+from gdpfed.clients.record_forms import gradients_of, graphs_of
 from gdpfed.learning.models import MODELS
+from gdpfed.learning.training.step_recording import recorder
 from gdpfed.record_steps import RecordSteps
-from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.batched import BatchedEngine, BatchedRecords
 from gdpfed.simulation.engine import SequentialEngine
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
+from tests.simulation.test_step_graphs import CalledAgain
 
 CPU = torch.device("cpu")
 
@@ -58,6 +61,49 @@ def test_every_client_ends_where_it_ends_alone(model, work, num_clients):
     for client_id, steps in alone.items():
         for other in (together, in_chunks):
             assert np.abs(other[client_id] - steps).max() * cohort.encoding.grid <= 2e-5, client_id
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("resident", [True, False])
+def test_an_engine_that_replays_steps_computes_what_nodes_compute(model, resident):
+    """With a stand-in for graphs, and records that lie on the device or are given to each pass."""
+    order = replace(order_of(model, num_clients=60, momentum=0.5), work="dp_sgd")
+    cohort, record = cohort_for(order), CalledAgain()
+    alone = updates_by(SequentialEngine(bits_of), order, cohort)
+    engine = BatchedEngine(order.task, CPU, bits=bits_of)
+    train = order.task.load().train
+    everything = train.take(np.arange(len(train)))
+    examples = (torch.from_numpy(everything.x), torch.from_numpy(everything.y)) if resident else None
+    gradients = gradients_of(order.task, CPU)
+    graphs, words = graphs_of(order.task, gradients, record, examples)
+    assert words == ", a graph a step"
+    engine.__dict__["_records"] = BatchedRecords(gradients, bits_of, graphs)
+    together = updates_by(engine, order, cohort)
+    # 4 steps, of which two are taken by fewer clients, and those of the trial.
+    assert record.replayed >= 4 + 3
+    assert together.keys() == alone.keys() == set(cohort.clients)
+    for client_id, steps in alone.items():
+        assert np.abs(together[client_id] - steps).max() * cohort.encoding.grid <= 2e-5, client_id
+    adam = replace(order, training=replace(order.training, optimizer="adam", momentum=0.0))
+    replayed = record.replayed
+    updates_by(engine, adam, cohort)
+    assert record.replayed == replayed
+
+
+def test_steps_that_cannot_be_replayed_are_called_and_words_say_why(monkeypatch):
+    def refuse(step):
+        raise RuntimeError("operation not permitted")
+
+    task = order_of("mlp").task
+    gradients = gradients_of(task, CPU)
+    assert graphs_of(task, gradients, None) == (None, "")
+    assert graphs_of(task, gradients, refuse) == (None, ", without graphs (operation not permitted)")
+    monkeypatch.setattr(type(gradients), "stacks", False)
+    assert graphs_of(task, gradients, CalledAgain()) == (
+        None,
+        ", without graphs (gradients go many records at once by one pass)",
+    )
+    assert recorder(CPU) is None
 
 
 def test_models_that_cannot_go_together_take_their_turns(monkeypatch):

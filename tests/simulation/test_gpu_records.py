@@ -22,7 +22,7 @@ from gdpfed.learning.training.step_recording import CudaGraphs
 from gdpfed.record_steps import RecordSteps
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.engine import SequentialEngine
-from gdpfed.simulation.engine_choice import choose_engine
+from gdpfed.simulation.engine_choice import NOT_NOISED, choose_engine
 from tests.simulation.small_cohorts import order_of, updates_by
 from tests.simulation.test_batched_records import bits_of, cohort_for
 
@@ -133,6 +133,9 @@ def test_resnet18_is_recorded_and_computes_what_autograd_computes(monkeypatch):
 def test_the_line_of_a_run_says_that_steps_on_records_are_graphs():
     settings = ["method=ali_dpfl", "privacy=record_level", "dataset.model=mlp", "simulation.graphs=auto"]
     config = load(["secagg=off", "run.device=cuda", *settings])
-    engine, words = choose_engine(config.simulation, task_of(config), "cuda", records=True)
+    engine, words = choose_engine(config.simulation, task_of(config), "cuda", records=True, noised_steps=True)
     engine.close()
     assert ", many records at once by one pass, a graph a step on " in words
+    engine, words = choose_engine(config.simulation, task_of(config), "cuda", records=True)
+    engine.close()
+    assert NOT_NOISED in words
