@@ -211,7 +211,7 @@ def checked_scan(device: torch.device) -> Scan:
         torch.randn(*size, generator=generator).to(device).requires_grad_()
         for size in ((clients, records, length, 4 * units), (clients, 4 * units, units))
     )
-    leaves = tuple(drawn)
+    leaves = list(drawn)
     try:
         ours, theirs = (_with_gradients(torch.func.vmap(each), leaves) for each in (scan, plain_scan))
     except (RuntimeError, NotImplementedError, AttributeError):
@@ -220,6 +220,6 @@ def checked_scan(device: torch.device) -> Scan:
     return scan if close else plain_scan
 
 
-def _with_gradients(scan: Scan, leaves: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
+def _with_gradients(scan: Scan, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     states = scan(*leaves)
     return [states.detach(), *torch.autograd.grad(states.square().sum(), leaves)]

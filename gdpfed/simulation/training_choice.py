@@ -12,7 +12,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.step_recording import CudaGraphs
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
-from gdpfed.simulation.lanes import MOST_LANES, LanedTraining
+from gdpfed.simulation.lanes import MOST_LANES, LanedTraining, LaneRecorder
 from gdpfed.simulation.step_graphs import GraphedTraining
 
 TRIED_RECORDS = 3
@@ -44,21 +44,22 @@ def choose_training(
 
 
 def _graphed(
-    task: Task, device: torch.device, precision: str, record: CudaGraphs
+    task: Task, device: torch.device, precision: str, record: LaneRecorder
 ) -> tuple[BatchedTraining, str]:
     """Steps as graphs; without them where one of drawn records cannot be recorded, which the words say."""
     model, loss = task.build_model(), task.make_loss()
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
     if task.dimension > MOST_TOGETHER:
-        lanes = LanedTraining(model, device, precision, loss, record)
-        training, words, refusal = lanes, f", {MOST_LANES} side by side, a graph a step", lanes.tried(x, y)
+        laned = LanedTraining(model, device, precision, loss, record)
+        refusal = laned.tried(x, y)
+        found: tuple[BatchedTraining, str] = laned, f", {MOST_LANES} side by side, a graph a step"
     else:
         graphed = GraphedTraining(model, device, precision, loss, record)
         refusal = graphed.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0)
-        training, words = graphed, ", a graph a step"
+        found = graphed, ", a graph a step"
     if refusal:
         return BatchedTraining(task.build_model(), device, precision, loss), f", without graphs ({refusal})"
-    return training, words
+    return found
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:

@@ -13,6 +13,7 @@ from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.record_work import RecordJobs, checked_steps, holder_of, record_bound
+from gdpfed.clients.rounding import clipped_steps
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.errors import LearningError, PrivacyError
@@ -24,7 +25,6 @@ from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import KINDS, RecordSteps, record_move
-from gdpfed.simulation.batched import clipped_steps
 from secagg import Contributors, Encoding
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0).described()

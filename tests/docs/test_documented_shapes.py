@@ -84,9 +84,9 @@ def test_a_method_is_held_to_what_the_method_of_its_base_states():
 
 def test_core_functions_state_their_shapes_and_are_held_to_them():
     from fastgrad.record_gradients import RecordGradients
+    from gdpfed.clients.rounding import clipped_steps
     from gdpfed.learning.training.local_update import clip, local_update
     from gdpfed.methods.base import ClientSum, Method
-    from gdpfed.simulation.batched import clipped_steps
     from secagg import ClientSession, Encoding
 
     held: list[Any] = [Encoding.encode, Encoding.decode, ClientSession.mask, RecordGradients.clipped_sums]

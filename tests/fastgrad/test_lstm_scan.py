@@ -24,7 +24,7 @@ def with_gradients(scan, leaves):
 
 @pytest.mark.parametrize("clients", [(), (2,)])
 def test_states_and_gradients_are_those_of_autograd(clients):
-    scans = scan_by(WRITTEN), plain_scan
+    scans = [scan_by(WRITTEN), plain_scan]
     if clients:
         scans = [torch.func.vmap(each) for each in scans]
     ours, theirs = (with_gradients(each, drawn(*clients)) for each in scans)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from gdpfed.clients.rounding import clipped_steps
 from gdpfed.learning.training.local_update import clip
-from gdpfed.simulation.batched import clipped_steps
 from secagg import Contributors, Encoding
 
 DIMENSION = 300

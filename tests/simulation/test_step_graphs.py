@@ -154,7 +154,10 @@ def test_a_model_whose_step_cannot_be_recorded_trains_without_and_the_line_says_
     assert type(training) is BatchedTraining
     assert said == ", without graphs (operation not permitted when stream is capturing)"
     training, said = _graphed(task, CPU, "float32", record := CalledAgain())
+    assert isinstance(training, GraphedTraining | LanedTraining)
     assert type(training) is kind
     assert said == words
     assert record.recorded == 1
-    assert not training._steps if kind is GraphedTraining else not training._lanes
+    # What was tried is not kept.
+    held = training._steps if isinstance(training, GraphedTraining) else training._lanes
+    assert len(held) == 0
