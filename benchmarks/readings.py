@@ -61,7 +61,7 @@ PRINTED = {
     "idp_fedavg_scale": "74.80",
     "gdpfed_plus": "75.83",
 }
-DEFAULT_METHODS = ("fedavg", "dp_fedavg", "gdpfed_plus")
+METHODS = (*PRINTED, "gdpfed_star")
 COMPARED_WITH = "gdpfed_plus"
 EVERY = 10
 
@@ -207,7 +207,7 @@ def main() -> None:
         data="",
         seeds=1,
         only=tuple(READINGS),
-        methods=DEFAULT_METHODS,
+        methods=METHODS,
         jobs=1,
         quick=False,
     )
