@@ -89,26 +89,31 @@ def keyed_steps(
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)
 
-    return encoding.encode_noise(keyed_noise(encoding, new, taken_back, draw).cpu().numpy())
+    check_keyed(encoding)
+    return encoding.encode_noise(keyed_noise(encoding.dimension, new, taken_back, draw).cpu().numpy())
+
+
+def check_keyed(encoding: Encoding) -> None:
+    """Raise OrderError where parts of the noise are to be taken out again, which noise from keys has not."""
+    if encoding.levels is not None and encoding.levels.multipliers:
+        raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
 
 
 def keyed_noise(
-    encoding: Encoding,
+    dimension: int,
     new: Sequence[KeyedNoise],
     taken_back: Sequence[KeyedNoise],
     draw: Callable[[KeyedNoise], torch.Tensor],
 ) -> torch.Tensor:
-    """Noise drawn from the keys in `new`, minus the noise of `taken_back`: float64[d], not rounded yet.
+    """Noise drawn from the keys in `new`, minus the noise of `taken_back`: float64[dimension].
 
-    Of no keys it is zeros. `draw`: float64[d] from a key, which may be overwritten.
+    It is not rounded yet; of no keys it is zeros. `draw`: as many draws from a key.
     """
-    if encoding.levels is not None and encoding.levels.multipliers:
-        raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
-    noise = torch.zeros(encoding.dimension, dtype=torch.float64)
-    for number, (sign, part) in enumerate([(1, each) for each in new] + [(-1, each) for each in taken_back]):
-        drawn = draw(part)
-        noise = noise.to(drawn.device) if number == 0 else noise
-        noise.add_(drawn, alpha=sign)
+    noise = torch.zeros(dimension, dtype=torch.float64)
+    for sign, parts in ((1, new), (-1, taken_back)):
+        for part in parts:
+            drawn = draw(part)
+            noise = noise.to(drawn.device).add_(drawn, alpha=sign)
     return noise
 
 

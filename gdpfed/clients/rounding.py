@@ -1,7 +1,7 @@
 """Updates of clients to integer steps on the device that they were trained on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -36,12 +36,33 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
 
 
-def noise_as_steps(noise: torch.Tensor, encoding: Encoding) -> torch.Tensor:
-    """Round a client's noise to the grid, as `Encoding.encode_noise` does: float64[d] -> int64[d].
+EDGE = 1e-6
+"""In steps: far more than a draw differs between devices, which is 1e-15 of a million steps."""
 
-    The input is overwritten. Raises EncodingError: NaN or infinity, or a value beyond `noise_limit` steps.
+
+def noise_as_steps(
+    noise: torch.Tensor, encoding: Encoding, exactly: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Round a client's noise to the grid, to the integers that `Encoding.encode_noise` makes on a CPU.
+
+    Draws that lie nearer than `EDGE` to the middle between two steps are computed again by the CPU, since
+    logarithm, sine and cosine of a device may differ in the last places.
+
+    Args:
+        noise: float64[d], of a device; overwritten.
+        encoding: of the sum.
+        exactly: the noise at some places, int64[k], as a CPU computes it: float64[k].
+
+    Returns:
+        int64[d], on the device.
+
+    Raises EncodingError: NaN or infinity, or a value beyond `noise_limit` steps.
     """
-    steps = noise.div_(encoding.grid).round_()
+    scaled = noise.div_(encoding.grid)
+    near = ((scaled - scaled.floor()).sub_(0.5).abs_() < EDGE).nonzero().view(-1)
+    steps = scaled.round_()
+    if len(near):
+        steps[near] = exactly(near).div_(encoding.grid).round_().to(steps.device)
     largest = float(steps.abs().max())
     if not largest <= encoding.noise_limit:
         raise EncodingError(f"noise of {largest:.9g} steps is outside +-{encoding.noise_limit}")

@@ -6,6 +6,7 @@ the session.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -14,11 +15,11 @@ from gdpfed.clients.device.discrete import sample_on
 from gdpfed.clients.device.masks import SUITE, DeviceMasks
 from gdpfed.clients.device.packing import copied, packed_words
 from gdpfed.clients.keyed_noise import CHACHA20, KeyedNoise
-from gdpfed.clients.noise import keyed_noise, keyed_steps
+from gdpfed.clients.noise import check_keyed, keyed_noise, keyed_steps
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.rounding import clipped_steps, noise_as_steps
 from gdpfed.clients.update import contribution_steps, weighed
-from gdpfed.learning.training.secret_draws import gaussian_noise, gaussian_of_words
+from gdpfed.learning.training.secret_draws import fill, gaussian_of_words, gaussians_at, noise_shape
 from secagg import Encoding, add_masks, keystream
 from secagg.arithmetic.discrete_gaussian import sample
 from secagg.arithmetic.packing import pack
@@ -46,18 +47,31 @@ class DeviceSum:
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
         """What `keyed_steps` draws from these keys, on the device: int64[d]."""
-        dimension = encoding.dimension
+        check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:
-            if part.suite != CHACHA20:
-                return gaussian_noise(dimension, part.stddev, keystream(part.key), device=self.device)
-            words = self.masks.keystream(part.key, WORDS_A_DRAW * (dimension + dimension % 2))
-            return gaussian_of_words(words.view(torch.int64), dimension, part.stddev)
+            return gaussian_of_words(self._words(part, encoding.dimension), encoding.dimension, part.stddev)
+
+        def exactly(places: torch.Tensor) -> torch.Tensor:
+            def draw_at(part: KeyedNoise) -> torch.Tensor:
+                return gaussians_at(self._words(part, encoding.dimension), places, part.stddev)
+
+            return keyed_noise(len(places), new, taken_back, draw_at)
 
         try:
-            return noise_as_steps(keyed_noise(encoding, new, taken_back, draw), encoding)
+            drawn = keyed_noise(encoding.dimension, new, taken_back, draw)
+            return noise_as_steps(drawn, encoding, exactly)
         except torch.cuda.OutOfMemoryError:
             return torch.from_numpy(keyed_steps(encoding, new, taken_back, CPU))
+
+    def _words(self, part: KeyedNoise, dimension: int) -> torch.Tensor:
+        """The words that draws are made of, on the device: a pair for two of them."""
+        shape = noise_shape(dimension)
+        if part.suite == CHACHA20:
+            return self.masks.keystream(part.key, WORDS_A_DRAW * prod(shape)).view(torch.int64)
+        words = torch.empty(shape, dtype=torch.int64)
+        fill(words, keystream(part.key, part.suite))
+        return words.view(-1).to(self.device)
 
     def vector(self, steps: torch.Tensor, noise: torch.Tensor | None = None) -> "DeviceVector":
         """The update and its noise, as a session masks it."""

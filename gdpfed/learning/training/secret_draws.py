@@ -112,3 +112,18 @@ def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) 
     `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
     """
     return normal_of(words.view(noise_shape(dimension)), dimension).mul_(noise_stddev)
+
+
+def gaussians_at(words: torch.Tensor, places: torch.Tensor, noise_stddev: float) -> torch.Tensor:
+    """The draws of `gaussian_of_words` at some places, as a CPU computes them: float64[k].
+
+    Args:
+        words: int64[m], on any device.
+        places: int64[k], there.
+        noise_stddev: standard deviation in the unit of the update.
+    """
+    pairs, count = len(words) // 2, len(places)
+    at = places % pairs
+    both = torch.stack([words[at], words[at + pairs]]).cpu()
+    drawn = gaussian_of_words(both.view(-1), 2 * count, noise_stddev)
+    return torch.where(places.cpu() < pairs, drawn[:count], drawn[count:])

@@ -1,6 +1,7 @@
 """A client's part in a sum on a device, byte by byte that of a CPU; on a stand-in here, or on a GPU."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import on_device
 from gdpfed.federation.node.contribution import Contributor, masked_update
 from gdpfed.federation.node.on_device import DevicePart, device_part
+from gdpfed.learning.training.secret_draws import gaussian_of_words
 from secagg import EncodingError, LocalProtocolError
 from secagg.arithmetic.discrete_gaussian import sample
 from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS
@@ -79,10 +81,29 @@ def test_discrete_noise_is_the_integers_of_a_cpu(there, stddev):
     assert np.array_equal(drawn.cpu().numpy(), sample(dimension, stddev, bytes(range(32))))
 
 
+@pytest.mark.parametrize("dimension", [20_000, 20_001])
+def test_what_a_device_computes_otherwise_in_the_last_places_rounds_as_on_a_cpu(dimension, monkeypatch):
+    def nearly(words, dimension, stddev):
+        return gaussian_of_words(words, dimension, stddev) + 1e-3 * encoding.grid
+
+    there = DeviceSum(masks_on_cpu())
+    encoding = parameters(noise_multiplier=1.0, dimension=dimension, correction_multiplier=0.5).encoding(10)
+    new, back = KeyedNoise(bytes(32), 0.1, CHACHA20), KeyedNoise(bytes([1]) * 32, 0.04, AES)
+    here = keyed_steps(encoding, [new], [back], CPU)
+    monkeypatch.setattr("gdpfed.clients.device.sums.gaussian_of_words", nearly)
+    noise = partial(there.noise, encoding, [new], [])
+    alone = keyed_steps(encoding, [new], [], CPU)
+    assert np.count_nonzero(noise().numpy() != alone) > 5
+    monkeypatch.setattr("gdpfed.clients.rounding.EDGE", 2e-3)
+    assert np.array_equal(noise().numpy(), alone)
+    assert np.array_equal(there.noise(encoding, [new], [back]).numpy(), here)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e9])
 def test_noise_of_another_law_is_refused_on_the_device_too(value):
+    encoding = parameters(noise_multiplier=1.0).encoding(10)
     with pytest.raises(EncodingError, match="is outside"):
-        noise_as_steps(torch.full((650,), value).double(), parameters(noise_multiplier=1.0).encoding(10))
+        noise_as_steps(torch.full((650,), value).double(), encoding, lambda places: torch.zeros(0))
 
 
 @pytest.mark.parametrize("norm", [float("inf"), 1.0])
