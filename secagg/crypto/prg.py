@@ -148,12 +148,13 @@ class Keystream:
     Args:
         key: `KEY_BYTES[suite]` secret bytes, used for nothing else.
         suite: the stream cipher, AES-256-CTR by default.
+        start: 16 bytes, as of `cipher_stream`.
 
     Raises ValueError: an unknown suite, or the key has another length.
     """
 
-    def __init__(self, key: bytes, suite: str = "aes256ctr") -> None:
-        self._stream = cipher_stream(suite, key)
+    def __init__(self, key: bytes, suite: str = "aes256ctr", start: bytes = bytes(16)) -> None:
+        self._stream = cipher_stream(suite, key, start)
 
     def __call__(self, num_bytes: int) -> bytes:
         """Return the next bytes."""

@@ -17,9 +17,8 @@ from secagg.arithmetic.discrete_gaussian import (
     shape_of,
     tables,
 )
-from secagg.crypto.prg import cipher_stream
+from secagg.crypto.prg import keystream
 
-_ZEROS = bytes(2**18)
 _WORD_BYTES = 8
 _DIRECT_BYTES = 2
 _SIGN = -(2**63)
@@ -58,10 +57,7 @@ def _tables_on(
 def _words_on(device: torch.device, key: bytes, start: bytes, num_bytes: int) -> torch.Tensor:
     """So much of AES-256-CTR under a key from a block on, as bytes on a device; the copy here is erased."""
     here = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    stream, buffer = cipher_stream("aes256ctr", key, start), here.numpy().data
-    for begin in range(0, num_bytes, len(_ZEROS)):
-        part = buffer[begin : begin + len(_ZEROS)]
-        stream.update_into(memoryview(_ZEROS)[: len(part)], part)
+    keystream(key, "aes256ctr", start).into(here.numpy().data)
     there = here.to(device, copy=True)
     here.zero_()
     return there
