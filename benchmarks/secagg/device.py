@@ -8,8 +8,8 @@ with the bytes of the message, agreement with every partner and noise included. 
 """
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 from unittest.mock import patch
 
@@ -102,9 +102,8 @@ class Client:
         return self.session.mask(there.vector(steps, there.noise(self.encoding, [self.share], [])))
 
 
-def message_table(there: DeviceSum, name: str, effort: Effort) -> Table:
+def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[str, Client]) -> Table:
     """Milliseconds from an update to the message, on a CPU with all its cores and on a device."""
-    clients = {suite: Client(suite, effort) for suite in SUITES}
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension))
     away = update.to(there.device)
     cores, rows = os.cpu_count() or 1, []
@@ -132,9 +131,9 @@ def message_table(there: DeviceSum, name: str, effort: Effort) -> Table:
     return Table(title, headings, rows, f"The CPU has {cores} threads for masks.")
 
 
-def steps_table(there: DeviceSum, name: str, effort: Effort) -> Table:
+def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> Table:
     """Milliseconds of each step on the device."""
-    client, device, masks = Client("chacha20", effort), there.device, there.masks
+    device, masks = there.device, there.masks
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension)).to(device)
     steps = there.contribution(ORDER, update, client.encoding)
     residues = steps.to(torch.int32)
@@ -157,9 +156,9 @@ def steps_table(there: DeviceSum, name: str, effort: Effort) -> Table:
     return Table(f"Steps on {name}, d = {effort.dimension:,}", ("step", "milliseconds"), rows)
 
 
-def differing(there: DeviceSum, effort: Effort) -> str:
+def differing(there: DeviceSum, effort: Effort, client: Client) -> str:
     """A sentence: how many coordinates of rounded noise differ between device and CPU, in how many draws."""
-    client, found = Client("chacha20", effort), 0
+    found = 0
     for _ in range(effort.repeats):
         share = KeyedNoise(os.urandom(KEY_BYTES), client.share.stddev, CHACHA20)
         here = keyed_steps(client.encoding, [share], [], CPU)
@@ -183,9 +182,10 @@ def _milliseconds(seconds: float) -> str:
 
 def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
     """All tables, with the difference of the noise below the last."""
-    steps = steps_table(there, name, effort)
-    noted = Table(steps.title, steps.headings, steps.rows, differing(there, effort))
-    return [message_table(there, name, effort), noted]
+    clients = {suite: Client(suite, effort) for suite in SUITES}
+    messages = message_table(there, name, effort, clients)
+    steps = steps_table(there, name, effort, clients[CHACHA20])
+    return [messages, replace(steps, note=differing(there, effort, clients[CHACHA20]))]
 
 
 def main() -> None:
