@@ -120,7 +120,8 @@ class OuterSum:
         squares = ((outputs @ outputs.mT) * (inputs @ inputs.mT)).sum(dim=(1, 2)).clamp(min=0.0)
         each = torch.linalg.vector_norm(outputs, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
         rounded = UNIT * (each.shape[1] + 2) * each.sum(dim=1)
-        return (squares.sqrt() + rounded).square().to(self.outputs.dtype)
+        norms: torch.Tensor = squares.sqrt() + rounded
+        return norms.square().to(self.outputs.dtype)
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
         """The sums as in `Rows`, by one matrix product over all places."""
@@ -133,8 +134,10 @@ class OuterSum:
 
     def without(self, records: torch.Tensor) -> "OuterSum":
         """Return the same gradients, with zeros for these records."""
-        zeroed = (each.masked_fill(records[:, None, None], 0.0) for each in (self.outputs, self.inputs))
-        return OuterSum(*zeroed, self.arranged)
+        gone = records[:, None, None]
+        return OuterSum(
+            self.outputs.masked_fill(gone, 0.0), self.inputs.masked_fill(gone, 0.0), self.arranged
+        )
 
     def written_out(self) -> torch.Tensor:
         """The full rows, of shape (records, outputs * inputs)."""
@@ -151,7 +154,7 @@ def norms_of(values: torch.Tensor) -> torch.Tensor:
     size = values.shape[1]
     if size > PIECE:
         whole = size // PIECE * PIECE
-        pieces = torch.linalg.vector_norm(values[:, :whole].unflatten(1, (-1, PIECE)), dim=2)
+        pieces = torch.linalg.vector_norm(values[:, :whole].view(len(values), -1, PIECE), dim=2)
         rest = torch.linalg.vector_norm(values[:, whole:], dim=1, keepdim=True)
         values = torch.cat([pieces, rest], dim=1)
     norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1)

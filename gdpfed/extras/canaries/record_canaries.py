@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from fastgrad.modules import cross_entropy
-from fastgrad.record_gradients import Part, RecordGradients, Rows
+from fastgrad.record_gradients import RecordGradients
+from fastgrad.record_parts import Part, Rows
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_forms import of_persons
 from gdpfed.clients.record_work import checked_steps
