@@ -41,7 +41,8 @@ from gdpfed.record_steps import RecordSteps
 CLIENTS_AN_OCTAVE = 4
 STEPS_AHEAD = 4
 """Steps whose bits are drawn at once: while the device computes some, the next ones are drawn."""
-NOISE_BYTES = 256 * 2**20
+NOISE_BYTES, NOISE_SHARE = 256 * 2**20, 1 / 16
+"""Of the noise that is drawn ahead, which takes seven times as much while it is made, and of the memory."""
 
 
 class RecordGraphs:
@@ -60,6 +61,7 @@ class RecordGraphs:
         self._device = gradients.device
         self._held: OrderedDict[Shape, RecordedPass] = OrderedDict()
         self._most_records: int | None = None
+        self._noise_bytes = NOISE_BYTES
 
     def updates(
         self,
@@ -154,15 +156,17 @@ class RecordGraphs:
 
     def _shape(self, holders: Sequence[RecordHolder], momentum: float, examples: Examples) -> Shape:
         if self._most_records is None:
+            # Once, since graphs take memory, and other widths would be other graphs.
             self._most_records = self._gradients.records_at_once()
+            self._noise_bytes = min(NOISE_BYTES, int(NOISE_SHARE * self._gradients.memory_budget()))
         clients = padded(len(holders), CLIENTS_AN_OCTAVE)
         width = width_for([holder.batches for holder in holders], max(1, self._most_records // clients))
-        noise = 8 * clients * sum(self._gradients.sizes)
+        steps = self._noise_bytes // (8 * clients * sum(self._gradients.sizes))
         kinds = [
             (each.shape[1:], each.dtype, each.data_ptr() if self._examples is not None else 0)
             for each in examples
         ]
-        return Shape(clients, width, max(1, min(STEPS_AHEAD, NOISE_BYTES // noise)), momentum, tuple(kinds))
+        return Shape(clients, width, max(1, min(STEPS_AHEAD, steps)), momentum, tuple(kinds))
 
     def _recorded(self, shape: Shape, examples: Examples) -> RecordedPass:
         if shape in self._held:
