@@ -29,23 +29,25 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import in_own_unit, model_outputs
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.party_budgets import configured_groups
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.finished_run import FinishedRun, read_run
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.runs.file_formats import PLAN_FILE
 from gdpfed.runs.paths import as_of_run
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HELD, NOT_PRIVATE = "held", "not private"
 MOST_ROWS = 5000
 """Of a group of budgets, on which its result is measured: evenly spaced among all of the group's."""
 SCHEMA: Mapping[str, str] = {
     "version": "of this schema",
     "dataset": "option of the group dataset",
-    "setting": "column of the experiment: budgets, and whom epsilon holds against",
+    "setting": "column of the experiment: budgets, and for clients whom epsilon holds against",
     "method": "row of the experiment",
     "seed": "of model, partition and batches",
     "unit": "whom epsilon protects: client, record or person",
-    "against": "whom it holds against; empty without privacy",
+    "against": "whom epsilon holds against where sums are masked; empty without privacy",
     "budgets": "epsilons of the groups, ascending, with semicolons between them",
     "metric": "which the result is",
     "result": "of the model after the last round on all test examples",
@@ -175,7 +177,7 @@ def measured(run: CellRun) -> Entry:
         method=run.cell.row,
         seed=run.seed,
         unit=plan.protected,
-        against=config.privacy.against if plan.private else None,
+        against=adversary_of(plan),
         budgets=tuple(group.epsilon for group in configured_groups(config)),
         metric=finished.metric,
         result=finished.final_result,
@@ -187,6 +189,11 @@ def measured(run: CellRun) -> Entry:
         seconds=sum(record.seconds.get("total", 0.0) for record in finished.records),
         audit=verdict(run.path),
     )
+
+
+def adversary_of(plan: PrivacyPlan) -> str | None:
+    """Return whom epsilon of a plan holds against where its sums are masked; None without privacy."""
+    return whom_it_holds_against(replace(plan, sums_hidden=True).to_dict()) if plan.private else None
 
 
 def verdict(path: Path) -> str:

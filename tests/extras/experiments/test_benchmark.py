@@ -11,13 +11,15 @@ from rich.console import Console
 
 from conf.errors import ConfigError
 from gdpfed.extras.experiments.benchmark import Ranking
-from gdpfed.extras.experiments.benchmark_entries import HELD, NOT_PRIVATE, SCHEMA, Entry
-from gdpfed.extras.experiments.cells import Setting
+from gdpfed.extras.experiments.benchmark_entries import HELD, NOT_PRIVATE, SCHEMA, Entry, adversary_of
+from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import load_experiment
 from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
 from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import NOT_YET
 from gdpfed.launch.home import PROJECT
+from gdpfed.methods import make_method
+from testing.stays import write_stays
 
 ENTRY = Entry(
     dataset="digits",
@@ -82,6 +84,38 @@ def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
     # 36 clients at a rate of 0.2 in two rounds; against everyone noise is taken back under masks.
     assert float(by_place["dp_fedavg", "generous_outsiders"]["messages"]) == pytest.approx(14.4)
     assert float(by_place["dp_fedavg", "strict_everyone"]["messages"]) > 14.4
+
+
+@pytest.mark.parametrize(("name", "unit"), [("eicu", "person"), ("eicu-stays", "record")])
+def test_an_entry_of_records_names_everyone(name, unit, stays):
+    """A client adds all noise itself, or shares it under masks: in neither case a sample is secret."""
+    for cell in eicu_cells("bench-records", ["dp_sum", "dp_sgd"], name, stays):
+        plan = make_method(cell.config).plan
+        if cell.row == "fedavg":
+            assert (plan.protected, adversary_of(plan)) == ("client", None)
+        else:
+            assert (plan.protected, adversary_of(plan)) == (unit, "everyone")
+
+
+def test_hospitals_are_clients_of_the_benchmark(stays):
+    columns = load_experiment("bench").columns
+    assert {name.rpartition("_")[2] for name in columns} == {"everyone", "outsiders"}
+    for cell in eicu_cells("bench", ["dp_fedavg"], "eicu-hospitals", stays):
+        assert cell.config.dataset.num_clients == 174
+        found = adversary_of(make_method(cell.config).plan)
+        assert found == (None if cell.row == "fedavg" else cell.column.rpartition("_")[2])
+
+
+@pytest.fixture(scope="module")
+def stays(tmp_path_factory):
+    return write_stays(tmp_path_factory.mktemp("stays") / "patient.csv")
+
+
+def eicu_cells(experiment, rows, dataset, stays):
+    """Cells of some methods at one profile of budgets, with the made-up table in place of the demo."""
+    chosen = load_experiment(experiment).with_rows(["fedavg", *rows])
+    chosen.columns = {name: each for name, each in chosen.columns.items() if name.startswith("medium")}
+    return cells_of(chosen, Setting((dataset,), (f"dataset.path={stays}",), num_rounds=3))
 
 
 def test_groups_are_told_apart_where_their_data_differ(output):
