@@ -16,6 +16,13 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
         "gdpfed.node_entries": f"{_AUDIT}.sampled_sums:SumEntry",
         "gdpfed.audit_cards": f"{_AUDIT}.cards:SampledCard",
     },
+    "allocated_sums": {
+        "gdpfed.terms": f"{_PRIVACY}.allocated.terms:AllocatedTerms",
+        "gdpfed.mechanism_reports": f"{_PRIVACY}.allocated.report:AllocatedReport",
+        "gdpfed.audit_rules": f"{_AUDIT}.allocated_sums:AllocatedSumsRule",
+        "gdpfed.node_entries": f"{_AUDIT}.allocated_sums:AllocatedEntry",
+        "gdpfed.audit_cards": f"{_AUDIT}.allocated_sums:AllocatedCard",
+    },
     "scheduled_sums": {
         "gdpfed.terms": f"{_PRIVACY}.scheduled.terms:ScheduledTerms",
         "gdpfed.mechanism_reports": f"{_PRIVACY}.scheduled.report:TurnsReport",

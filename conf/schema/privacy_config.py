@@ -23,6 +23,14 @@ PROVED_OF_TURNS = {
     "min_sampling_rate": 0.0,
 }
 """What is proved of turns and correlated noise; `poisson` is the default, and nothing is drawn."""
+PROVED_OF_ALLOCATION = {
+    "unit": "client",
+    "adjacency": "zero_out",
+    "noise": "gaussian",
+    "clipping": "fixed",
+    "accountant": "pld",
+}
+"""What is proved of clients that take part in one secret round of each block."""
 MOST_NOISE_TAPS = 16
 MOST_SHOWN = 8
 Share = Annotated[float, within("(0, 1)")]
@@ -83,6 +91,7 @@ class PrivacyConfig:
         self._validate_price()
         self._validate_unit()
         self._validate_against()
+        self._validate_allocation()
 
     def _validate_against(self) -> None:
         if self.against == "everyone" and self.unproved_of_turns is not None:
@@ -90,6 +99,16 @@ class PrivacyConfig:
             raise ConfigError(
                 f"privacy.against=everyone does not go with privacy.{key}={getattr(self, key)}: use "
                 f"privacy.{key}={PROVED_OF_TURNS[key]}, or privacy.against=outsiders"
+            )
+
+    def _validate_allocation(self) -> None:
+        if self.sampling != "allocation":
+            return
+        for key, only in PROVED_OF_ALLOCATION.items():
+            require(
+                getattr(self, key) == only,
+                f"privacy.sampling=allocation is proved for privacy.{key}={only}, not "
+                f"{getattr(self, key)}: use that, or privacy.sampling=poisson",
             )
 
     @property

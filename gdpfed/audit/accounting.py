@@ -18,6 +18,8 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
 
+from gdpfed.audit.allocation import block_divergences, losses_of_block
+
 # It warns of every order that it leaves out, which makes a bound no smaller.
 logging.getLogger("absl").setLevel(logging.ERROR)
 
@@ -31,6 +33,8 @@ POISSON_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 
 # Fractional orders of sampling without replacement are slow.
 FIXED_SIZE_ORDERS = (1.25, 1.5, 1.75, 2.5, 3.5, *range(2, 33), *range(36, 64, 4), 96, 128, 256, 512, 1024)
 
+ALLOCATION = "allocation"
+
 _RELATIONS = {
     "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
     "replace_one": dp.NeighboringRelation.REPLACE_ONE,
@@ -43,7 +47,8 @@ class SampledSums:
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
-    `window_steps` says how many there are and `bound` in which way a record moves it.
+    `window_steps` says how many there are and `bound` in which way a record moves it. Of a block of rounds,
+    in one of which a client takes part, `window_steps` is their number and `bound` is `ALLOCATION`.
     """
 
     sampling: str
@@ -94,6 +99,10 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
         rate, sigma = event["batch_rate"], event["noise_multiplier"]
         window = event.get("bound", ""), event.get("window_steps", 1)
         return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
+    if event["kind"] == "allocated_gaussian":
+        rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
+        block = (ALLOCATION, rounds) if rounds > 1 else ()
+        return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, *block)
     if event["kind"] not in ("sampled_gaussian", "gaussian"):
         raise ValueError(f"this audit has no figure for events of kind {event['kind']}")
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
@@ -113,18 +122,24 @@ def _releases(event: Mapping[str, Any]) -> int:
     return steps * parties_in(event)
 
 
+def rounds_of(event: Mapping[str, Any]) -> int:
+    """Read how many rounds of the run an event is about: one, or those of a block."""
+    return int(event.get("block_rounds", 1))
+
+
 def parties_in(event: Mapping[str, Any]) -> int:
     """Read at how many clients one person may have records, as an event states it; 1 if it states nothing."""
     return int(event.get("parties", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """Return the charges of the first rounds of a file."""
+    """Return the charges of the first rounds of a file; a block of rounds is charged when it begins."""
     kept, left = [], rounds
     for charge in saved:
+        length = rounds_of(charge["event"])
         if left > 0:
-            kept.append({**charge, "count": min(charge["count"], left)})
-        left -= charge["count"]
+            kept.append({**charge, "count": min(charge["count"], -(-left // length))})
+        left -= charge["count"] * length
     return charges_of(kept)
 
 
@@ -133,7 +148,7 @@ def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[st
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
-        event, end = charge["event"], end + charge["count"]
+        event, end = charge["event"], end + charge["count"] * rounds_of(charge["event"])
         if round_index < end:
             break
     return event
@@ -196,7 +211,9 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
 
 
 def _has_no_renyi_bound(sums: SampledSums) -> bool:
-    return sums.bound != "" or (sums.sampling == "poisson" and sums.adjacency == "replace_one")
+    return sums.bound not in ("", ALLOCATION) or (
+        sums.sampling == "poisson" and sums.adjacency == "replace_one"
+    )
 
 
 def _bounded(releases: Charges, epsilon: float) -> float:
@@ -238,6 +255,8 @@ def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
 
 
 def _one_release(sums: SampledSums, grid: float) -> Any:
+    if sums.bound == ALLOCATION:
+        return losses_of_block(sums.noise_multiplier, sums.window_steps, grid)
     if sums.bound:
         return _one_window(sums.bound, sums.window_steps, sums.sampling_rate, sums.noise_multiplier, grid)
     return _one_round(sums.charged_multiplier, sums.sampling_rate, sums.adjacency, grid)
@@ -285,12 +304,16 @@ def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)
-    return [(order, float(value)) for order, value in found if not whole_only or order % 1 == 0]
+    usable = ((order, float(value)) for order, value in found if not whole_only or order % 1 == 0)
+    return [(order, value) for order, value in usable if math.isfinite(value)]
 
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
     """Return the divergences of one round; cached, since dp-accounting would compute them for every round."""
+    if sums.bound == ALLOCATION:
+        known = block_divergences(sums.noise_multiplier, sums.window_steps)
+        return tuple(known.get(order, math.inf) for order in orders)  # type: ignore[call-overload]
     fixed = sums.sampling == "fixed_size"
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)

@@ -152,15 +152,29 @@ def _refuse_client_state(config: Config, method: type[Method]) -> None:
         )
 
 
+UNPROVED_OF_STATES = {
+    "fixed_size": "then tells who was drawn with them",
+    "allocation": "binds the rounds of a block together, which no proof of ours covers",
+}
+"""Sampling laws under which states that clients keep have no proof, and why."""
+ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
+
+
 def _planned(method: type[Method], config: Config) -> Method:
     """The method with its plan, which also pays for counts on held-out records."""
     if config.training.vote is not None:
         refuse_vote(config, method)
     made = method.from_config(config)
-    if config.training.client_state is not None and made.plan.private and made.plan.law.name == "fixed_size":
+    if config.privacy.sampling == "allocation" and made.plan.mechanism.kind != "allocated_sums":
+        raise ConfigError(
+            f"privacy.sampling=allocation does not go with method={config.method.name}: it is for sums of "
+            f"updates at one rate a group, which {ALLOCATED} have; use one, or privacy.sampling=poisson"
+        )
+    unproved = UNPROVED_OF_STATES.get(made.plan.law.name)
+    if config.training.client_state is not None and made.plan.private and unproved is not None:
         raise PrivacyError(
             f"training.client_state={config.training.client_state} has no proof under "
-            "privacy.sampling=fixed_size: what others keep then tells who was drawn with them. Use "
+            f"privacy.sampling={made.plan.law.name}: what others keep {unproved}. Use "
             "privacy.sampling=poisson, or privacy.against=everyone"
         )
     if configured_parties(config):

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import cast
 
 from conf.schema import Config
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.vote import planned_vote
 from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.composition import AfterRelease
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
+from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
 from gdpfed.privacy.mechanisms.records.planner import DEFAULT_DELTA as DELTA_OF_RECORDS
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
@@ -190,7 +191,27 @@ def private_plan(
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """Make a plan; arguments that all private methods share come from the configuration."""
+    """Make a plan; arguments that all private methods share come from the configuration.
+
+    Raises PrivacyError where no valid accounting exists, as of a vote before rounds that are allocated.
+    """
+    if config.privacy.sampling == "allocation":
+        if config.training.vote is not None:
+            raise PrivacyError(
+                "training.vote is not accounted with privacy.sampling=allocation: leave out the vote, or use "
+                "privacy.sampling=poisson"
+            )
+        return make_allocated_plan(
+            groups=tuple(groups),
+            num_rounds=config.run.num_rounds,
+            sampling_rate=config.privacy.sampling_rate,
+            clipping_norm=config.privacy.clipping_norm,
+            delta=configured_delta(config),
+            group_sampling_rates=tuple(group_sampling_rates),
+            group_clipping_norms=group_clipping_norms,
+            one_sum=one_sum,
+            sums_hidden=config.secagg.hides_updates,
+        )
     return make_plan(
         groups=tuple(groups),
         num_rounds=config.run.num_rounds,

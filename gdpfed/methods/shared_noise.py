@@ -105,12 +105,16 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
 def _found_rates(
     find: Callable[..., tuple[float, ...]], config: Config, groups: tuple[Group, ...]
 ) -> tuple[float, ...]:
-    """The rates by group that a search of `shared_noise_rates` finds for the configured plan."""
+    """The rates by group that a search of `shared_noise_rates` finds for the configured plan.
+
+    Those of allocation are the rates of Poisson sampling: any are valid, and its noise follows from them.
+    """
     privacy = config.privacy
+    sampling = "poisson" if privacy.sampling == "allocation" else privacy.sampling
     return find(
         configured_accountant(config, groups),
         groups,
-        sampling=cast("Sampling", privacy.sampling),
+        sampling=cast("Sampling", sampling),
         sampling_rate=privacy.sampling_rate,
         num_rounds=config.run.num_rounds,
         delta=configured_delta(config),

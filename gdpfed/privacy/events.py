@@ -20,9 +20,10 @@ from gdpfed.privacy.validation import (
 Unit = Literal["client", "record"]
 """Whose presence is protected: a client with all it holds, or one record of a client."""
 
-Sampling = Literal["poisson", "fixed_size", "scheduled"]
-"""poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|). scheduled: by
-turns that everybody may know, and that hide nobody."""
+Sampling = Literal["poisson", "fixed_size", "allocation", "scheduled"]
+"""poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|). allocation:
+every client on its own, in one round of each block. scheduled: by turns that everybody may know, and that
+hide nobody."""
 SECRET_SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed_size")
 """By these, who takes part is secret, and sums cost less."""
 

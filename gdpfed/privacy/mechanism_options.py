@@ -122,6 +122,14 @@ class ProtectsRecords(ABC):
         """Whether the clients of a group are left out of a round, by the plan."""
 
 
+class DrawsAhead(ABC):
+    """Several rounds are drawn at once."""
+
+    @abstractmethod
+    def drawn_at(self, group: GroupPlan, round_index: int) -> int:
+        """Return the first round of those that are drawn together with a round of a group."""
+
+
 class HasEdges(ABC):
     """Edges between clients and server, some of which see single contributions."""
 
@@ -157,6 +165,11 @@ def sampling_rule(mechanism: object) -> str | None:
 def record_groups(mechanism: object, m: int) -> tuple[RecordGroup, ...]:
     """Return the groups of records of a group's clients; empty if whole clients are protected."""
     return mechanism.record_groups(m) if isinstance(mechanism, ProtectsRecords) else ()
+
+
+def drawn_at(mechanism: object, group: GroupPlan, round_index: int) -> int:
+    """Return the round whose draws decide a group's cohort in a round: by default its own."""
+    return mechanism.drawn_at(group, round_index) if isinstance(mechanism, DrawsAhead) else round_index
 
 
 def edge_adds_noise(mechanism: object, m: int) -> bool:

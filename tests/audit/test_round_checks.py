@@ -127,3 +127,29 @@ def test_who_hides_nothing_may_be_asked_in_every_round(mechanism, entry):
     files = files_of(favouring(ROUNDS), mechanism=mechanism)
     files.plan["groups"][0] |= entry
     assert list(check_rounds(files)) == []
+
+
+BLOCK = 10
+
+
+def allocated(cohorts: Sequence[Sequence[int]]) -> RunFiles:
+    """A run in whose blocks of ten rounds each client is to take part once."""
+    files = files_of(cohorts, mechanism="allocated_sums", sampling="allocation")
+    charges = [{"count": ROUNDS // BLOCK, "event": {"block_rounds": BLOCK}}]
+    files.plan["groups"][0]["charges"] = charges
+    files.ledger["charges"] = [charges]
+    return files
+
+
+def test_a_client_that_took_part_twice_in_a_block_is_found_by_the_block_and_by_its_count():
+    cohorts = [[client for client in range(CLIENTS) if (client - t) % BLOCK == 0] for t in range(ROUNDS)]
+    assert list(check_rounds(allocated(cohorts))) == []
+    twice = [*cohorts[:25], [*cohorts[25], 0], *cohorts[26:]]
+    findings = list(check_rounds(allocated(twice)))
+    assert findings == [
+        "the rounds 21 to 30 asked clients of group 0 21 times, and each of its 20 takes part once in them",
+        "the ledger counts client 0 of group 0 in 21 rounds, and each takes part once in each of 20 blocks",
+    ]
+    # In another's place: no size is odd, and the ledger's count is.
+    instead = [*cohorts[:25], [0, cohorts[25][1]], *cohorts[26:]]
+    assert findings[1:] == list(check_rounds(allocated(instead)))

@@ -79,12 +79,13 @@ def test_a_run_without_privacy_says_that_nothing_was_promised(tmp_path, capsys):
     assert "Nothing was promised" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", ["pause", "discrete", "fixed_size"])
+@pytest.mark.parametrize("mode", ["pause", "discrete", "fixed_size", "allocation"])
 def test_other_runs_pass_too(tmp_path, mode):
     overrides = {
         "pause": ["run.stop_after_round=1"],
         "discrete": ["privacy.noise=discrete_gaussian", "privacy.accountant=pld"],
         "fixed_size": ["privacy.sampling=fixed_size", "method=gdpfed"],
+        "allocation": ["privacy.sampling=allocation", "privacy.accountant=pld", "method=dp_fedavg"],
     }[mode]
     run(tmp_path / "run", overrides)
     assert audit_run(tmp_path / "run").findings == ()

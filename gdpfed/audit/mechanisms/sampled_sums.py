@@ -16,6 +16,7 @@ from gdpfed.audit.accounting import (
     epsilon_against_server,
     event_in,
     less_noise,
+    rounds_of,
 )
 from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
@@ -59,7 +60,7 @@ class SampledSumsRule(ChargedGroups):
 
     def check_charges(self, index: int) -> Iterator[str]:
         plan, group = self.plan, self.plan["groups"][index]
-        rounds = sum(charge["count"] for charge in group["charges"])
+        rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])
         if rounds != plan["num_rounds"]:
             yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
         (first, _), *_ = charges_of(group["charges"])

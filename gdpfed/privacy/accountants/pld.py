@@ -5,6 +5,7 @@ at all; under replace_one by C in one run and by -C in the other. Both have the 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce, singledispatch
@@ -39,8 +40,23 @@ class Step:
     adjacency: Adjacency = "zero_out"
 
 
+class OwnLosses(ABC):
+    """A release of which an event's own file computes the losses."""
+
+    @abstractmethod
+    def interval_bounds(self) -> tuple[float, float]:
+        """Return the grid step of losses that it should have, and the smallest that is fast enough."""
+
+    @abstractmethod
+    def losses(self, interval: float) -> BothLosses:
+        """Return its losses on a grid, which are never more private than the release."""
+
+
+OneRelease = Step | GaussianMixture | OwnLosses
+
+
 @singledispatch
-def releases_of(event: Event) -> tuple[Step | GaussianMixture, int]:
+def releases_of(event: Event) -> tuple[OneRelease, int]:
     """Return what an event releases, and how often; each kind of event registers this.
 
     Raises PrivacyError for an event that has no bound by losses.
@@ -80,7 +96,7 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
     return event.mixture, event.num_windows
 
 
-def is_known(release: Step | GaussianMixture) -> TypeGuard[Step]:
+def is_known(release: OneRelease) -> TypeGuard[Step]:
     """Whether the unit is surely part of the release; then epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
@@ -153,20 +169,20 @@ def _composed(releases: Sequence[tuple[Event, int]]) -> BothLosses:
 
 
 @lru_cache(maxsize=4096)
-def _self_composed_epsilon(
-    release: Step | GaussianMixture, interval: float, count: int, delta: float
-) -> float:
+def _self_composed_epsilon(release: OneRelease, interval: float, count: int, delta: float) -> float:
     return _self_composed(release, interval, count).epsilon(delta)
 
 
 @lru_cache(maxsize=16)
-def _self_composed(release: Step | GaussianMixture, interval: float, count: int) -> BothLosses:
+def _self_composed(release: OneRelease, interval: float, count: int) -> BothLosses:
     return _losses(release, interval).repeated(count)
 
 
 @lru_cache(maxsize=128)
-def _losses(release: Step | GaussianMixture, interval: float) -> BothLosses:
+def _losses(release: OneRelease, interval: float) -> BothLosses:
     """The privacy losses of one release on a grid."""
+    if isinstance(release, OwnLosses):
+        return release.losses(interval)
     if isinstance(release, GaussianMixture):
         return losses_of_mixture(release.noise_stddev, release.sensitivities, release.weights, interval)
     if release.adjacency == "replace_one":
@@ -174,8 +190,10 @@ def _losses(release: Step | GaussianMixture, interval: float) -> BothLosses:
     return losses_of_mixture(release.sigma, (0.0, 1.0), (1 - release.rate, release.rate), interval)
 
 
-def _interval_bounds(release: Step | GaussianMixture) -> tuple[float, float]:
+def _interval_bounds(release: OneRelease) -> tuple[float, float]:
     """The grid step of losses that a release should have, and the smallest that is fast enough."""
+    if isinstance(release, OwnLosses):
+        return release.interval_bounds()
     if isinstance(release, GaussianMixture):
         return _mixture_interval_bounds(release)
     return _step_interval_bounds(release.sigma, release.rate)
@@ -192,7 +210,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
     chi = rate * math.sqrt(math.expm1(min(sigma**-2, 50.0)))
     exponent = 10 / sigma
     largest_loss = math.log1p(rate * math.expm1(exponent)) if exponent < 500 else exponent
-    return _from_losses(chi / 20, largest_loss)
+    return interval_bounds_of_losses(chi / 20, largest_loss)
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
@@ -212,8 +230,9 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
         own * other * math.expm1(min(move * further, 50.0)) for move, own in parts for further, other in parts
     )
     largest = max(math.log1p(weight * math.expm1(min(10 * move, 500.0))) for move, weight in parts)
-    return _from_losses(math.sqrt(square) / 12, largest, 3e-3)
+    return interval_bounds_of_losses(math.sqrt(square) / 12, largest, 3e-3)
 
 
-def _from_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
+def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
+    """Return a wished grid step within what a largest loss asks for, and the smallest that is fast enough."""
     return min(wish, max(most, largest_loss / 20_000)), largest_loss / 40_000

@@ -29,7 +29,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
 from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.ledgers.terms_options import RecordBudgets, SampledTerms, TurnTerms, once_in
+from gdpfed.privacy.ledgers.terms_options import LimitsRounds, RecordBudgets, SampledTerms, once_in
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 from gdpfed.record_steps import Once
 
@@ -229,7 +229,7 @@ class ClientLedger:
             )
         if begun.rounds.count(round_index) >= begun.terms.updates_in(round_index):
             raise PrivacyError(f"round {round_index} of run {run} has had its update already")
-        if isinstance(begun.terms, TurnTerms):
+        if isinstance(begun.terms, LimitsRounds):
             begun.terms.check_turn(begun.rounds, round_index)
         if isinstance(begun.terms, RecordBudgets) and not begun.terms.steps_left(sum(begun.steps)):
             raise PrivacyError(

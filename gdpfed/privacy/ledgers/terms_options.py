@@ -24,7 +24,15 @@ class SampledTerms(ABC):
         """Return how many rounds are sampled at which rate and with which noise multiplier."""
 
 
-class TurnTerms(ABC):
+class LimitsRounds(ABC):
+    """The terms say in which rounds a client that took part in some may take part as well."""
+
+    @abstractmethod
+    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
+        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
+
+
+class TurnTerms(LimitsRounds):
     """The client has turns, and later rounds take back parts of a round's noise.
 
     Attributes:
@@ -39,10 +47,6 @@ class TurnTerms(ABC):
     @property
     @abstractmethod
     def noise_taps(self) -> tuple[float, ...]: ...
-
-    @abstractmethod
-    def check_turn(self, taken: Sequence[int], round_index: int) -> None:
-        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
 
 
 class RecordBudgets(ABC):

@@ -14,6 +14,7 @@ import numpy as np
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.mechanism_options import drawn_at
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
@@ -25,7 +26,8 @@ _LABEL = b"gdpfed cohort v1"
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
     """Return the client ids (int64, ascending) that take part in a round, one array a group.
 
-    The same 32-byte key, round and group always give the same cohort; two rounds or groups are independent.
+    The same 32-byte key, round and group always give the same cohort; two rounds or groups are independent,
+    unless the plan's mechanism draws several rounds at once.
     Raises PrivacyError for a round outside the plan, for a key of another length, and for samples that follow
     from what clients have released, which no key draws.
     """
@@ -34,7 +36,9 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
         length = len(key) if isinstance(key, bytes) else type(key).__name__
         raise PrivacyError(f"the sampling key is {length} long; give {KEY_BYTES} secret bytes")
     return tuple(
-        plan.mechanism.draw(m, group, round_index, _generator(key, round_index, m))
+        plan.mechanism.draw(
+            m, group, round_index, _generator(key, drawn_at(plan.mechanism, group, round_index), m)
+        )
         for m, group in enumerate(plan.groups)
     )
 

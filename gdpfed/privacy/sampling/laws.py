@@ -135,6 +135,21 @@ class FixedSizeSampling(SamplingLaw):
         return fixed_cohort_size(rate, group_size)
 
 
+class Allocation(PoissonSampling):
+    """Every client takes part in one round of each block, drawn by itself: a cohort's size is binomial.
+
+    The rounds of a block are drawn together, so their mechanism draws.
+    """
+
+    name: ClassVar[Sampling] = "allocation"
+
+    def draw(self, clients: Sequence[int], rate: float, generator: np.random.Generator) -> ClientIds:
+        raise PrivacyError("the rounds of a block are drawn together; ask their mechanism")
+
+    def event(self, **terms: Any) -> SampledGaussian:
+        raise PrivacyError("what a block of rounds costs is not that of each; ask their mechanism")
+
+
 class Scheduled(SamplingLaw):
     """Clients have turns, which their mechanism deals out: q_m |G_m| clients a round, up to rounding."""
 
@@ -155,7 +170,7 @@ class Scheduled(SamplingLaw):
 
 
 _LAWS: dict[str, SamplingLaw] = {
-    law.name: law for law in (PoissonSampling(), FixedSizeSampling(), Scheduled())
+    law.name: law for law in (PoissonSampling(), FixedSizeSampling(), Allocation(), Scheduled())
 }
 
 

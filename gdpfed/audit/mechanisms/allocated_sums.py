@@ -1,0 +1,128 @@
+"""The audit of sums over clients that take part in one round of each block."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gdpfed.audit.accounting import Charges, charges_of, event_in, rounds_of
+from gdpfed.audit.inference import Inference, inference_of
+from gdpfed.audit.mechanisms.cards import SampledCard
+from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule, SumEntry
+from gdpfed.audit.node_audit import NodeEntry
+from gdpfed.audit.rules import Cohorts
+
+RATE_WITHIN = 1e-9
+
+
+class AllocatedSumsRule(SampledSumsRule):
+    """Groups whose clients each take part once in every block; a block is charged in full when it begins."""
+
+    def check_charges(self, index: int) -> Iterator[str]:
+        """Check that blocks fill the run, differ by one round at most, and have the noise of the plan."""
+        plan, group = self.plan, self.plan["groups"][index]
+        events = [charge["event"] for charge in group["charges"]]
+        kinds = {event["kind"] for event in events}
+        if kinds != {"allocated_gaussian"}:
+            yield f"the charges of group {index} are {', '.join(sorted(kinds))}, not blocks of rounds"
+            return
+        rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])
+        lengths = [rounds_of(event) for event in events]
+        if rounds != plan["num_rounds"]:
+            yield f"the charges of group {index} are for {rounds} rounds, the plan has {plan['num_rounds']}"
+        if max(lengths) > min(lengths) + 1:
+            yield f"the blocks of group {index} have {max(lengths)} and {min(lengths)} rounds"
+        sigmas = {event["noise_stddev"] / event["clipping_norm"] for event in events}
+        if any(not math.isclose(sigma, group["noise_multiplier"], rel_tol=RATE_WITHIN) for sigma in sigmas):
+            yield f"the charges of group {index} are not those of its noise in plan.json"
+        if not math.isclose(group["sampling_rate"] * lengths[0], 1.0, rel_tol=RATE_WITHIN):
+            yield f"the charges of group {index} are not those of its rate in plan.json"
+
+    def exact(self, index: int) -> dict[str, float]:
+        charges = self.plan["groups"][index]["charges"]
+        return {
+            **super(SampledSumsRule, self).exact(index),
+            "clipping_norm": charges[0]["event"]["clipping_norm"],
+            "participations_p99": float(sum(charge["count"] for charge in charges)),
+        }
+
+    def _rate(self, index: int, round_index: int) -> float:
+        return 1 / rounds_of(event_in(self.plan["groups"][index]["charges"], round_index))
+
+    def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
+        """Check each round's size, which is binomial, as with Poisson sampling, and that of whole blocks."""
+        yield from super().check_cohorts(index, cohorts)
+        yield from self._check_blocks(index, cohorts)
+
+    def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
+        """Of a block whose rounds all ended and reached everybody, the cohorts are everybody, once."""
+        clients, start = self.plan["groups"][index]["clients"], 0
+        for charge in self.plan["groups"][index]["charges"]:
+            length = rounds_of(charge["event"])
+            for _ in range(charge["count"]):
+                rounds = slice(start, start + length)
+                start += length
+                whole = len(cohorts.sizes[rounds]) == length and cohorts.drawn[rounds].all()
+                asked = int(cohorts.sizes[rounds, index].sum())
+                everybody = bool(np.all(cohorts.reachable[rounds, index] == clients))
+                if (asked > clients) if not (whole and everybody) else (asked != clients):
+                    yield (
+                        f"the rounds {rounds.start + 1} to {rounds.stop} asked clients of group {index} "
+                        f"{asked} times, and each of its {clients} takes part once in them"
+                    )
+                    return
+
+    def check_participations(self, index: int) -> Iterator[str]:
+        """Check that nobody took part more often than there are blocks that have begun."""
+        blocks = sum(charge["count"] for charge in self.files.ledger["charges"][index])
+        counts = self.files.ledger["participations"][index]
+        for client, times in counts.items():
+            if times > blocks:
+                yield (
+                    f"the ledger counts client {client} of group {index} in {times} rounds, and each takes "
+                    f"part once in each of {blocks} blocks"
+                )
+                return
+
+
+class AllocatedEntry(SumEntry):
+    """A run in which the client takes part once in every block, and pays for each block after it joined."""
+
+    @property
+    def num_rounds(self) -> int:
+        return sum(charge["count"] * rounds_of(charge["event"]) for charge in self.charges)
+
+    @property
+    def most_updates(self) -> int:
+        return sum(count for _, count in self.planned(self, 0))
+
+    def planned(self, last: NodeEntry, group: int) -> Charges:
+        kept, position = [], 0
+        for charge in self.charges:
+            length = rounds_of(charge["event"])
+            passed = min(charge["count"], max(0, self.terms["first_round"] - position) // length)
+            position += charge["count"] * length
+            if passed < charge["count"]:
+                kept.append({**charge, "count": charge["count"] - passed})
+        return charges_of(kept)
+
+    def taken(self, last: NodeEntry, group: int) -> Charges:
+        return [(_known(self.event(index)), 1) for index in self.saved["rounds"]]
+
+
+def _known(event: Mapping[str, Any]) -> Any:
+    """The sum of a round that a client is known to be in."""
+    ((block, _),) = charges_of([{"event": event, "count": 1}])
+    return replace(block, sampling_rate=1.0, bound="", window_steps=1)
+
+
+class AllocatedCard(SampledCard):
+    """The card of a run whose clients take part in one round of each block."""
+
+    def of_members(self, index: int) -> Inference | None:
+        group = self.plan["groups"][index]
+        events: Sequence[Mapping[str, Any]] = [charge["event"] for charge in group["charges"]]
+        known = min(map(_known, events), key=lambda each: each.noise_multiplier)
+        return inference_of([*self.voted, (known, group["participations_p99"])])

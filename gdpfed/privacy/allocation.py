@@ -1,0 +1,258 @@
+"""Random allocation: each client takes part in one round of a block, drawn uniformly and kept secret.
+
+Source: after the idea of Feldman and Shenfeld, "Privacy Amplification by Random Allocation",
+arXiv:2502.08202, and "Efficient Privacy Loss Accounting for Subsampling and Random Allocation",
+arXiv:2602.17284; derived here, with proofs in docs/privacy.md. In a block of b rounds, with noise
+N(0, sigma^2) in units of C, the likelihood ratio of a client's presence is in the convex order at most
+
+    R = (1 / b) sum_t exp(z_t / sigma - 1 / (2 sigma^2)),    z_1, ..., z_b independent N(0, 1).
+
+So with Q the law of R and dP = R dQ, the pair (P, Q) bounds both directions, whatever updates depend on.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.errors import PrivacyError
+from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.losses import TAIL, BothLosses, Losses
+from gdpfed.privacy.accountants.pld import (
+    OwnLosses,
+    Step,
+    interval_bounds_of_losses,
+    releases_of,
+)
+from gdpfed.privacy.accountants.rdp import RENYI_ROUNDING_SLACK, renyi_curve
+from gdpfed.privacy.events import Adjacency, Event, Gaussian, NoiseLaw
+from gdpfed.privacy.validation import require_count, require_number, require_positive
+
+special = late_import("scipy.special")
+
+Floats = npt.NDArray[np.float64]
+
+POINTS_A_DEVIATION = 16
+"""Points of a grid in a standard deviation of R; what a grid adds to the variance falls with their square."""
+CUT = 1e-17
+"""How much of a distribution of R may be cut off at either end of a grid; it counts as an infinite loss."""
+WHOLE_ORDERS = (*range(2, 64), 128, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatedGaussian(Event):
+    """A block of `block_rounds` rounds with a noised sum each; the unit is in one of them.
+
+    Which one is drawn uniformly, for each client by itself, and is secret. A contribution has L2 norm at most
+    `clipping_norm`; each sum carries noise of standard deviation `noise_stddev` per coordinate. A neighbour
+    has one client's contribution zeroed.
+    """
+
+    kind: ClassVar[str] = "allocated_gaussian"
+    adjacency: ClassVar[Adjacency] = "zero_out"
+    noise: ClassVar[NoiseLaw] = "gaussian"
+
+    block_rounds: int
+    noise_stddev: float
+    clipping_norm: float
+
+    def __post_init__(self) -> None:
+        require_count("block_rounds", self.block_rounds)
+        require_positive("clipping_norm", self.clipping_norm)
+        if not 0.0 <= require_number("noise_stddev", self.noise_stddev) < math.inf:
+            raise PrivacyError(f"noise_stddev is {self.noise_stddev}; it must be finite and not negative")
+
+    @property
+    def noise_multiplier(self) -> float:
+        """sigma: noise_stddev over the clipping norm."""
+        return self.noise_stddev / self.clipping_norm
+
+    @property
+    def sampling_rate(self) -> float:
+        """1 / b: the chance of each round."""
+        return 1 / self.block_rounds
+
+    @property
+    def num_releases(self) -> int:
+        return self.block_rounds
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise_stddev > 0.0
+
+    def for_members(self) -> Gaussian:
+        """Return the one sum that the unit is in, which is all that it costs against who knows which."""
+        return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
+
+
+@dataclass(frozen=True)
+class Allocation(OwnLosses):
+    """A block of `rounds` rounds with noise of `sigma` clipping norms."""
+
+    sigma: float
+    rounds: int
+
+    def interval_bounds(self) -> tuple[float, float]:
+        exponent = 10 / self.sigma
+        largest = math.log1p(math.expm1(exponent) / self.rounds) if exponent < 500 else exponent
+        return interval_bounds_of_losses(_deviation(self.sigma, self.rounds) / 20, largest)
+
+    def losses(self, interval: float) -> BothLosses:
+        """P over Q, when the unit is removed, and Q over P, when it is added, on a grid of this step."""
+        law = _mean_ratio(self.sigma, self.rounds, interval)
+        chances = law.masses * np.exp(law.logs)
+        highest = law.lowest + len(law.masses) - 1
+        removed = Losses(interval, law.lowest, chances, law.infinite)
+        added = Losses(interval, -highest, law.masses[::-1].copy(), law.zero)
+        return BothLosses((removed, added))
+
+
+@releases_of.register
+def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
+    if event.block_rounds == 1:
+        return Step(event.noise_multiplier), 1
+    return Allocation(event.noise_multiplier, event.block_rounds), 1
+
+
+@renyi_curve.register
+def _(event: AllocatedGaussian) -> dict[float, float]:
+    """Return both directions' larger divergence of a block at whole orders a.
+
+    Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
+    least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
+    """
+    b, inverse = event.block_rounds, 1 / (2 * event.noise_multiplier**2)
+    moments = _log_moments(event.noise_multiplier, b)
+    return {
+        float(a): max(moments[a] / (a - 1), (a - 1 + b) / b * inverse) + RENYI_ROUNDING_SLACK
+        for a in WHOLE_ORDERS
+    }
+
+
+@lru_cache(maxsize=64)
+def _log_moments(sigma: float, rounds: int) -> tuple[float, ...]:
+    """log E R^a for a = 0, 1, ..., by powers of a series in logarithms."""
+    n = np.arange(WHOLE_ORDERS[-1] + 1, dtype=np.float64)
+    power, result = n * (n - 1) / (2 * sigma**2) - special.gammaln(n + 1), None
+    left = rounds
+    while left:
+        if left % 2:
+            result = power if result is None else _log_product(result, power)
+        left //= 2
+        if left:
+            power = _log_product(power, power)
+    coefficients = power if result is None else result
+    return tuple((coefficients + special.gammaln(n + 1) - n * math.log(rounds)).tolist())
+
+
+def _log_product(left: Floats, right: Floats) -> Floats:
+    """The logarithms of the coefficients of a product of two series, up to the length of both."""
+    return np.array([np.logaddexp.reduce(left[: a + 1] + right[a::-1][: a + 1]) for a in range(len(left))])
+
+
+@dataclass(frozen=True)
+class _Ratio:
+    """A law of the ratio R that is at least as spread as the true one, with the same mean, 1.
+
+    `step`: of the grid of log R. `lowest`: its first point, in steps. `masses`: chances under Q, shape (n,).
+    `zero`: that of R = 0. `infinite`: the part of the mean that has left for infinity, where Q has no mass.
+    """
+
+    step: float
+    lowest: int
+    masses: Floats
+    zero: float
+    infinite: float
+
+    @property
+    def logs(self) -> Floats:
+        """log R at the points, shape (n,)."""
+        return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
+
+    def trimmed(self) -> "_Ratio":
+        """Move up to CUT of Q at the low end to 0 and to the first kept point, and of P at the other one."""
+        ratios = np.exp(self.logs)
+        below, above = np.cumsum(self.masses), np.cumsum((self.masses * ratios)[::-1])[::-1]
+        first = int(np.searchsorted(below, CUT))
+        end = max(first + 1, int(np.count_nonzero(above > CUT)))
+        low, high = slice(0, first), slice(end, None)
+        masses = self.masses[first:end].copy()
+        to_first = float((self.masses[low] * ratios[low]).sum() / ratios[first])
+        masses[0] += to_first
+        masses[-1] += self.masses[high].sum()
+        gone = float((self.masses[high] * (ratios[high] - ratios[end - 1])).sum())
+        return _Ratio(
+            self.step,
+            self.lowest + first,
+            masses,
+            self.zero + max(0.0, float(self.masses[low].sum()) - to_first),
+            self.infinite + gone,
+        )
+
+
+def _deviation(sigma: float, rounds: int) -> float:
+    """The standard deviation of R."""
+    return math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
+
+
+@lru_cache(maxsize=64)
+def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
+    """The law of R for a block of rounds, on a grid of this step; it is made of those of two halves."""
+    if rounds == 1:
+        return _one_ratio(sigma, interval)
+    first = rounds // 2 if rounds % 2 == 0 else rounds - 1
+    parts = [_mean_ratio(sigma, part, _coarse(sigma, part)) for part in (first, rounds - first)]
+    return _mixed(parts[0], first / rounds, parts[1], interval)
+
+
+def _coarse(sigma: float, rounds: int) -> float:
+    return min(1 / sigma, _deviation(sigma, rounds)) / POINTS_A_DEVIATION
+
+
+def _one_ratio(sigma: float, step: float) -> _Ratio:
+    """One lognormal ratio: what lies between two points is moved to both, so that its mean is kept."""
+    reach = -float(special.ndtri(TAIL))
+    ends = [(place - 0.5 / sigma) / sigma for place in (-reach, reach + 1 / sigma)]
+    lowest, highest = math.floor(ends[0] / step), math.ceil(ends[1] / step)
+    points = step * np.arange(lowest, highest + 1, dtype=np.float64)
+    ratios = np.exp(points)
+    z = sigma * points + 0.5 / sigma
+    at_z, at_shifted = _between(z), _between(z - 1 / sigma)
+    raised = np.clip((at_shifted - ratios[:-1] * at_z) / np.diff(ratios), 0.0, at_z)
+    masses = np.zeros(len(points))
+    masses[1:] += raised
+    masses[:-1] += at_z - raised
+    low_q, low_p = float(special.ndtr(z[0])), float(special.ndtr(z[0] - 1 / sigma))
+    high_q, high_p = float(special.ndtr(-z[-1])), float(special.ndtr(1 / sigma - z[-1]))
+    masses[0] += low_p / ratios[0]
+    masses[-1] += high_q
+    infinite = max(0.0, high_p - ratios[-1] * high_q)
+    return _Ratio(step, lowest, masses, max(0.0, low_q - low_p / ratios[0]), infinite)
+
+
+def _between(z: Floats) -> Floats:
+    """The chances of N(0, 1) between neighbouring places, from the tail that is nearer."""
+    below, above = np.diff(special.ndtr(z)), -np.diff(special.ndtr(-z))
+    return np.asarray(np.where(z[:-1] < 0, below, above))
+
+
+def _mixed(left: _Ratio, share: float, right: _Ratio, step: float) -> _Ratio:
+    """The law of share R + (1 - share) R' of independent ratios, on a grid of this step."""
+    ratios = [np.append(0.0, np.exp(each.logs)) for each in (left, right)]
+    masses = [np.append(each.zero, each.masses) for each in (left, right)]
+    values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()
+    chances = (masses[0][:, None] * masses[1][None, :]).ravel()
+    zero, values, chances = float(chances[0]), values[1:], chances[1:]
+    lowest = math.floor(math.log(values.min()) / step)
+    places = np.floor(np.log(values) / step).astype(np.int64)
+    low = np.exp(step * places)
+    raised = chances * np.clip((values - low) / (low * math.expm1(step)), 0.0, 1.0)
+    number = int(places.max()) - lowest + 2
+    stay = np.bincount(places - lowest, weights=chances - raised, minlength=number)
+    move = np.bincount(places - lowest + 1, weights=raised, minlength=number)
+    kept = np.asarray(stay + move, dtype=np.float64)
+    infinite = share * left.infinite + (1 - share) * right.infinite
+    return _Ratio(step, lowest, kept, zero, infinite).trimmed()

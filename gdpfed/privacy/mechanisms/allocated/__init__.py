@@ -1,0 +1,1 @@
+"""Sums over clients that are allocated to one round of each block."""

@@ -1,0 +1,216 @@
+"""One secret round of each block: its cost by sampling and by a second computation, draws, terms, limits."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from conf.load import load
+from gdpfed.audit.allocation import block_divergences, losses_of_block
+from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.methods import make_method
+from gdpfed.privacy.accountants.composition import compose, compose_against_server
+from gdpfed.privacy.accountants.pld import pld_epsilon
+from gdpfed.privacy.accountants.rdp import renyi_curve
+from gdpfed.privacy.allocation import AllocatedGaussian, Allocation
+from gdpfed.privacy.charges import Charge, charge_from_dict
+from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.server import Ledger
+from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
+from gdpfed.privacy.mechanisms.allocated.terms import AllocatedTerms
+from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from testing.settings import last_of_each
+
+DELTA = 1e-5
+DRAWS = 60_000
+KEY = bytes(range(32))
+
+
+def block(rounds, sigma):
+    return AllocatedGaussian(block_rounds=rounds, noise_stddev=sigma, clipping_norm=1.0)
+
+
+@pytest.mark.parametrize(("rounds", "sigma"), [(5, 1.0), (30, 0.8), (12, 4.0)])
+def test_losses_are_those_that_are_drawn(rounds, sigma):
+    """Both directions of delta(epsilon), where it is as small as 1e-5 by draws of P: five standard errors."""
+    rng = np.random.default_rng(rounds)
+    z = rng.normal(size=(DRAWS, rounds))
+    without = np.exp(z / sigma - 0.5 / sigma**2).mean(axis=1)
+    z[np.arange(DRAWS), rng.integers(rounds, size=DRAWS)] += 1 / sigma
+    present = np.exp(z / sigma - 0.5 / sigma**2).mean(axis=1)
+    both = Allocation(sigma, rounds).losses(1e-3)
+    for epsilon in np.linspace(0.0, 0.9 * pld_epsilon(block(rounds, sigma), 1, DELTA), 4):
+        removed = np.maximum(1 - np.exp(epsilon) / present, 0.0)
+        added = np.maximum(1 - np.exp(epsilon) * without, 0.0)
+        for direction, drawn in zip(both.directions, (removed, added), strict=True):
+            stated = float(direction.delta(np.array([epsilon]))[0])
+            error = 5 * drawn.std() / math.sqrt(DRAWS) + 1e-9
+            # What is so rare that nothing was drawn of it is below 2e-4.
+            assert (
+                drawn.mean() - error <= stated <= drawn.mean() * 1.03 + max(error, 2e-4 * (drawn.max() == 0))
+            )
+
+
+@pytest.mark.parametrize(("rounds", "sigma", "blocks"), [(50, 1.0, 1), (7, 0.7, 3), (6, 9.0, 5)])
+def test_the_audit_computes_the_same_by_prices_of_options(rounds, sigma, blocks):
+    """Both are upper bounds, the audit's on a finer grid; Renyi divergences are equal to rounding."""
+    planned = pld_epsilon(block(rounds, sigma), blocks, DELTA)
+    audited = losses_of_block(sigma, rounds, 1e-3).self_compose(blocks).get_epsilon_for_delta(DELTA)
+    assert planned * 0.995 < audited <= planned
+    audited_by_order = block_divergences(sigma, rounds)
+    curve = renyi_curve(block(rounds, sigma))
+    assert all(curve[order] == pytest.approx(value, rel=1e-9) for order, value in audited_by_order.items())
+    assert (
+        compose([Charge(event=block(rounds, sigma), count=blocks)], DELTA, schedule="adaptive").epsilon
+        > planned
+    )
+
+
+def test_moments_are_those_of_two_ratios():
+    """E R^3 of two rounds, by hand: (2 E L^3 + 6 E L^2 E L) / 8."""
+    third, second = math.exp(3.0 / 1.5**2), math.exp(1.0 / 1.5**2)
+    by_hand = math.log((2 * third + 6 * second) / 8) / 2
+    assert renyi_curve(block(2, 1.5))[3.0] == pytest.approx(max(by_hand, 2 / 1.5**2 / 2), rel=1e-9)
+
+
+def test_a_block_of_one_round_is_a_gaussian_and_of_many_costs_less_than_poisson_sampling():
+    assert pld_epsilon(block(1, 2.0), 3, DELTA) == pytest.approx(
+        compose_against_server([Charge(event=block(1, 2.0), count=3)], DELTA)
+    )
+    for rounds in (4, 25):
+        poisson = SampledGaussian(
+            sampling="poisson", sampling_rate=1 / rounds, group_size=9, noise_stddev=1.0, clipping_norm=1.0
+        )
+        assert pld_epsilon(block(rounds, 1.0), 1, DELTA) < pld_epsilon(poisson, rounds, DELTA)
+
+
+def plan_of(rounds=10, rates=(0.1, 0.3, 0.65), budgets=(1.0, 3.0, 6.0), **options):
+    return make_allocated_plan(
+        groups=groups_from_shares(90, budgets),
+        num_rounds=rounds,
+        sampling_rate=0.3,
+        clipping_norm=1.5,
+        delta=DELTA,
+        group_sampling_rates=rates,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_of()
+
+
+def test_a_plan_meets_its_budgets_by_blocks_that_fill_the_run(plan):
+    for group, turns, lengths in zip(plan.groups, (1, 3, 6), ([10], [4, 3], [2, 1]), strict=True):
+        assert group.epsilon * 0.998 < group.epsilon_accounted <= group.epsilon
+        assert group.participations_p99 == turns
+        assert [round(1 / each.sampling_rate) for each in group.ranges] == lengths
+        assert sum(each.num_rounds for each in group.ranges) == 10
+    assert plan.against == "outsiders"
+    # K turns are one Gaussian against the server, whatever was secret.
+    known = [Charge(event=plan.charges(1)[0].event.for_members(), count=3)]
+    assert plan.groups[1].epsilon_against_server == pytest.approx(compose_against_server(known, DELTA))
+
+
+def test_everybody_is_drawn_once_a_block_uniformly_and_by_itself(plan):
+    drawn = [draw_cohorts(plan, index, KEY) for index in range(10)]
+    for m, edges in enumerate(([0, 10], [0, 4, 7, 10], [0, 2, 4, 6, 8, 9, 10])):
+        for start, end in pairwise(edges):
+            asked = np.concatenate([drawn[index][m] for index in range(start, end)])
+            assert sorted(asked.tolist()) == list(plan.groups[m].clients)
+    many = plan_of(rounds=6, rates=(0.5,), budgets=(2.0,))
+    keys = [index.to_bytes(32, "big") for index in range(300)]
+    where = np.array([[len(draw_cohorts(many, index, key)[0]) for index in range(3)] for key in keys])
+    assert stats.chisquare(where.sum(axis=0)).pvalue > 1e-6
+    # Each draws by itself: the size of a cohort is binomial.
+    assert where[:, 0].var() == pytest.approx(90 / 3 * 2 / 3, rel=0.5)
+
+
+def test_a_block_is_charged_when_its_first_round_begins(plan):
+    ledger, spent = Ledger(plan), []
+    for index in range(8):
+        ledger.open_round(index, draw_cohorts(plan, index, KEY))
+        spent.append(ledger.spent()[1])
+    assert spent[0] == spent[3] < spent[4] == spent[6] < spent[7] == plan.groups[1].epsilon_accounted
+    counts = [sum(each.count for each in plan.charges(2, rounds)) for rounds in (1, 2, 3, 9, 10)]
+    assert counts == [1, 1, 2, 5, 6]
+    assert Ledger.from_dict(plan, ledger.to_dict()).spent() == ledger.spent()
+
+
+def terms_of(first_round=0):
+    charges = tuple(
+        charge_from_dict(each.to_dict()) for each in plan_of(rates=(0.3,), budgets=(3.0,)).charges(0)
+    )
+    return AllocatedTerms(
+        run="run",
+        group=0,
+        epsilon=3.0,
+        delta=DELTA,
+        accountant="pld",
+        charges=charges,
+        sums_hidden=True,
+        first_round=first_round,
+    )
+
+
+def test_a_client_takes_part_once_in_a_block_of_its_own_accord():
+    ledger, terms = ClientLedger(), terms_of()
+    ledger.begin(terms, epsilons=[3.0], delta=DELTA)
+    assert terms.num_rounds == 10
+    ledger.charge("run", 2)
+    with pytest.raises(
+        PrivacyError, match="round 3 of run run is not a round of this client: it took part in"
+    ):
+        ledger.check_round("run", 3)
+    for index in (4, 9):
+        ledger.charge("run", index)
+    with pytest.raises(PrivacyError, match="once in the rounds 7 to 9"):
+        ledger.check_round("run", 8)
+    assert ledger.chance_of_round("run", 9) > 0.1
+    known = [Charge(event=terms.event(0).for_members(), count=3)]
+    assert ledger.epsilon_against_server(DELTA) == pytest.approx(compose_against_server(known, DELTA))
+
+
+def test_who_comes_late_pays_for_the_blocks_that_are_left():
+    blocks = [Counter({each.event.block_rounds: each.count for each in terms_of(first).planned_charges()})
+              for first in (0, 3, 4, 7, 9)]  # fmt: skip
+    assert blocks == [{4: 1, 3: 2}, {4: 1, 3: 2}, {3: 2}, {3: 1}, {3: 1}]
+
+
+def test_terms_charge_blocks_alone():
+    other = SampledGaussian(
+        sampling="poisson", sampling_rate=0.5, group_size=9, noise_stddev=1.0, clipping_norm=1.0
+    )
+    with pytest.raises(PrivacyError, match="charge something else than blocks"):
+        replace(terms_of(), charges=(Charge(event=other, count=3),))
+
+
+ALLOCATED = ["dataset=digits", "privacy.sampling=allocation", "privacy.against=outsiders", "run.num_rounds=3"]
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "words"),
+    [
+        (["privacy.accountant=rdp"], ConfigError, "proved for privacy.accountant=pld, not rdp"),
+        (["privacy.adjacency=replace_one"], ConfigError, "proved for privacy.adjacency=zero_out"),
+        (["privacy.noise=discrete_gaussian"], ConfigError, "proved for privacy.noise=gaussian"),
+        (["privacy.clipping=adaptive"], ConfigError, "proved for privacy.clipping=fixed"),
+        (["privacy=record_level", "method=dp_sum"], ConfigError, "proved for privacy.unit=client"),
+        (["privacy.against=everyone"], ConfigError, "does not go with privacy.sampling=allocation"),
+        (["method=fedavg"], ConfigError, "does not go with method=fedavg"),
+        (["training.client_state=scaffold"], PrivacyError, "binds the rounds of a block together"),
+        (["run.evaluation=nodes"], PrivacyError, "this plan has the mechanism allocated_sums"),
+        (["training.vote={learning_rate:[0.1,1]}"], PrivacyError, "training.vote is not accounted"),
+    ],
+)
+def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
+    with pytest.raises(error, match=words) as raised:
+        make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg", *more])))
+    assert "\n" not in str(raised.value)
