@@ -17,7 +17,7 @@ from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import outcomes_of, runs_of
 from gdpfed.report.console import Table
 
-EXPERIMENTS = ("demo", "everybody", "best", "bench", "bench-records")
+EXPERIMENTS = ("demo", "everybody", "best", "bench", "bench-records", "bench-allocation")
 
 
 def main() -> None:

@@ -186,14 +186,35 @@ def _shown(taps: Sequence[float]) -> str:
 optimize = late_import("scipy.optimize")
 
 
+POWERS = np.linspace(0.05, 1.0, 39).tolist()
+LEAST_GAIN = 1e-6
+"""Of the logarithm of the objective, for which other taps are taken."""
 TAP_DIGITS = 3
 """Digits of the taps: the optimum is flat, and another machine must find the same."""
+
+
+def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
+    """Return taps in closed form: the first coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
+
+    g_1 = gamma and g_{j+1} = g_j (j - gamma) / (j + 1). The family is that of gamma-BIFR (Kalinin et al.,
+    arXiv:2605.18379), derived here from the two that it unites: with one tap it is DP-lambda-CGD, and with
+    gamma = 1/2 the banded inverse square root. Without a last tap h would be that of (1 - x)^-gamma.
+    """
+    taps = [power] if num_taps else []
+    while len(taps) < num_taps:
+        j = len(taps)
+        taps.append(taps[-1] * (j - power) / (j + 1))
+    return tuple(taps)
 
 
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Return falling taps that minimise a positive objective."""
+    """Return falling taps that minimise a positive objective.
+
+    The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
+    many taps it does not find these by itself.
+    """
     if not num_taps or num_rounds == 1:
         return (0.0,) * num_taps
 
@@ -206,19 +227,21 @@ def best_taps(
         rise = float(np.diff(response).max(initial=0.0))
         return 10.0 + rise if rise > 0 else math.log(figure(taps.tolist()))
 
-    found = min(
-        (
-            optimize.minimize(
-                loss,
-                np.array([first / 2**later for later in range(num_taps)]),
-                method="Nelder-Mead",
-                options={"maxiter": 4000, "xatol": 1e-5, "fatol": 1e-9},
-            )
-            for first in (0.3, 0.5, 0.7)
-        ),
-        key=lambda each: float(each.fun),
+    def searched(start: Sequence[float]) -> tuple[float, Floats]:
+        options = {"maxiter": 4000, "xatol": 1e-5, "fatol": 1e-9}
+        found = optimize.minimize(loss, np.array(start), method="Nelder-Mead", options=options)
+        return float(found.fun), found.x
+
+    least, point = min(
+        (searched([first / 2**later for later in range(num_taps)]) for first in (0.3, 0.5, 0.7)),
+        key=lambda each: each[0],
     )
-    return _rounded(taps_of(found.x), num_rounds)
+    if num_taps > 1:
+        known = min((power_taps(power, num_taps) for power in POWERS), key=lambda each: loss(np.array(each)))
+        closer, other = searched(known)
+        if closer < least - LEAST_GAIN:
+            point = other
+    return _rounded(taps_of(point), num_rounds)
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ def test_all_tables_and_figures_are_there():
         *("bench-records", "fedpcs-table2", "h2fdp-cifar10"),
         *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
         *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7)),
-        "heart-defaults",
+        *("heart-defaults", "bench-allocation"),
     ]
 
 
