@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gdpfed.audit.node_audit import audit_node_ledger
+from gdpfed.audit.node_audit import audit_node_ledger, node_standing
 from gdpfed.cli import main
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import AuditError
@@ -14,6 +14,7 @@ from gdpfed.federation.node.budget import begin
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import groups_from_shares
 
@@ -131,3 +132,38 @@ def test_no_ledger_is_one_line(tmp_path, text, capsys):
     captured = capsys.readouterr()
     assert "cannot be read as a node's ledger" in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_of_a_block_of_rounds_a_node_sends_one_update_and_pays_for_each_that_is_left(tmp_path):
+    """Two runs of blocks of 3, 2 and 2 rounds: together by Renyi divergences; to the server turns count."""
+    plan = make_allocated_plan(
+        groups=groups_from_shares(40, (1.0,)),
+        num_rounds=7,
+        sampling_rate=0.4,
+        clipping_norm=1.0,
+        delta=1e-3,
+        group_sampling_rates=(0.4,),
+    )
+    path = tmp_path / "ledger.json"
+    budget: Budgets = {"client": Budget(epsilons=(4.0,), delta=1e-3, ledger=path)}
+    terms = terms_of(plan, 0, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
+    begin(budget, terms)
+    with locked_ledger(path) as file:
+        for index in (1, 6):
+            file.ledger.charge("one", index)
+        figures = [file.ledger.epsilon_against_server(1e-3)]
+        file.save()
+    begin(budget, replace(terms, run="two", first_round=4))
+    with locked_ledger(path) as file:
+        figures.append(file.ledger.epsilon(1e-3))
+    audit = audit_node_ledger(path)
+    assert audit.passed
+    first, second = audit.runs
+    assert (first.num_updates, first.sent, second.num_updates) == (3, 2, 2)
+    assert 0.99 < first.epsilon <= 1.0 < second.epsilon <= 4.0
+    assert [first.against_server, second.epsilon] == pytest.approx(figures, rel=0.02)
+    assert node_standing(path, {}).sampled
+    rewritten(path, lambda body: body["runs"][0]["rounds"].append(0))
+    assert audit_node_ledger(path).findings == (
+        "run one sent 2 updates in the rounds 0 to 2, in one of which it takes part",
+    )

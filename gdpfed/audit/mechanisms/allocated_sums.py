@@ -98,6 +98,10 @@ class AllocatedEntry(SumEntry):
     def most_updates(self) -> int:
         return sum(count for _, count in self.planned(self, 0))
 
+    @property
+    def sample_is_secret(self) -> bool:
+        return any(rounds_of(charge["event"]) > 1 for charge in self.charges)
+
     def planned(self, last: NodeEntry, group: int) -> Charges:
         kept, position = [], 0
         for charge in self.charges:
@@ -107,6 +111,20 @@ class AllocatedEntry(SumEntry):
             if passed < charge["count"]:
                 kept.append({**charge, "count": charge["count"] - passed})
         return charges_of(kept)
+
+    def check(self) -> Iterator[str]:
+        yield from super().check()
+        start = 0
+        for charge in self.charges:
+            length = rounds_of(charge["event"])
+            for _ in range(charge["count"]):
+                taken = sum(start <= index < start + length for index in set(self.saved["rounds"]))
+                start += length
+                if taken > 1:
+                    yield (
+                        f"run {self.terms['run']} sent {taken} updates in the rounds {start - length} to "
+                        f"{start - 1}, in one of which it takes part"
+                    )
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
         return [(_known(self.event(index)), 1) for index in self.saved["rounds"]]
