@@ -96,10 +96,12 @@ dist: venv
 
 check: lint types imports
 
-# One process checks the types while the environment is compiled. Then two processes of one thread run the
-# tests, each with whole files; tests/conftest.py says which come first. On two cores a third makes it slower.
-test:
-	$(MAKE) --jobs=2 --output-sync=target venv check
+# Lines and imports are checked first, types while the tests run, two processes of one thread, each with whole
+# files; tests/conftest.py says which come first. What they import is compiled as it is needed, which is a part.
+test: .venv/.installed
+	$(MAKE) --jobs=2 check suite
+
+suite: .venv/.installed | lint imports
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: venv

@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from conf.errors import ConfigError
 from conf.option_files import (
@@ -279,7 +279,7 @@ def load(
         config = cast("Config", OmegaConf.to_object(composed))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(overrides, error)) from None
-    except YAMLError as error:
+    except yaml.YAMLError as error:
         # Such as a key that is said twice.
         raise ConfigError(f"an option file is not YAML: {' '.join(str(error).split())}") from None
     name = config.method.name
@@ -323,5 +323,27 @@ def split(overrides: str) -> list[str]:
 
 
 def to_yaml(config: Config) -> str:
-    """Write a configuration as YAML, readable and complete."""
-    return OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+    """Write a configuration as YAML, readable and complete, byte by byte as OmegaConf writes it."""
+    return yaml.dump(
+        asdict(config), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes each text that OmegaConf would read as a number or as true or false."""
+
+    def represent_str(self, text: str) -> yaml.ScalarNode:
+        quoted = text.lower() in _TRUTHS or _is_number(text)
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if quoted else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+_TRUTHS = ("y", "yes", "n", "no", "true", "false", "on", "off")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -6,12 +6,20 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
 from unittest.mock import patch
 
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share what was calibrated.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # What tests write goes to memory where there are some GiB of it. To rename a file, as a node does in each
+    # message, takes a disk longer than the rest of the message takes.
+    memory = Path("/dev/shm")  # noqa: S108 - each test has a folder of its own below it
+    if memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30:
+        os.environ["TMPDIR"] = str(memory)
+    # Its processes, and theirs, share what was calibrated.
     os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
     atexit.register(shutil.rmtree, os.environ["GDPFED_CACHE_DIR"], ignore_errors=True)
 
@@ -26,7 +34,12 @@ check_documented_shapes("fastgrad", "gdpfed", "secagg")
 # What is imported and collected lives to the end: the collector need not look through it while it is made.
 gc.disable()
 
+import omegaconf.base  # noqa: E402
+
 import gdpfed.methods  # noqa: E402, F401 - hands the methods to conf
+
+# A third of the time of a configuration goes into references to other settings, which are always the same.
+omegaconf.base.parse = lru_cache(512)(omegaconf.base.parse)
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)
@@ -38,10 +51,14 @@ LONGEST = ("deploy", "launch", "server_app", "experiments")
 
 # Folders whose tests train and look at no picture of it; those in LOOK_AT_PICTURES look at some.
 UNDRAWN = (
-    *("audit", "canaries", "edges", "extras", "fedpcs", "flower", "h2fdp", "learning", "methods"),
-    *("privacy", "python_objects", "rounds", "runs", "server_app", "simulation"),
+    *("audit", "canaries", "client_app", "docs", "edges", "extras", "fedpcs", "flower", "h2fdp", "learning"),
+    *("methods", "privacy", "python_objects", "rounds", "runs", "server_app", "simulation", "statistics"),
+    *("survival", "trees"),
 )
-LOOK_AT_PICTURES = ("test_prices.py", "test_choose_records.py", "test_runs.py")
+LOOK_AT_PICTURES = (
+    *("test_choose_records.py", "test_paper.py", "test_prices.py", "test_privacy_figures.py"),
+    "test_runs.py",
+)
 
 
 def pytest_configure():

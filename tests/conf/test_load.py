@@ -277,6 +277,7 @@ def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
         # Nothing is known now, so Hydra composes all of it.
         option_files._known.cache_clear()
         option_files._tree.cache_clear()
+        option_files._packed.cache_clear()
         composed = option_files.chosen_options(chosen, directories, methods)
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
         assert [OmegaConf.get_type(found, str(key)) for key in found] == [

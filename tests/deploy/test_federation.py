@@ -58,6 +58,9 @@ from tests.deploy.thieving_app import thieving_app
 def running():
     with pytest.MonkeyPatch.context() as shell:
         shell.setenv("OPERATORS_TOKEN", "secret")
+        # Four programs that ask for work eight times a second take a third of a processor, by which no answer
+        # gets another.
+        shell.setattr("deploy.loopback.NODE_POLL_SECONDS", 0.1)
         with LoopbackFederation(Federation.of(3, secagg_mode="active")) as running:
             yield running
     assert list(running.home.processes()) == []
