@@ -96,13 +96,20 @@ dist: venv
 
 check: lint types imports
 
-# Lines and imports are checked first, types while the tests run, two processes of one thread, each with whole
-# files; tests/conftest.py says which come first. What they import is compiled as it is needed, which is a part.
-test: .venv/.installed
-	$(MAKE) --jobs=2 check suite
+FEDERATIONS = tests/deploy tests/launch
 
-suite: .venv/.installed | lint imports
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Lines and imports are checked first, types while the tests run. Two processes of one thread run them, each with
+# whole files; tests/conftest.py says which come first. A third runs those of real federations, which wait more
+# than they work. What they import is compiled as it is needed, which is a part.
+test: .venv/.installed
+	$(MAKE) --jobs=3 check federations others
+
+federations: .venv/.installed | lint imports
+	@mkdir -p build
+	@$(BIN)/pytest $(FEDERATIONS) > build/federations.txt 2>&1; ended=$$?; cat build/federations.txt; exit $$ended
+
+others: .venv/.installed | lint imports
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(FEDERATIONS:%=--ignore %)
 
 test-faults: venv
 	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py tests/flower
