@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastgrad.lstm_scan import Scan, checked_scan, plain_scan
+from fastgrad.lstm_scan import Scan, checked_scan, states_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(outputs, targets) to losses, one figure a record: (n, ...) and (n, ...) to (n,). It couples no records."""
@@ -96,7 +96,7 @@ class LSTMLayer(nn.Module):
     def __init__(self, input_size: int, hidden_units: int) -> None:
         super().__init__()
         self.hidden_units = hidden_units
-        self.scan: Scan = plain_scan
+        self.scan: Scan | None = None
         self.input_map = nn.Linear(input_size, 4 * hidden_units)
         self.hidden_map = nn.Linear(hidden_units, 4 * hidden_units, bias=False)
         bound = hidden_units**-0.5
@@ -106,7 +106,10 @@ class LSTMLayer(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map (B, L, inputs) to (B, L, hidden units)."""
-        return self.scan(self.input_map(inputs), self.hidden_map.weight)
+        from_inputs = self.input_map(inputs)
+        if self.scan is None:
+            return states_of(from_inputs, self.hidden_map)
+        return self.scan(from_inputs, self.hidden_map.weight)
 
 
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
@@ -115,6 +118,10 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
     Their gradients can be taken once, so those of single records go by the layers' own lines.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, LSTMLayer)]
+    # Another map, such as a product of two matrices, has no weight to hand over.
+    layers = [
+        layer for layer in layers if type(layer.hidden_map) is nn.Linear and layer.hidden_map.bias is None
+    ]
     if layers:
         scan = checked_scan(device)
         for layer in layers:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fastgrad.lstm_scan import FUSED, WRITTEN, CellKernels, checked_scan, plain_scan, scan_by
-from fastgrad.modules import LSTMLayer
+from fastgrad.modules import LSTMLayer, fuse_recurrences
 
 MOST_OFF = 1e-6
 
@@ -50,7 +50,7 @@ def test_gradients_of_second_order_are_refused_in_place_of_wrong():
 
 
 def test_a_device_without_the_kernels_takes_the_lines():
-    assert checked_scan(torch.device("cpu")) is plain_scan
+    assert checked_scan(torch.device("cpu")) is None
 
 
 def test_kernels_that_compute_something_else_are_not_taken(monkeypatch):
@@ -60,13 +60,13 @@ def test_kernels_that_compute_something_else_are_not_taken(monkeypatch):
 
     for kernels, taken in ((WRITTEN, True), (CellKernels(wrong, WRITTEN.backward), False)):
         monkeypatch.setattr("fastgrad.lstm_scan.FUSED", kernels)
-        assert (checked_scan(torch.device("cpu")) is not plain_scan) is taken
+        assert (checked_scan(torch.device("cpu")) is not None) is taken
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_has_the_kernels():
     device = torch.device("cuda")
-    assert checked_scan(device) is not plain_scan
+    assert checked_scan(device) is not None
     leaves = [each.detach().float().requires_grad_() for each in drawn(2)]
     there = [each.detach().to(device).requires_grad_() for each in leaves]
     ours = torch.func.vmap(scan_by(FUSED))(*there)
@@ -80,3 +80,13 @@ def test_a_layer_takes_the_scan_that_it_is_given():
     layer.scan = scan_by(WRITTEN)
     assert (layer(given) - states).abs().max() <= MOST_OFF
     assert states.shape == (2, 5, 4)
+
+
+def test_a_layer_with_another_map_keeps_its_lines(monkeypatch):
+    monkeypatch.setattr("fastgrad.lstm_scan.FUSED", WRITTEN)
+    plain, low_rank = LSTMLayer(3, 4), LSTMLayer(3, 4)
+    low_rank.hidden_map = torch.nn.Sequential(torch.nn.Linear(4, 2, bias=False), torch.nn.Linear(2, 16))
+    fuse_recurrences(torch.nn.ModuleList([plain, low_rank]), torch.device("cpu"))
+    assert plain.scan is not None
+    assert low_rank.scan is None
+    assert low_rank(torch.ones(2, 5, 3)).shape == (2, 5, 4)
