@@ -555,6 +555,38 @@ DEFENCES = (
         "deploy/test_gate.py::test_it_ends_within_ten_seconds_with_requests_that_do_not",
         (("deploy/gate.py", "        timeout_graceful_shutdown=gate.shares.end_seconds,\n", ""),),
     ),
+    Defence(
+        "device-masks-otherwise",
+        "secagg/test_device_masks.py::test_a_device_that_masks_otherwise_is_found_out",
+        (
+            (
+                "gdpfed/clients/device/masks.py",
+                "if not np.array_equal(_words(vector, place), self._masked(words, place, masks)):",
+                "if False:",
+            ),
+        ),
+    ),
+    Defence(
+        "device-noise-too-small",
+        "secagg/test_held_vector.py::test_what_is_refused_of_an_array_is_refused_of_it",
+        (("secagg/protocol/client_keys.py", "        _check_noise_norm(state, own)\n", "        return\n"),),
+    ),
+    Defence(
+        "device-half-masked",
+        "federation/node/test_device_sums.py::test_an_error_of_the_device_ends_the_session_and_sends_nothing",
+        (
+            (
+                "gdpfed/clients/device/sums.py",
+                "        self.masks.add(residues, masks)\n",
+                "        with contextlib.suppress(Exception):\n            self.masks.add(residues, masks)\n",
+            ),
+            (
+                "gdpfed/clients/device/sums.py",
+                "from collections.abc import Sequence\n",
+                "import contextlib\nfrom collections.abc import Sequence\n",
+            ),
+        ),
+    ),
 )
 
 

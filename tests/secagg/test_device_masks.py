@@ -32,13 +32,6 @@ RFC_BLOCKS = [
         "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f",
     ),
     (
-        bytes(31) + b"\x01",
-        1,
-        0,
-        "3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a"
-        "8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0",
-    ),
-    (
         b"\x00\xff" + bytes(30),
         2,
         0,
