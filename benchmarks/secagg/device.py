@@ -3,8 +3,8 @@
 Both begin with the update in float64 where they compute, and with a session that has its shares; both end
 with the bytes of the message, agreement with every partner and noise included. Runs alternate.
 
-    python -m benchmarks.secagg.device             about a minute, with a GPU
-    python -m benchmarks.secagg.device --quick     a shorter vector and fewer members
+    python -m benchmarks.secagg.device --device cuda             half a minute
+    python -m benchmarks.secagg.device --device cuda --quick     a shorter vector and fewer members
 """
 
 import os
@@ -190,10 +190,10 @@ def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
 
 def main() -> None:
     """Measure and show the tables."""
-    options = read_options(__doc__, overrides=False, quick=False)
-    if not torch.cuda.is_available():
-        raise InputError("there is no GPU: run this where PyTorch sees a CUDA device")
-    device = torch.device("cuda")
+    options = read_options(__doc__, overrides=False, quick=False, device="cuda")
+    device = torch.device(options.device)
+    if device.type != "cuda" or not torch.cuda.is_available():
+        raise InputError(f"there is no GPU {device}: run this where PyTorch sees a CUDA device")
     there = device_sum(device, CHACHA20)
     if isinstance(there, str):
         raise InputError(there)

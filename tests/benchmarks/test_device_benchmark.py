@@ -29,5 +29,5 @@ def test_both_sides_send_the_same_message():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_it_needs_a_gpu(monkeypatch):
     monkeypatch.setattr("sys.argv", ["benchmarks.secagg.device", "--quick"])
-    with pytest.raises(InputError, match="there is no GPU: run this where PyTorch sees a CUDA device"):
+    with pytest.raises(InputError, match="there is no GPU cuda: run this where PyTorch sees a CUDA device"):
         device.main()
