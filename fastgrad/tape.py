@@ -215,7 +215,9 @@ class RecordTape(TorchFunctionMode):
         if len(weight) > 1:
             both = together @ matrix if bias is None else torch.baddbmm(bias[:, None], together, matrix)
         else:
-            both = together[0] @ matrix[0] if bias is None else torch.addmm(bias[0], together[0], matrix[0])
+            # As views: the way back through a choice of the first one would fill and copy as much again.
+            only = together.flatten(0, 1)
+            both = only @ matrix[0] if bias is None else torch.addmm(bias[0], only, matrix[0])
         output = self._watched(both.view(*rows.shape[:2], -1))
         self.notes.append(Product(self._named(weight), rows.detach(), output, arranged))
         if bias is not None:

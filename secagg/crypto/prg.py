@@ -28,6 +28,8 @@ SEGMENT_WORDS = 2**19
 """Words of a mask that are expanded under one nonce, and by one thread."""
 NUM_THREADS = min(2, os.cpu_count() or 1)
 """How many threads work on a long vector; the ciphers and numpy release the interpreter's lock."""
+# Of a keystream: for fewer bytes a thread is not worth its start.
+_PART_BYTES, _KEYSTREAM_THREADS = 4 * 2**20, min(4, os.cpu_count() or 1)
 # Bounds the memory of open cipher contexts when a server removes thousands of masks.
 _BATCH_MASKS = 512
 
@@ -154,17 +156,42 @@ class Keystream:
     """
 
     def __init__(self, key: bytes, suite: str = "aes256ctr", start: bytes = bytes(16)) -> None:
-        self._stream = cipher_stream(suite, key, start)
+        self._stream, self._key, self._suite = cipher_stream(suite, key, start), key, suite
+        self._start, self._position = int.from_bytes(start, "big"), 0
 
     def __call__(self, num_bytes: int) -> bytes:
         """Return the next bytes."""
+        self._position += num_bytes
         return self._stream.update(bytes(num_bytes))
 
     def into(self, buffer: memoryview) -> None:
-        """Write the next bytes into a buffer of bytes: many of them in half the time."""
-        for start in range(0, len(buffer), _CHUNK_BYTES):
-            chunk = buffer[start : start + _CHUNK_BYTES]
-            self._stream.update_into(memoryview(_ZEROS)[: len(chunk)], chunk)
+        """Write the next bytes into a buffer of bytes; of many under AES, some threads write a part each."""
+        size = max(_PART_BYTES, -(-len(buffer) // _KEYSTREAM_THREADS))
+        parts = [buffer[start : start + size] for start in range(0, len(buffer), size)]
+        if len(parts) < 2 or self._suite == "chacha20":
+            _write(self._stream, buffer)
+            self._position += len(buffer)
+            return
+        streams = []
+        for part in parts:
+            streams.append(self._from_here())
+            self._position += len(part)
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(_write, streams, parts))
+        self._stream = self._from_here()
+
+    def _from_here(self) -> CipherContext:
+        """The stream of AES from the present position on; a counter is for 16 bytes."""
+        counter = (self._start + self._position // 16) % 2**128
+        stream = cipher_stream(self._suite, self._key, counter.to_bytes(16, "big"))
+        stream.update(bytes(self._position % 16))
+        return stream
+
+
+def _write(stream: CipherContext, buffer: memoryview) -> None:
+    for start in range(0, len(buffer), _CHUNK_BYTES):
+        chunk = buffer[start : start + _CHUNK_BYTES]
+        stream.update_into(memoryview(_ZEROS)[: len(chunk)], chunk)
 
 
 keystream = Keystream

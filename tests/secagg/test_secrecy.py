@@ -149,11 +149,21 @@ def test_keystream_continues() -> None:
     assert read(33) + read(67) == whole
 
 
-def test_keystream_writes_the_same_bytes_into_a_buffer() -> None:
-    read, count = keystream(b"k" * 32), 3 * 2**18 + 77
-    first, buffer = read(5), np.zeros(count, dtype=np.uint8)
+@pytest.mark.parametrize("count", [0, 11, 3 * 2**18 + 77])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("suite", KEY_BYTES)
+def test_keystream_writes_the_same_bytes_into_a_buffer(
+    suite: str, count: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secagg.crypto.prg._PART_BYTES", 100_000)
+    monkeypatch.setattr("secagg.crypto.prg._KEYSTREAM_THREADS", threads)
+    start = b"\xff" * 16 if suite != "chacha20" else bytes(16)  # The counter begins again at 0.
+    read, whole = (keystream(b"k" * KEY_BYTES[suite], suite, start) for _ in range(2))
+    first, buffer, few = read(21), np.zeros(count, dtype=np.uint8), np.zeros(40, dtype=np.uint8)
     read.into(buffer.data)
-    assert first + buffer.tobytes() + read(3) == keystream(b"k" * 32)(count + 8)
+    middle = read(3)
+    read.into(few.data)
+    assert first + buffer.tobytes() + middle + few.tobytes() + read(2) == whole(count + 66)
 
 
 @pytest.mark.parametrize("suite", KEY_BYTES)

@@ -15,7 +15,7 @@ likely a larger draw is. The number of passes shows in the time of a step alone,
 without graphs; neither a simulation nor a node tells anyone the time of a single step.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +41,8 @@ from gdpfed.record_steps import RecordSteps
 CLIENTS_AN_OCTAVE = 4
 STEPS_AHEAD = 4
 """Steps whose bits are drawn at once: while the device computes some, the next ones are drawn."""
+MOST_UNDER_WAY = 2
+"""Draws of so many steps that the host may be ahead of the device."""
 NOISE_BYTES, NOISE_SHARE = 256 * 2**20, 1 / 16
 """Of the noise that is drawn ahead, which takes seven times as much while it is made, and of the memory."""
 
@@ -91,7 +93,11 @@ class RecordGraphs:
     def _run(self, held: RecordedPass, holders: Sequence[RecordHolder], num_steps: int, take: Take) -> None:
         """Take steps; what the next ones need is drawn and sent while the device computes."""
         ahead, width = len(held.noise), held.places.shape[2]
+        under_way: deque[torch.cuda.Event] = deque()
         for begin in range(0, num_steps, ahead):
+            if len(under_way) == MOST_UNDER_WAY:
+                # What was drawn for these steps is in memory until the device has read it.
+                under_way.popleft().synchronize()
             batches, words = self._draws(holders, min(ahead, num_steps - begin), held.ours.shape[1])
             noise = normal_of(self._sent(words), held.ours.shape[1])
             held.noise[: len(noise), : len(holders)] = noise.mul_(held.stddevs[: len(holders)])
@@ -99,6 +105,8 @@ class RecordGraphs:
             at_once = ahead if self._examples is not None else 1
             for first in range(0, len(passes), at_once):
                 self._replay(held, passes[first : first + at_once], take)
+            if self._on_gpu:
+                under_way.append(torch.cuda.current_stream(self._device).record_event())
 
     def _draws(
         self, holders: Sequence[RecordHolder], steps: int, dimension: int
