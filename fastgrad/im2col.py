@@ -60,6 +60,15 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
     return patches
 
 
+def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
+    """(N, C, H, W) to (N, C * kernel height * kernel width, H' * W'): patches, in the order of weights."""
+    rows, columns = pair(padding)
+    if rows or columns:
+        input = functional.pad(input, (columns, columns, rows, rows))
+    windows = input.contiguous().unfold(2, kernel[0], pair(stride)[0]).unfold(3, kernel[1], pair(stride)[1])
+    return windows.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2)
+
+
 class Patches(torch.autograd.Function):
     """(N, H, W, C), contiguous, to the patches under a kernel: (N, H', W', kernel height * width * C)."""
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from fastgrad.im2col import Pair, is_plain, patches_of
+from fastgrad.im2col import Pair, columns_of, is_plain, patches_of
 
 
 class NotOnTapeError(Exception):
@@ -28,26 +28,28 @@ class NotOnTapeError(Exception):
 class Product:
     """out = a W^T: inputs a of shape (records, places, inputs), and the output.
 
-    `arranged`: brings gradients by W, of shape (..., outputs * inputs), into the order of W's entries; None
-    where they are.
+    `places_last`: whether the output has shape (records, outputs, places). `arranged`: brings gradients by W,
+    of shape (..., outputs * inputs), into the order of W's entries; None where they are.
     """
 
     name: str
     inputs: torch.Tensor
     output: torch.Tensor
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
+    places_last: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Addition:
     """out = b, or factor * w, at every position: the output has shape (records, places, entries).
 
-    `factor`: of the output's shape; None for 1.
+    `factor`: of the output's shape; None for 1. `places_last`: as of `Product`.
     """
 
     name: str
     output: torch.Tensor
     factor: torch.Tensor | None = None
+    places_last: bool = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of every record by b, or by w, shape (records, entries)."""
@@ -62,6 +64,7 @@ class Lookup:
     positions: torch.Tensor
     output: torch.Tensor
     num_entries: int
+    places_last = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of every record by W, shape (records, entries of W)."""
@@ -107,7 +110,7 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every recorded use with the gradient of each record's loss by its output.
+        """Return every recorded use with the gradient of each record's loss by its output, places first.
 
         Raises NotOnTapeError: the losses depend on none of the notes.
         """
@@ -115,9 +118,11 @@ class RecordTape(TorchFunctionMode):
             raise NotOnTapeError("the loss depends on no parameter that the tape has met")
         torch.autograd.grad(losses.sum(), self._first, allow_unused=True)
         zeros = torch.zeros((), device=losses.device)
-        return [
-            (note, self._gradients.get(id(note.output), zeros.expand_as(note.output))) for note in self.notes
-        ]
+        found = []
+        for note in self.notes:
+            gradient = self._gradients.get(id(note.output), zeros.expand_as(note.output))
+            found.append((note, gradient.mT if note.places_last else gradient))
+        return found
 
     def _watched(self, output: torch.Tensor) -> torch.Tensor:
         """Keep the gradient by this output's present value, even if the model overwrites it later."""
@@ -149,9 +154,11 @@ class RecordTape(TorchFunctionMode):
         dilation: int | Pair = 1,
         groups: int = 1,
     ) -> torch.Tensor:
-        """One group, without dilation, as the product of patches and weights."""
+        """One group, without dilation, as the product of patches and weights, or by the library."""
         if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
             raise NotOnTapeError("a convolution in groups, with dilation or with padding in words")
+        if goes_by_library(input, weight):
+            return self._library_conv2d(self._of_records(input), weight, bias, stride, padding)
         patches = patches_of(self._of_records(input), (weight.shape[-2], weight.shape[-1]), stride, padding)
         inputs, height, width = weight.shape[-3:]
         matrix = weight.permute(0, 1, 3, 4, 2).flatten(2)
@@ -162,6 +169,24 @@ class RecordTape(TorchFunctionMode):
 
         products = self._product(patches.flatten(1, 2), weight, bias, matrix, arranged)
         return products.view(*patches.shape[:3], -1).permute(0, 3, 1, 2)
+
+    def _library_conv2d(
+        self,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: int | Pair,
+        padding: int | Pair,
+    ) -> torch.Tensor:
+        """As a convolution of one client's pictures; patches are for the records' gradients alone."""
+        own = None if bias is None else bias[0]
+        pictures = functional.conv2d(input, weight[0], own, stride, padding)
+        output = self._watched(pictures.flatten(2))
+        inputs = columns_of(input.detach(), (weight.shape[-2], weight.shape[-1]), stride, padding).mT
+        self.notes.append(Product(self._named(weight), inputs, output, places_last=True))
+        if bias is not None:
+            self.notes.append(Addition(self._named(bias), output, places_last=True))
+        return output.view(pictures.shape)
 
     def _embedding(
         self,
@@ -238,6 +263,11 @@ class RecordTape(TorchFunctionMode):
         if id(parameter) not in self._names:
             raise NotOnTapeError("a layer with a weight that is not a parameter")
         return self._names[id(parameter)]
+
+
+def goes_by_library(input: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a convolution is the library's own: of one client, where a GPU's library is fast."""
+    return input.is_cuda and len(weight) == 1
 
 
 _TELL_NO_NUMBER = (torch.Tensor.dtype.__get__, torch.Tensor.device.__get__)  # type: ignore[attr-defined]

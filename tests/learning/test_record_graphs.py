@@ -128,7 +128,7 @@ def test_a_width_is_rarely_exceeded_and_follows_from_public_numbers():
     # Most of a common width would be empty, so the larger one takes several passes.
     assert width_for([batches[0], *[batches[1]] * 20], 10**6) == width_for([batches[1]] * 20, 10**6)
     # Where memory holds less, in equal pieces.
-    assert width_for([batches[0]], 200) == 160
+    assert width_for([batches[0]], 200) == 152
 
 
 def test_memory_that_runs_out_means_narrower_passes():

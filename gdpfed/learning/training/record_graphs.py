@@ -42,7 +42,7 @@ CLIENTS_AN_OCTAVE = 4
 STEPS_AHEAD = 4
 """Steps whose bits are drawn at once: while the device computes some, the next ones are drawn."""
 MOST_UNDER_WAY = 2
-"""Draws of so many steps that the host may be ahead of the device."""
+"""How many times the steps that are drawn at once the host may be ahead of the device."""
 NOISE_BYTES, NOISE_SHARE = 256 * 2**20, 1 / 16
 """Of the noise that is drawn ahead, which takes seven times as much while it is made, and of the memory."""
 

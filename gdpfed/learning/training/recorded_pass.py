@@ -19,7 +19,7 @@ Pass = tuple[npt.NDArray[np.int64], int]
 """Positions of records, shape (clients, width), or `EMPTY`, and the step's row of noise, or `EMPTY`."""
 RARELY = 0.01
 """About the chance that a step of some clients takes a second pass."""
-WIDTHS_AN_OCTAVE = 8
+WIDTHS_AN_OCTAVE = 16
 # One pass for all, unless more than this share of it would be places that no record fills.
 MOST_EMPTY = 0.5
 EMPTY = -1
