@@ -185,7 +185,7 @@ def test_a_plan_of_three_groups_is_quick():
         ({"clipping_norm": -1.0}, "clipping_norm is -1.0; it must be positive"),
         ({"clipping_norm": math.nan}, "clipping_norm is nan; give a number"),
         ({"accountant": "prv"}, "accountant is 'prv'; choose one of"),
-        ({"sampling": "all"}, "sampling is 'all'; choose one of fixed_size, poisson"),
+        ({"sampling": "all"}, "sampling is 'all'; choose one of allocation, fixed_size, poisson"),
         ({"adjacency": "add"}, "adjacency is 'add'; choose one of"),
         ({"group_sampling_rates": (0.1,)}, "group_sampling_rates has 1 entries for 2 groups"),
         ({"group_sampling_rates": (0.1, 1.4)}, "a group's sampling rate is 1.4"),
