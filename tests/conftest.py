@@ -13,13 +13,7 @@ from unittest.mock import patch
 # Before numpy and torch are loaded. Beside other programs a second thread waits more than it works.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    # What tests write goes to memory where there are some GiB of it. To rename a file, as a node does in each
-    # message, takes a disk longer than the rest of the message takes.
-    memory = Path("/dev/shm")  # noqa: S108 - each test has a folder of its own below it
-    if memory.is_dir() and shutil.disk_usage(memory).free > 4 << 30:
-        os.environ["TMPDIR"] = str(memory)
-    # Its processes, and theirs, share what was calibrated.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # Its processes, and theirs, share what was calibrated.
     os.environ["GDPFED_CACHE_DIR"] = tempfile.mkdtemp(prefix="gdpfed-tests-")
     atexit.register(shutil.rmtree, os.environ["GDPFED_CACHE_DIR"], ignore_errors=True)
 
@@ -61,10 +55,25 @@ LOOK_AT_PICTURES = (
 )
 
 
+# To rename a file, as a node does in each message, takes a disk longer than the rest of the message takes.
+# Names are short, since a socket's whole path has 107 characters.
+MEMORY = Path("/dev/shm")  # noqa: S108 - each run of the tests has a folder of its own below it
+
+
 def pytest_configure():
     """Take Ctrl-C, and have nothing reach the disk, which takes milliseconds: tests cut no power."""
     take_interrupts()
     os.fsync = lambda fd: None
+    if "PYTEST_XDIST_WORKER" not in os.environ and _is_large(MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="t-", dir=MEMORY)
+
+
+def pytest_sessionfinish(exitstatus):
+    """Leave what tests wrote into memory only if one failed."""
+    written = Path(tempfile.gettempdir())
+    own = "PYTEST_XDIST_WORKER" not in os.environ and written.parent == MEMORY
+    if own and exitstatus == pytest.ExitCode.OK:
+        atexit.register(shutil.rmtree, written, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
@@ -76,6 +85,10 @@ def pytest_collection_finish():
     """Collect garbage again from here on, and only among what tests make."""
     gc.freeze()
     gc.enable()
+
+
+def _is_large(folder):
+    return folder.is_dir() and shutil.disk_usage(folder).free > 4 << 30
 
 
 def _place(item):
