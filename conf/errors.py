@@ -1,7 +1,11 @@
 """The base of all errors of this project that are meant for users, and the error for configurations.
 
+A value that must be one of a few is refused by the sentence of :func:`not_known`.
+
 They are here because `conf` stands below `gdpfed`, which has the other errors: :mod:`gdpfed.errors`.
 """
+
+from collections.abc import Iterable
 
 
 class GDPFedError(Exception):
@@ -14,3 +18,14 @@ class InputError(GDPFedError, ValueError):
 
 class ConfigError(InputError):
     """A configuration that cannot be used."""
+
+
+def not_known(value: str, known: Iterable[str]) -> str:
+    """The message for a value that must be one of a few: "X is not known: use A, B or C"."""
+    return f"{value} is not known: use {either(known)}"
+
+
+def either(words: Iterable[str]) -> str:
+    """Alternatives in words: "A, B or C"."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last

@@ -16,7 +16,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, not_known
 from conf.option_files import (
     chosen_options,
     groups,
@@ -151,7 +151,7 @@ def _check_form(overrides: Sequence[str]) -> None:
             near = difflib.get_close_matches(value, list(options(key)), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
-            raise ConfigError(f"{key}={value} is not one of {', '.join(options(key))}{several}")
+            raise ConfigError(f"{not_known(f'{key}={value}', options(key))}{several}")
         if key not in PATHS and (sign := unpaired_sign(value)) is not None:
             remedy = _IN_BRACES if "{" in sign or "}" in sign else _IN_QUOTES
             raise ConfigError(f"{override} {sign}: {remedy}")

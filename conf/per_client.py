@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, not_known
 
 if TYPE_CHECKING:
     from conf.schema import Config
@@ -132,7 +132,7 @@ def _draw(key: str, form: re.Match[str], count: int, seed: int) -> list[float]:
 
     name, (least, most) = form[1], (_number(word, key) for word in form.groups()[1:])
     if name not in DISTRIBUTIONS:
-        raise ConfigError(f"{key}={form[0]} is none of {', '.join(DISTRIBUTIONS)}: give {FORMS}")
+        raise ConfigError(not_known(f"{key}={form[0]}", (f"{each}(LEAST, MOST)" for each in DISTRIBUTIONS)))
     if not 0 < least <= most:
         raise ConfigError(f"{key}={form[0]} needs two numbers above 0, the smaller one first")
     generator = np.random.default_rng([seed, KEYS.index(key)])

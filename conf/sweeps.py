@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, not_known
 from conf.load import hydra_string, options, refuse_twice, with_quoted_path
 from conf.option_files import initialized, method_configs
 
@@ -94,8 +94,8 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
             name = word.partition("=")[2]
             if word.startswith(f"{LAUNCHER}=") and name not in known:
                 kind = name.partition("_")[0]
-                remedy = f": pip install hydra-{kind}-launcher first" if kind in PLUG_INS else ""
-                raise ConfigError(f"{word} is not one of {', '.join(known)}{remedy}")
+                remedy = f"; pip install hydra-{kind}-launcher first" if kind in PLUG_INS else ""
+                raise ConfigError(f"{not_known(word, known)}{remedy}")
         try:
             compose(overrides=words, return_hydra_config=True)
         except HydraException as error:

@@ -21,6 +21,7 @@ from deploy.operate import federation_overrides
 from deploy.options import federation_words, unprotected_words
 from deploy.settings import guard_of_edge_client, settings_of, without_guard, without_signatures
 from deploy.topology import DATA, GATE, MAILBOX, SERVER, SERVER_SUPEREXEC, SUPERLINK_PORT
+from gdpfed.errors import not_known
 from secagg import ACTIVE
 
 INIT, AUDIT, METRICS, TRAIN = "init", "audit", "metrics", "train"
@@ -96,7 +97,7 @@ def compose_file(
     nodes = [node for node in federation.nodes if party in (None, node.name)]
     if party not in (None, SERVER) and not nodes:
         known = sorted([SERVER, *(node.name for node in federation.nodes)])
-        raise TopologyError(f"--party {party} is none of {', '.join(known)}")
+        raise TopologyError(not_known(f"--party {party}", known))
     if len(nodes) > MOST_NODES:
         raise TopologyError(f"{len(nodes)} nodes are more than the {MOST_NODES} of one host")
     tree: Tree = _repeated(described(), nodes)

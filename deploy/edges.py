@@ -13,6 +13,7 @@ from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node,
 from deploy.operate import training_words
 from deploy.settings import INTERVAL_SECONDS
 from gdpfed.decimal_numbers import whole_number
+from gdpfed.errors import not_known
 from secagg import CURIOUS
 
 CLOUD = "cloud"
@@ -150,5 +151,5 @@ def layers_of(options: argparse.Namespace) -> Layers:
     edges = {name: described(edge) for name, edge in made.edges.items()}
     made = replace(made, cloud=described(made.cloud), edges=edges)
     if options.host is not None and options.host not in made.hosts:
-        raise TopologyError(f"--host {options.host} is none of {', '.join(made.hosts)}")
+        raise TopologyError(not_known(f"--host {options.host}", made.hosts))
     return made

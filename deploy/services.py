@@ -20,6 +20,7 @@ from deploy.topology import (
     Placement,
     Service,
 )
+from gdpfed.errors import not_known
 
 NO_PROXY = "no_proxy"
 TASK_POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
@@ -69,7 +70,7 @@ def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Servic
     known = sorted({service.party for service in every})
     for party in parties:
         if party not in known:
-            raise TopologyError(f"--party {party} is none of {', '.join(known)}")
+            raise TopologyError(not_known(f"--party {party}", known))
     return [service for service in every if service.party in (parties or known)]
 
 

@@ -90,7 +90,7 @@ def why_off() -> str:
     if sys.platform != "linux":
         return f"{sys.platform} is not linux"
     if version("flwr") not in KNOWN_FLOWER:
-        return f"flwr {version('flwr')} is none of the known {', '.join(KNOWN_FLOWER)}"
+        return f"flwr {version('flwr')} is not known: use {' or '.join(KNOWN_FLOWER)}"
     entries = [entry.value for entry in entry_points(group="console_scripts", name=PROGRAM)]
     if entries != [KNOWN_ENTRY]:
         return f"{PROGRAM} is {', '.join(entries) or 'not installed'}, not {KNOWN_ENTRY}"

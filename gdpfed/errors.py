@@ -6,7 +6,7 @@ Each error's text is one line that names the value at fault and the remedy. Thei
 
 import re
 
-from conf.errors import ConfigError, GDPFedError, InputError
+from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
@@ -74,5 +74,7 @@ __all__ = [
     "ReportError",
     "RunError",
     "TrainingOver",
+    "either",
     "line_of",
+    "not_known",
 ]

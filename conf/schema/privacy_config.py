@@ -84,7 +84,7 @@ class PrivacyConfig:
         rates = self.sampling_rates
         require(
             are_numbers(rates) or rates in SAMPLING_RATE_CHOICES,
-            f"privacy.sampling_rates={rates} is none of auto, paper or one number a group, "
+            f"privacy.sampling_rates={rates} is not known: use auto, paper or one number a group, "
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
         self._validate_budgets()

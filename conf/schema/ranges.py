@@ -13,7 +13,7 @@ from math import inf
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, either
 from conf.limits import MOST_BATCH, MOST_STEPS
 
 _INTERVAL = re.compile(r"([\[(])(.+), (.+)([\])])")
@@ -50,7 +50,7 @@ class OneOf:
 
     def broken_by(self, value: Any) -> str | None:
         """List the choices if a value is not one of them; else None."""
-        return None if value in self.choices else f"is none of {', '.join(self.choices)}"
+        return None if value in self.choices else f"is not known: use {either(self.choices)}"
 
 
 def between(least: float, most: float, more: str = "") -> Interval:

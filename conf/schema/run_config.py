@@ -73,8 +73,8 @@ class SimulationConfig:
         require(
             self.ray_address in (AUTO, LOCAL)
             or (bool(host) and "/" not in host and port.isascii() and port.isdecimal()),
-            f"simulation.ray_address={self.ray_address} is none of auto, local, or HOST:PORT as 'ray start' "
-            "prints it",
+            f"simulation.ray_address={self.ray_address} is not known: use auto, local, or HOST:PORT as "
+            "'ray start' prints it",
         )
         require(
             self.precision == "float32" or self.engine != "sequential",

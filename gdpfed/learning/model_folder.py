@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.files import save_whole
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.columns import Columns
@@ -181,7 +181,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
     """
     form = description.form
     if form.input_dtype not in INPUT_DTYPES:
-        raise ValueError(f"its input_dtype is none of {', '.join(INPUT_DTYPES)}")
+        raise ValueError(not_known(f"its input_dtype={form.input_dtype}", INPUT_DTYPES))
     held = sum(tensor.numel() for tensor in weights.values())
     # Each unit, layer and class has a number at least, and no list of them is made before this is known.
     sizes = [value for _, value in description.options if isinstance(value, int)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from conf.limits import MOST_STEPS
 from conf.schema import Config, MethodConfig, require
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import PrivacyError, not_known
 from gdpfed.methods.base import CurveStyle, RunOption
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.party_budgets import configured_parties
@@ -112,7 +112,7 @@ class ALIDPFLConfig(DPSGDConfig):
 
     def validate(self) -> None:
         super().validate()
-        require(self.rule in RULES, f"method.rule={self.rule} is none of {', '.join(RULES)}")
+        require(self.rule in RULES, not_known(f"method.rule={self.rule}", RULES))
         require(
             1 <= self.most_local_steps <= MOST_STEPS_A_ROUND,
             f"method.most_local_steps={self.most_local_steps} must be from 1 to {MOST_STEPS_A_ROUND:.0f}",

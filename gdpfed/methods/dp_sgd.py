@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
+from gdpfed.errors import not_known
 from gdpfed.methods.base import ClientSum, Cohorts, CurveStyle, RunOption, SumRequest, Theta
 from gdpfed.methods.record_method import RecordMethod, RecordMethodConfig
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
@@ -27,7 +28,7 @@ class DPSGDConfig(RecordMethodConfig):
         super().validate()
         require(
             self.client_weights in WEIGHTS,
-            f"method.client_weights={self.client_weights} is none of {', '.join(WEIGHTS)}",
+            not_known(f"method.client_weights={self.client_weights}", WEIGHTS),
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import CHOOSABLE, Config, MethodConfig, require
+from gdpfed.errors import not_known
 from gdpfed.methods.base import ClientSum, Cohorts, ConfiguredMethod, SumRequest, SumUpdates, Theta
 from gdpfed.methods.choose import Proposal
 from gdpfed.methods.choose_records import PublicNumbers, propose
@@ -43,7 +44,7 @@ class RecordMethodConfig(MethodConfig):
         super().validate()
         require(
             self.heterogeneous in HETEROGENEOUS,
-            f"method.heterogeneous={self.heterogeneous} is none of {', '.join(HETEROGENEOUS)}",
+            not_known(f"method.heterogeneous={self.heterogeneous}", HETEROGENEOUS),
         )
         sigma = self.noise_multiplier
         require(
@@ -54,7 +55,7 @@ class RecordMethodConfig(MethodConfig):
         for each in self.chosen or ():
             require(
                 each.partition("=")[0] in CHOOSABLE,
-                f"method.chosen={each} is none of {', '.join(CHOOSABLE)}",
+                not_known(f"method.chosen={each}", CHOOSABLE),
             )
 
 

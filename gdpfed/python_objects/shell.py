@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conf.load import hydra_string
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.python_objects.objects import DATASET, Given, given
 from gdpfed.registry import OF_PYTHON
 
@@ -25,7 +25,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
     Raises ConfigError, LearningError: what cannot be, or a folder that cannot be written into.
     """
     if verb not in VERBS:
-        raise ConfigError(f"verb={verb} is none of {', '.join(VERBS)}")
+        raise ConfigError(not_known(f"verb={verb}", VERBS))
     asked = given(settings, objects)
     words, notes = list(asked.words), list[str]()
     if asked.data is not None:

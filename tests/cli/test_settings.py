@@ -73,7 +73,7 @@ def test_without_a_word_the_groups_are_listed_with_counts(capsys):
         (["epsilonn", "budjets"], "no setting has 'epsilonn budjets' in its name or its words; did you mean"),
         (
             ["dataset=mnist"],
-            "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, ",
+            "dataset=mnist is not known: use breast_cancer, cifar10, cifar10-features, ",
         ),
         (["run.seed=1"], "'run.seed=1' chooses no option: the groups are dataset, method"),
     ],

@@ -148,9 +148,9 @@ def test_yaml_says_everything_and_reads_back():
     [
         (
             "dataset=mnist",
-            "dataset=mnist is not one of breast_cancer, cifar10, cifar10-features, cifar10-hog, "
+            "dataset=mnist is not known: use breast_cancer, cifar10, cifar10-features, cifar10-hog, "
             "cifar10-jpeg, cifar10-prior, csv, digits, eicu, eicu-hospitals, eicu-stays, flower_app, fmnist, "
-            "fmnist-prior, heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare, "
+            "fmnist-prior, heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare or "
             "tinyshakespeare-ngram",
         ),
         ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
@@ -183,22 +183,22 @@ def test_yaml_says_everything_and_reads_back():
         ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
         ("method=fedavg method.name=dp_fedavg", "cannot be changed by itself: choose method=dp_fedavg"),
         ("method.server_learning_rate=0", "method.server_learning_rate=0.0 must be from 1e-09 to 1e+06"),
-        ("privacy.sampling_rates=foo", "privacy.sampling_rates=foo is none of auto, paper or one number"),
-        ("privacy.sampling_rates=[0.1,x]", "privacy.sampling_rates=[0.1, 'x'] is none of"),
+        ("privacy.sampling_rates=foo", "privacy.sampling_rates=foo is not known: use auto, paper or one"),
+        ("privacy.sampling_rates=[0.1,x]", "privacy.sampling_rates=[0.1, 'x'] is not known: use"),
         ("secagg.threshold=0.4", "secagg.threshold=0.4 must be in [0.5, 1)"),
         ("secagg.threshold=0.9 secagg.dropout_tolerance=0.3", "add up to more than 1"),
         ("secagg.dropout_tolerance=-0.1", "secagg.dropout_tolerance=-0.1 must be in [0, 0.5)"),
         ("secagg.minimum_cohort=1", "the sum of one is no sum"),
-        ("secagg.mode=on", "secagg.mode=on is none of curious, active, off"),
+        ("secagg.mode=on", "secagg.mode=on is not known: use curious, active or off"),
         ("run.num_rounds=0", "run.num_rounds=0 must be from 1 to 100000"),
-        ("run.device=tpu", "run.device=tpu is none of auto, cpu, cuda"),
+        ("run.device=tpu", "run.device=tpu is not known: use auto, cpu or cuda"),
         ("run.resume=a run.directory=b", "leave out run.directory"),
         ("dataset.momentum=1", "dataset.momentum=1.0 must be in [0, 1)"),
         ("dataset.learning_rate=-1", "dataset.learning_rate=-1.0 must be from 1e-09 to 1e+06"),
         ("training.momentum=1", "training.momentum=1.0 must be in [0, 1)"),
         ("training.local_steps=0", "training.local_steps=0 must be from 1 to 100000"),
         ("training.learning_rate_decay=2", "training.learning_rate_decay=2.0 must be in (0, 1]"),
-        ("training=adam", "training=adam is not one of sgd"),
+        ("training=adam", "training=adam is not known: use sgd"),
         ("training.steps=3", "there is no setting 'training.steps'; did you mean 'training.local_steps'?"),
         (
             "dataset.partition_options=2",
@@ -222,7 +222,7 @@ def test_yaml_says_everything_and_reads_back():
         ),
         ("privacy.client_budgets=[1]", "privacy.client_budgets=[1.0] goes with budgets of the clients' own"),
         ("privacy.budgets=clients privacy.group_shares=[1]", "does not go with privacy.budgets=clients"),
-        ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is none of auto, fine, whole"),
+        ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is not known: use auto, fine or whole"),
     ],
 )
 def test_bad_input_gets_one_line_that_names_it(overrides, message):

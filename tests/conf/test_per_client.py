@@ -56,7 +56,7 @@ def test_the_distributions_are_what_they_say():
             "~nobody-of-that-name/a.txt",
             "privacy.client_budgets=~nobody-of-that-name/a.txt: there is no user of that name here",
         ),
-        ("gamma(1,2)", "privacy.client_budgets=gamma(1,2) is none of uniform, loguniform"),
+        ("gamma(1,2)", "gamma(1,2) is not known: use uniform(LEAST, MOST) or loguniform(LEAST, MOST)"),
         ("uniform(2,1)", "privacy.client_budgets=uniform(2,1) needs two numbers above 0, the smaller one"),
         ("uniform(a,1)", "privacy.client_budgets is 'a', which is not a number"),
     ],

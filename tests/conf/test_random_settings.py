@@ -37,7 +37,7 @@ def test_what_is_drawn_is_the_same_each_time_and_judged_in_one_line():
             (1,),
             "must be at least 2: the sum of one is no sum",
         ),
-        (one_of("on", "off"), ("on",), ("", "ON"), "is none of on, off"),
+        (one_of("on", "off"), ("on",), ("", "ON"), "is not known: use on or off"),
     ],
 )
 def test_a_range_says_what_is_outside(stated, inside, outside, words):

@@ -274,6 +274,6 @@ def test_a_job_takes_a_host_and_a_port(superlink, capsys):
 def test_a_bad_option_is_one_line(capsys):
     assert write_compose(["--party", "node-6"]) == 2
     assert capsys.readouterr().err == (
-        "deploy: --party node-6 is none of node-0, node-1, node-2, node-3, node-4, node-5, server "
+        "deploy: --party node-6 is not known: use node-0, node-1, node-2, node-3, node-4, node-5 or server "
         "[topology]\n"
     )

@@ -280,7 +280,7 @@ def test_one_node_needs_no_more_than_the_servers_certificate(tmp_path, capsys):
 
 def test_an_unknown_party_is_refused(tmp_path, capsys):
     assert init(["--directory", str(tmp_path), "--party", "node-6"]) == 2
-    assert "--party node-6 is none of node-0, " in capsys.readouterr().err
+    assert "--party node-6 is not known: use node-0, " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -175,7 +175,7 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
     ("words", "reason"),
     [
         (["--host", "edge-1"], "--host and --trusted-edges go with --edges"),
-        ([*WORDS, "--host", "edge-2"], "--host edge-2 is none of cloud, edge-0, edge-1"),
+        ([*WORDS, "--host", "edge-2"], "--host edge-2 is not known: use cloud, edge-0 or edge-1"),
         (
             [*WORDS, "--party", "server"],
             "--party server belongs to one edge: name the edge, as in --host edge-0",
@@ -183,7 +183,7 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
         ([*WORDS, "--host", "cloud", "--party", "node-1"], "--party node-1 is not on the cloud's host"),
         (
             [*WORDS, "--host", "edge-0", "--party", "node-3"],
-            "--party node-3 is none of node-0, ",
+            "--party node-3 is not known: use node-0, ",
         ),
         ([*WORDS, "--unit", "client"], "--unit client: behind edges budgets are of records"),
         ([*WORDS, "--budgets", "1,3"], "--budgets [1.0, 3.0] are 2: all nodes behind edges share one"),

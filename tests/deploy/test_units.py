@@ -129,7 +129,7 @@ def test_systemd_finds_no_fault_in_them(tmp_path):
 def test_bad_options_are_one_line(tmp_path, capsys):
     into = ("--into", str(tmp_path))
     for words, said in (
-        (("--party", "node-7"), "--party node-7 is none of node-0, node-1, node-2, server"),
+        (("--party", "node-7"), "--party node-7 is not known: use node-0, node-1, node-2 or server"),
         (
             ("--party", SERVER, "--epsilon", "2"),
             "--epsilon 2 belongs to one node: name the node, as in --party node-3",

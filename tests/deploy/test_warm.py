@@ -143,7 +143,7 @@ def test_every_flower_that_the_project_takes_is_known():
     ("name", "value", "reason"),
     [
         ("setting", "off", f"{WARM_VARIABLE}=off"),
-        ("version", "1.43.0", "flwr 1.43.0 is none of the known 1.41.0, 1.42.0"),
+        ("version", "1.43.0", "flwr 1.43.0 is not known: use 1.41.0 or 1.42.0"),
         ("entry", "flwr.new:run", f"{PROGRAM} is flwr.new:run, not flwr.supernode.cli:flwr_clientapp"),
     ],
 )

@@ -35,7 +35,7 @@ def here(tmp_path, monkeypatch):
 
 def test_the_day_runs_word_for_word(here, capsys):
     said = follow(sections()[0], capsys)
-    assert "'malign', which is none of" in said["gdpfed check exported.csv tables/columns.yaml"]
+    assert "'malign', which is not one of" in said["gdpfed check exported.csv tables/columns.yaml"]
     assert "bonn.csv: 90 rows, no fault" in said["gdpfed check tables"]
     assert any(
         "epsilon by party: bonn: 1, fulda: 6, jena: 6" in " ".join(text.split()) for text in said.values()

@@ -201,7 +201,7 @@ def test_sums_and_updates_are_those_of_one_engine(engine, alone):
 
 def test_a_client_that_fails_is_one_line_with_its_machine(engine, alone):
     wrong = replace(cohort_of(ORDER, 2), clients=[399, 400])
-    with pytest.raises(LearningError, match=r"^machine .+: client 400 is none of the 400 clients"):
+    with pytest.raises(LearningError, match=r"^machine .+: client 400 is not in the split"):
         engine.sum_updates(ORDER, theta_of(ORDER), wrong)
     assert_same_bits(engine, cohort_of(ORDER, 5), alone)
 

@@ -78,7 +78,7 @@ def test_the_digits_and_the_own_pictures_of_a_node_go_through_it(tmp_path):
 
 
 def test_what_cannot_be_transformed_is_named():
-    with pytest.raises(LearningError, match="features=wavelets is none of hog, random_convolutions"):
+    with pytest.raises(LearningError, match="features=wavelets is not known: use hog, random_convolutions"):
         load_dataset(DataSource("digits", features="wavelets"))
     with pytest.raises(LearningError, match=r"takes pictures of 7x7 pixels or more, .* shape \(30,\): leave"):
         load_dataset(DataSource("breast_cancer", features="random_convolutions"))

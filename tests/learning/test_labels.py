@@ -234,7 +234,7 @@ def test_a_set_is_declared_by_its_columns(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([*ROWS, "20,no,2"], "column 'sepsis' holds '2' in row 21, which is none of 0, 1"),
+        ([*ROWS, "20,no,2"], "column 'sepsis' holds '2' in row 21, which is not one of 0, 1"),
         ([*ROWS, "20,,1"], "row 21 has no label in the column 'stroke': declare missing_labels: drop"),
     ],
 )

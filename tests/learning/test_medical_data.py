@@ -75,7 +75,7 @@ def test_a_patient_of_heart_disease_becomes_fifteen_numbers(tmp_path):
         ({"va": ""}, r"processed.va.data has no rows with data"),
         (
             {"hungarian": FOUR.replace(",3\n", ",5\n")},
-            "column 'num' holds '5' in row 2, which is none of 0, 1, 2",
+            "column 'num' holds '5' in row 2, which is not one of 0, 1, 2",
         ),
         (
             {"cleveland": FOUR.replace("63.0", "old")},

@@ -138,7 +138,7 @@ def test_a_table_lists_pictures_with_their_parties(tmp_path):
         (["benign/9.png,benign"], "line 2 names benign/9.png, which is not there"),
         (["../a.png,benign"], "line 2 names ../a.png, and pictures lie below"),
         (["/a.png,benign"], "line 2 names /a.png, and pictures lie below"),
-        (["benign/0.png,good"], "line 2 has the label 'good', which is none of benign, malignant"),
+        (["benign/0.png,good"], "line 2 has the label 'good', which is not one of benign, malignant"),
         (["benign/0.png,"], "line 2 lacks a label: fill it in, or leave it out"),
         ([",benign"], "line 2 lacks a path: fill it in, or leave it out"),
         (
@@ -170,7 +170,7 @@ def test_a_table_that_cannot_be_read_is_named_by_its_line(tmp_path, rows, words)
         (DECLARED + "size: 3\n", "there is no key 'size'; choose of classes, image_size, channels, window"),
         (
             DECLARED.replace("benign", "bening"),
-            "'benign' is none of the classes bening, malignant .did you mean 'bening'",
+            "'benign' is not one of the classes bening, malignant .did you mean 'bening'",
         ),
         (
             None,

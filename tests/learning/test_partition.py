@@ -133,8 +133,8 @@ def test_natural_takes_the_largest_clients_in_the_order_of_the_data():
 @pytest.mark.parametrize(
     ("split", "client_id", "words"),
     [
-        (Partition("iid", 9, 0), 9, "client 9 is none of the 9"),
-        (Partition("iid", 9, 0), -1, "client -1 is none of the 9"),
+        (Partition("iid", 9, 0), 9, "client 9 is not in the split"),
+        (Partition("iid", 9, 0), -1, "client -1 is not in the split"),
         (Partition("natural", 9, 0), 0, "natural needs data that has clients of its own"),
         (Partition("dirichlet", 1438, 0, 1.0), 0, "num_clients=1438 is more than the 1437 examples"),
         (Partition("shards", 500, 0, shards=3), 0, "are 1,500 of 1,437 examples: choose at most 2"),
@@ -188,7 +188,7 @@ def test_a_file_says_whose_every_example_is(tmp_path):
         (replace(split, num_clients=4), "makes 3 parts for dataset.num_clients=4"),
         (replace(split, options=(("path", str(tmp_path / "none")),)), "No such file"),
         (replace(split, options=()), "missing 1 required keyword-only argument: 'path'"),
-        (replace(split, name="none"), "none is none of dirichlet, exponential, iid"),
+        (replace(split, name="none"), "none is not known: use dirichlet, exponential, iid"),
         (replace(split, name="iid"), "partition_options=.* has no meaning with dataset.partition=iid"),
     ):
         with pytest.raises(LearningError, match=words):

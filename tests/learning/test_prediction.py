@@ -101,7 +101,7 @@ def test_files_frames_and_arrays_get_the_answer_of_the_weights(run, capsys):
             ("1956-01-01", "1.1.56"),
             "line 2: column 'age' holds '1.1.56', which is not a date of the form ISO 8601",
         ),
-        ((";a\n", ";c\n"), "line 2: column 'ward' holds 'c', which is none of a, b"),
+        ((";a\n", ";c\n"), "line 2: column 'ward' holds 'c', which is not one of a, b"),
         (("008;;", "008;"), "line 3: 4 values, and the header has 5 (--skip predicts the others)"),
     ],
 )

@@ -50,12 +50,15 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         ((1,), "there is no column 'age' (did you mean 'Age'?)"),
         ((5,), "'pressure' holds '1.2.2001', which is not a number (a date? declare age_on or days_since)"),
         ((5,), "for all that is not declared (did you mean 'walk'?)"),
-        ((5,), "'stays' holds 'Yes', which is none of no, yes (did you mean 'yes'?)"),
+        ((5,), "holds 'Yes', which is not one of no, yes: correct it, or declare it (did you mean 'yes'?)"),
         ((6,), "'born' holds '01/04/2001', which may be two days: say dates of the file in files.yaml"),
         ((7,), "2 values, and the header has 6"),
         ((8,), "'born' holds 'x', which is not a date"),
-        ((8,), "'arrival' holds 'unknown', which is none of walk, ambulance"),
-        ((8,), "'stays' is empty, which is none of no, yes (declare missing_labels: drop"),
+        ((8,), "'arrival' holds 'unknown', which is not one of walk, ambulance"),
+        (
+            (8,),
+            "is empty, which is not one of no, yes: correct it, or declare it (declare missing_labels: drop",
+        ),
     ]
     assert rows == 5
     assert [lines for lines, _ in faults] == [lines for lines, _ in expected]

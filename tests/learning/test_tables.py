@@ -213,13 +213,13 @@ def test_classes_may_be_made_of_several_values(tmp_path):
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        (0, "perhaps", r"data.csv: column 'ill' holds 'perhaps' in row 2, which is none of no, yes"),
+        (0, "perhaps", r"data.csv: column 'ill' holds 'perhaps' in row 2, which is not one of no, yes"),
         (0, "?", r"row 2 has no label in the column 'ill': declare missing_labels: drop"),
         (1, "old", r"column 'age' holds 'old' in row 2, which is not a number"),
         (1, "inf", r"column 'age' holds 'inf' in row 2, which is not a number"),
-        (3, "c", r"column 'ward' holds 'c' in row 2, which is none of a, b: declare it, or other: VALUE"),
-        (5, "west", r"column 'site' holds 'west' in row 2, which is none of north, south"),
-        (6, "", r"column 'consent' is empty in row 2, which is none of strict, open"),
+        (3, "c", r"column 'ward' holds 'c' in row 2, which is not one of a, b: declare it, or other: VALUE"),
+        (5, "west", r"column 'site' holds 'west' in row 2, which is not one of north, south"),
+        (6, "", r"column 'consent' is empty in row 2, which is not one of strict, open"),
     ],
 )
 def test_a_value_that_is_not_declared_is_named(tmp_path, place, value, words):

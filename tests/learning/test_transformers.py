@@ -200,10 +200,10 @@ def test_a_file_of_weights_is_the_one_with_its_hash(tmp_path):
 
 def test_what_cannot_be_a_transformer_is_refused_in_one_line(tmp_path, monkeypatch):
     for more, line in (
-        ({"name": "gpt3"}, "architecture=gpt3 is none of gpt2, bert, distilbert"),
+        ({"name": "gpt3"}, "architecture=gpt3 is not known: use gpt2, bert or distilbert"),
         ({"name": "bert", "given": SPEAKS}, "bert sees what comes next"),
         ({"name": "bert", "positions": 4}, "positions=4 are fewer than the 12 tokens"),
-        ({"name": "bert", "trained": "some"}, "trained=some is none of adapters, all"),
+        ({"name": "bert", "trained": "some"}, "trained=some is not known: use adapters or all"),
         ({"name": "bert", "width": 17}, "cannot take examples of shape"),
         ({"name": "bert", "layers": "two"}, "model_options.layers=two must be a number"),
         ({"name": 1}, "model_options.architecture=1 must be a word"),

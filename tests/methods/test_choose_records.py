@@ -71,7 +71,7 @@ def test_what_budgets_buy_is_one_over_their_gaussian_parameters(capsys, tmp_path
 
 
 def test_what_cannot_be_chosen_is_named():
-    with pytest.raises(ConfigError, match=r"method.chosen=run.seed is none of run.num_rounds"):
+    with pytest.raises(ConfigError, match=r"method.chosen=run.seed is not known: use run.num_rounds"):
         load([*TABLE, "method=dp_sum", "method.chosen=[run.seed]"])
 
 

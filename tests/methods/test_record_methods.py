@@ -154,7 +154,7 @@ def test_runs_end_within_every_budget(tmp_path, method, overrides):
         ),
         (["privacy.adjacency=replace_one"], ConfigError, "privacy.adjacency=replace_one does not go with"),
         (["privacy.accountant=theorem1"], PrivacyError, "theorem1 is about sums over sampled clients"),
-        (["method.heterogeneous=sometimes"], ConfigError, "method.heterogeneous=sometimes is none of"),
+        (["method.heterogeneous=sometimes"], ConfigError, "method.heterogeneous=sometimes is not known: use"),
         (
             ["method=ali_dpfl", "method.rule=budget"],
             ConfigError,

@@ -237,7 +237,7 @@ def test_the_same_run_from_the_shell(tmp_path):
     noted = gdpfed.command(data=DATA, clients=12, model=net())
     assert noted.splitlines()[0].startswith("# with files=FOLDER this call writes")
     assert noted.splitlines()[1].startswith("# dataset.model=python.Sequential is an object of this program")
-    with pytest.raises(gdpfed.InputError, match="verb=audit is none of plan, simulate, run"):
+    with pytest.raises(gdpfed.InputError, match="verb=audit is not known: use plan, simulate or run"):
         gdpfed.command(verb="audit")
 
 

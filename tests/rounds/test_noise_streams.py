@@ -336,7 +336,7 @@ def _set(plan, key, value):
         (["run.mailbox=/a/folder"], "privacy.against=everyone does not go with run.mailbox=/a/folder"),
         (["privacy.unit=record"], "privacy.unit=record: use privacy.unit=client"),
         (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),
-        (["privacy.against=nobody"], "privacy.against=nobody is none of auto, outsiders, everyone"),
+        (["privacy.against=nobody"], "privacy.against=nobody is not known: use auto, outsiders or everyone"),
         (["method=hier_fedavg"], "does not go with method=hier_fedavg: turns"),
     ],
 )

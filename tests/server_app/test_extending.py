@@ -63,7 +63,7 @@ def test_it_is_among_the_options():
     assert "rings" in options("dataset")
     assert [job.overrides for job in jobs_of(["dataset=glob(ring*)"])] == [("dataset=rings",)]
     with pytest.raises(
-        ConfigError, match="dataset=mnist is not one of .*cifar10, .*npz, python, rings, shakes"
+        ConfigError, match="dataset=mnist is not known: use .*cifar10, .*npz, python, rings, shakes"
     ):
         load(["dataset=mnist"])
     with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):
@@ -104,7 +104,7 @@ def test_it_trains_and_resumes(tmp_path):
             "method 'mine' has config_class None: make it a",
         ),
         ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, ["method=mine"], "cannot be loaded from nowhere:Mine"),
-        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, ["method=min"], "method=min is not one of ali_dpfl, "),
+        ({"gdpfed.methods": {"mine": "nowhere:Mine"}}, ["method=min"], "method=min is not known: use ali_"),
         (
             {"gdpfed.methods": {"pfa": "math:pi"}},
             ["method=pfa"],

@@ -60,20 +60,20 @@ def test_a_model_that_cannot_be_batched_is_trained_alone_or_refused(monkeypatch)
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["simulation.engine=fast"], "simulation.engine=fast is none of auto, batched, sequential"),
+        (["simulation.engine=fast"], "simulation.engine=fast is not known: use auto, batched or sequential"),
         (["simulation.workers=0"], "simulation.workers=0 must be at least 1"),
         (["simulation.clients_at_once=-3"], "simulation.clients_at_once=-3 must be at least 1"),
-        (["simulation.precision=half"], "simulation.precision=half is none of"),
+        (["simulation.precision=half"], "simulation.precision=half is not known: use"),
         (["simulation.precision=tf32"], "tf32 is a precision of GPUs"),
         (["simulation.precision=bf16", "simulation.engine=sequential"], "needs simulation.engine=batched"),
-        (["simulation.backend=spark"], "simulation.backend=spark is none of local, ray"),
+        (["simulation.backend=spark"], "simulation.backend=spark is not known: use local or ray"),
         (
             ["simulation.backend=ray", "training.client_state=scaffold"],
             "training.client_state=scaffold is kept in files of one machine, and simulation.backend=ray",
         ),
         (
             ["simulation.ray_address='ray://host:10001'"],
-            "simulation.ray_address=ray://host:10001 is none of auto, local, or HOST:PORT",
+            "simulation.ray_address=ray://host:10001 is not known: use auto, local, or HOST:PORT",
         ),
     ],
 )

@@ -250,6 +250,6 @@ def test_a_table_that_does_not_fit_is_one_line_and_nothing_is_written(stays, tmp
     words = ["dataset=csv", f"dataset.path={table}", "dataset.num_clients=3", "dataset.loss=squared_error"]
     assert main(["simulate", *PLAIN, *words, f"run.directory={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
-    assert "column 'ward' holds 'eest' in row 1, which is none of east, north, west" in error
+    assert "column 'ward' holds 'eest' in row 1, which is not one of east, north, west" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 from conf.load import load, options
 from conf.schema import Config
-from gdpfed.errors import ConfigError, ExperimentError
+from gdpfed.errors import ConfigError, ExperimentError, not_known
 from gdpfed.extras.experiments.definitions import Choice, Experiment
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.planning.groups import paper_delta
@@ -43,7 +43,7 @@ class Setting:
             raise ExperimentError(f"--rounds {self.num_rounds} must be at least 1")
         for name in self.datasets:
             if name not in options("dataset"):
-                raise ExperimentError(f"--datasets {name} is not one of {', '.join(options('dataset'))}")
+                raise ExperimentError(not_known(f"--datasets {name}", options("dataset")))
         for override in self.overrides:
             key = override.partition("=")[0]
             if key in CHOSEN_BY_EXPERIMENT:

@@ -17,7 +17,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, not_known
 from conf.option_files import OWN_DIRECTORY
 from conf.schema import require
 from gdpfed.methods import METHODS
@@ -146,7 +146,7 @@ class Experiment:
         Raises ConfigError: no such method, or one that has a row already.
         """
         for name in names:
-            require(name in METHODS.names(), f"--add {name} is none of {', '.join(METHODS.names())}")
+            require(name in METHODS.names(), not_known(f"--add {name}", METHODS.names()))
             require(name not in self.rows, f"--add {name}: {self.name} has this row already")
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
@@ -156,15 +156,13 @@ class Experiment:
         Raises ConfigError: one line that names experiment, value and remedy.
         """
         known = (*TRAINED, *QUANTITIES.names())
-        require(
-            self.quantity in known, f"{self.name}: quantity={self.quantity} is none of {', '.join(known)}"
-        )
+        require(self.quantity in known, not_known(f"{self.name}: quantity={self.quantity}", known))
         require(bool(self.rows and self.datasets), f"{self.name}: give at least one row and one data set")
         for choice in (*self.rows.values(), *self.columns.values()):
             method = choice.effective_step_of
             require(
                 method is None or method in METHODS.names(),
-                f"{self.name}: effective_step_of={method} is none of {', '.join(METHODS.names())}",
+                not_known(f"{self.name}: effective_step_of={method}", METHODS.names()),
             )
         require(
             self.compared_with in ("", *self.rows),

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 from conf.schema import CLIENTS, Config, MethodConfig, require
 from conf.schema.ranges import Seed
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.node_game import plays_with_nodes
 from gdpfed.extras.fedpcs.released_draws import RULES
@@ -144,7 +144,7 @@ class FedPCSConfig(MethodConfig):
             ("weights", WEIGHTS),
         ):
             value = getattr(self, key)
-            require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
+            require(value in known, not_known(f"method.{key}={value}", known))
         rho = self.counts_rho
         require(rho is None or 0 < rho < inf, f"method.counts_rho={rho} must be above 0, or null")
         require(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.extras.fedpcs.client_choice import (
     BalancedSamples,
     aocs_chances,
@@ -51,7 +51,7 @@ class SampledFedAvgConfig(MethodConfig):
         super().validate()
         require(
             self.client_sampling in CLIENT_SAMPLING,
-            f"method.client_sampling={self.client_sampling} is none of {', '.join(CLIENT_SAMPLING)}",
+            not_known(f"method.client_sampling={self.client_sampling}", CLIENT_SAMPLING),
         )
 
 

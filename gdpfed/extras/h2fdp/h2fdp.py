@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
+from gdpfed.errors import not_known
 from gdpfed.extras.h2fdp import subnet_mechanisms
 from gdpfed.extras.h2fdp.control import Problem, control_tables
 from gdpfed.extras.h2fdp.controlled import controlled, problem_of, trust_of
@@ -51,7 +52,7 @@ class H2FDPConfig(ControlConfig):
         super().validate()
         require(
             self.mechanism in ("auto", *WORKS),
-            f"method.mechanism={self.mechanism} is none of auto, {', '.join(WORKS)}",
+            not_known(f"method.mechanism={self.mechanism}", ("auto", *WORKS)),
         )
         require(
             self.mechanism != "step_local" or "trusted" not in self.trust_of_subnets(),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from conf.schema import Config, MethodConfig, require
+from gdpfed.errors import not_known
 from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.privacy.events import Sampling
@@ -213,4 +214,4 @@ class ControlConfig(TrustConfig):
 
 
 def _one_of(key: str, value: str, known: tuple[str, ...]) -> None:
-    require(value in known, f"method.{key}={value} is none of {', '.join(known)}")
+    require(value in known, not_known(f"method.{key}={value}", known))

@@ -15,7 +15,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.columns import Columns, Numeric
 from gdpfed.learning.data.times_to_event import TimesToEvent, interval_of, survived
 
@@ -77,7 +77,7 @@ class Asked:
         if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
-            raise LearningError(f"method.spacing={self.spacing} is none of {', '.join(SPACINGS)}")
+            raise LearningError(not_known(f"method.spacing={self.spacing}", SPACINGS))
         if type(self.survival) is not bool or (self.survival and (self.columns or self.crossed)):
             raise LearningError(
                 "method.survival=true counts events and censored records alone: leave method.columns and "

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig, require
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.extras.statistics.layout import SPACINGS, Asked, Layout, Spacing
 from gdpfed.methods.base import ClientSum, Cohorts, RunOption, SumRequest, Theta
 from gdpfed.methods.dp_sum import DPSum
@@ -50,7 +50,7 @@ class StatisticsConfig(MethodConfig):
 
     def validate(self) -> None:
         super().validate()
-        require(self.spacing in SPACINGS, f"method.spacing={self.spacing} is none of {', '.join(SPACINGS)}")
+        require(self.spacing in SPACINGS, not_known(f"method.spacing={self.spacing}", SPACINGS))
         pairs = self.crossed is None or (
             isinstance(self.crossed, list)
             and all(

@@ -95,7 +95,12 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
         if declared.other is not None:
             places = np.where(places < 0, values[declared.other], places)
         undeclared = (places < 0) & ~texts.missing
-        where.refuse(cells.name, texts, undeclared, "which is none of the declared values")
+        where.refuse(
+            cells.name,
+            texts,
+            undeclared,
+            "which is not one of the declared values: declare it, or correct it",
+        )
         places = np.where(texts.missing, len(cells) - 1, places)
     return np.maximum(places, 0)
 

@@ -67,7 +67,9 @@ class Partition:
         Raises LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
         """
         if not 0 <= client_id < self.num_clients:
-            raise LearningError(f"client {client_id} is none of the {self.num_clients} clients of the split")
+            raise LearningError(
+                f"client {client_id} is not in the split: its clients are 0 to {self.num_clients - 1}"
+            )
         self._check_labels(data)
         if self.name not in OF_ONE_CLIENT:
             return self._shared_out(data)[client_id]
@@ -88,8 +90,8 @@ class Partition:
         if self.name == "dirichlet" and self.dirichlet_alpha is not None:
             return _dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
         raise LearningError(
-            f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is none of "
-            "iid, labels, natural, shards with their number, or dirichlet with an alpha"
+            f"dataset.partition={self.name} with dataset.dirichlet_alpha={self.dirichlet_alpha} is not "
+            "known: use iid, labels, natural, shards with their number, or dirichlet with an alpha"
         )
 
     def _check_labels(self, data: Dataset) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.dataset import Dataset, Examples, Split
 from gdpfed.learning.data.encoded import FILE, Encoder
@@ -183,7 +183,7 @@ def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
     if encoder is not None:
         raise LearningError(f"dataset.encoder has no meaning for dataset.features={name}: leave it out")
     if name not in FEATURES:
-        raise LearningError(f"dataset.features={name} is none of {', '.join(FEATURES)}, {FILE}")
+        raise LearningError(not_known(f"dataset.features={name}", (*FEATURES, FILE)))
     return FEATURES[name]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data import Dataset
 from gdpfed.registry import OF_PYTHON, Registry
 
@@ -42,9 +42,7 @@ def shared_out(
     """
     words = f"dataset.partition={name}"
     if name not in PARTITIONS.names() and not name.startswith(OF_PYTHON):
-        raise LearningError(
-            f"{words} is none of {', '.join(sorted([*OF_ONE_CLIENT, *PARTITIONS.names()]))}: choose one"
-        )
+        raise LearningError(not_known(words, sorted([*OF_ONE_CLIENT, *PARTITIONS.names()])))
     share = PARTITIONS.get(name)
     try:
         found = share(data, num_clients, seed, **dict(options))

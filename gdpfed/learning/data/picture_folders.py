@@ -115,7 +115,10 @@ def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], 
         if name not in declared:
             near = get_close_matches(name, declared, n=1)
             hint = f" (did you mean '{near[0]}'?)" if near else ""
-            raise LearningError(f"{folder / name}: '{name}' is none of the classes {listed(declared)}{hint}")
+            raise LearningError(
+                f"{folder / name}: '{name}' is not one of the classes {listed(declared)}{hint}: rename it, "
+                "or declare the class"
+            )
     found = [list(pictures_below(folder / name, others)) if name in there else [] for name in declared]
     numbers = np.repeat(np.arange(len(declared)), [len(pictures) for pictures in found])
     if not len(numbers):

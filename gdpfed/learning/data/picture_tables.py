@@ -52,7 +52,8 @@ def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRe
     for line, path, label, _ in rows:
         if label not in numbers:
             raise LearningError(
-                f"{place}: line {line} has the label '{label}', which is none of {listed(known)}"
+                f"{place}: line {line} has the label '{label}', which is not one of {listed(known)}: "
+                "correct it, or declare it"
             )
         if (before := seen.setdefault(path, line)) != line:
             raise LearningError(f"{place}: lines {before} and {line} name one picture, {path}: leave one out")

@@ -1,6 +1,6 @@
 """Convert rows of a table to model inputs and labels, as the declaration of its columns says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -269,9 +269,8 @@ def _one_hot(cells: TextCells, column: Categorical, where: Where) -> npt.NDArray
         numbers = np.where(missing, column.values.index(column.missing), numbers)
     if column.other is not None:
         numbers = np.where((numbers < 0) & ~missing, column.values.index(column.other), numbers)
-    words = (
-        f"which is none of {listed(column.values)}: declare it, or other: VALUE for all that is not declared"
-    )
+    remedy = "declare it, or other: VALUE for all that is not declared"
+    words = f"which is not one of {listed(column.values)}: {remedy}"
     where.refuse(column.name, cells, (numbers < 0) & ~missing, words)
     hot: npt.NDArray[np.bool_] = numbers[:, None] == np.arange(len(column.values))
     return hot
@@ -316,9 +315,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
     cells = as_texts(table[column.name])
     where.refuse(column.name, cells, cells.missing, NO_PARTY)
     numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
-    where.refuse(
-        column.name, cells, (numbers < 0) & ~cells.missing, f"which is none of {listed(column.values)}"
-    )
+    where.refuse(column.name, cells, (numbers < 0) & ~cells.missing, _undeclared(column.values))
     return np.maximum(numbers, 0)
 
 
@@ -328,5 +325,9 @@ def _looked_up(
     """The number of every cell's value; an unknown value gives `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
-    where.refuse(name, cells, numbers < 0, f"which is none of {listed([*values])}")
+    where.refuse(name, cells, numbers < 0, _undeclared([*values]))
     return np.maximum(numbers, refused)
+
+
+def _undeclared(values: Sequence[str]) -> str:
+    return f"which is not one of {listed(values)}: correct it, or declare it"

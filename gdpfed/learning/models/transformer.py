@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.installed import how_to_install
 from gdpfed.learning.models.build import Given
 
@@ -133,7 +133,7 @@ def transformer(
     if speaks and not ARCHITECTURES[options.architecture].causal:
         raise ValueError(f"architecture={options.architecture} sees what comes next: take gpt2 to predict it")
     if options.trained not in (ADAPTERS, ALL):
-        raise ValueError(f"trained={options.trained} is none of {ADAPTERS}, {ALL}")
+        raise ValueError(not_known(f"trained={options.trained}", (ADAPTERS, ALL)))
     if options.trained == ADAPTERS:
         encoder = _adapted(encoder.requires_grad_(False), options)
     return Speaker(encoder) if speaks else Classifier(encoder, options, num_classes)
@@ -149,9 +149,7 @@ def build_encoder(
         LearningError: the packages are missing, there is no such architecture, or the file is another one.
     """
     if sizes.architecture not in ARCHITECTURES:
-        raise LearningError(
-            f"architecture={sizes.architecture} is none of {', '.join(ARCHITECTURES)}: no other is known here"
-        )
+        raise LearningError(not_known(f"architecture={sizes.architecture}", ARCHITECTURES))
     if len(input_shape) != 1:
         raise ValueError("a text has one dimension")
     kind, library = ARCHITECTURES[sizes.architecture], _library(setting)

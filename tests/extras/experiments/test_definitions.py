@@ -233,7 +233,7 @@ def test_an_experiment_is_no_option_group():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("quantity: speed", "bad: quantity=speed is none of accuracy, convergence, benchmark, caps, control"),
+        ("quantity: speed", "bad: quantity=speed is not known: use accuracy, convergence, benchmark, caps"),
         ("quantity: accuracy", "bad: give at least one row and one data set"),
         ("quantity: accuracy\ncolour: red", "Key 'colour' not in 'Experiment'"),
         (

@@ -151,9 +151,9 @@ def test_ranges_globs_and_quoted_paths_have_values():
         (["simulation.backend=ray"], "'simulation.backend=ray' belongs to one run, and a sweep has several"),
         (
             ["hydra/launcher=ray"],
-            "hydra/launcher=ray is not one of basic, joblib: pip install hydra-ray-launcher",
+            "hydra/launcher=ray is not known: use basic or joblib; pip install hydra-ray-launcher",
         ),
-        (["hydra/launcher=x"], "hydra/launcher=x is not one of basic, joblib [config]"),
+        (["hydra/launcher=x"], "hydra/launcher=x is not known: use basic or joblib [config]"),
         (
             ["hydra/launcher=basic", "hydra.launcher.n=1"],
             "hydra/launcher=basic hydra.launcher.n=1: Could not over",

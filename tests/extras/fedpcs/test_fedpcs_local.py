@@ -298,7 +298,7 @@ def test_the_plan_is_shown_and_in_json(words):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([*UPDATE, "method.local=much"], "method.local=much is none of full_gradient, update, dp_sgd"),
+        ([*UPDATE, "method.local=much"], "local=much is not known: use full_gradient, update or dp_sgd"),
         ([*UPDATE, "method.local=dp_sgd"], "protects a record, not privacy.unit=client: set"),
         ([*STEPS, "method.local=update"], "method.local=update protects a client, not privacy.unit=record"),
         ([*UPDATE, "privacy.noise=discrete_gaussian"], "is noise that clients share"),

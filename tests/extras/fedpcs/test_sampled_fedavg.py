@@ -162,7 +162,7 @@ def test_nodes_do_not_answer_alone(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["method.client_sampling=best"], "method.client_sampling=best is none of random, aocs"),
+        (["method.client_sampling=best"], "method.client_sampling=best is not known: use random, aocs"),
         (
             ["method.client_sampling=aocs", "secagg=pairwise"],
             "which secure aggregation hides: set",

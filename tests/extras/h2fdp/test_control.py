@@ -234,8 +234,8 @@ def test_every_mechanism_for_records_runs_under_control(tmp_path, mechanism):
         (["method.control_weights=[0,0,0]"], "none negative and not all of them zero"),
         (["method.control_weights=[1,1]"], "must be three numbers"),
         (["method.control=adaptive"], "has no accounting for windows"),
-        (["method.control=often"], "method.control=often is none of none, planned"),
-        (["method.control_noise=guessed"], "is none of planned, printed, corrected"),
+        (["method.control=often"], "method.control=often is not known: use none or planned"),
+        (["method.control_noise=guessed"], "is not known: use planned, printed or corrected"),
         (["method.local_aggregations=3"], "choose a number that divides them"),
         (
             ["method.local_aggregations=4", "method.most_local_steps=2"],

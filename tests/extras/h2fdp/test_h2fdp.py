@@ -110,7 +110,7 @@ def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
         (("method.trust=[secagg]",), "must be one word, or one for each"),
         (("method.trusted_share=1.5",), "method.trusted_share=1.5 must be from 0 to 1"),
         (("method.mechanism=update",), "method.mechanism=update protects a client, not privacy.unit=record"),
-        (("method.mechanism=fast",), "method.mechanism=fast is none of auto, update"),
+        (("method.mechanism=fast",), "method.mechanism=fast is not known: use auto, update"),
         (("dataset.class_weights=[1,1,1,1,1,1,1,1,1,2]",), "without weights"),
         (
             ("method.mechanism=step_local", "method.trusted_share=1"),

@@ -382,7 +382,7 @@ def test_all_parties_pay_what_the_strictest_budget_asks(table):
         (["method.columns=[age,weight]"], "'weight' is neither an input nor a label of the declaration"),
         (["method.crossed=[[age]]"], "must be pairs of two columns"),
         (["method.crossed=[[age,ill]]"], "set dataset.model=statistics_crossed, or use gdpfed stats"),
-        (["method.spacing=odd"], "method.spacing=odd is none of even, decades"),
+        (["method.spacing=odd"], "method.spacing=odd is not known: use even or decades"),
         (["method.bins=0"], "method.bins=0 must be a whole number from 1 to 1000"),
         (["run.num_rounds=5"], "counts once and takes no step, so run.num_rounds=5 has no effect"),
         (["training.learning_rate=3"], "training.learning_rate=3.0 has no effect"),

@@ -111,8 +111,8 @@ def test_each_time_and_event_that_is_none_is_named_by_its_line(tmp_path):
         ("column 'days' holds '-1', which is below 0, and a time begins at 0", (2,)),
         (NO_TIME, (3,)),
         (NO_TIME.replace("is empty", "holds 'nan'"), (4,)),
-        ("column 'status' is empty, which is none of alive, moved, dead", (6,)),
-        ("column 'status' holds 'sold', which is none of alive, moved, dead", (7,)),
+        ("column 'status' is empty, which is not one of alive, moved, dead", (6,)),
+        ("column 'status' holds 'sold', which is not one of alive, moved, dead", (7,)),
         ("column 'days' holds 'soon', which is not a number", (5,)),
         ("column 'days' holds 'inf', which is not a number", (8,)),
     ):
