@@ -138,7 +138,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
 
 
 def terms_in(content: RecordDict) -> Terms:
-    """The terms that a message offers; BudgetRefusedError if it holds none."""
+    """The terms that a message offers; BudgetRefusedError if it offers no terms."""
     record = values_in(content, TERMS_RECORD)
     if record is None:
         raise BudgetRefusedError(

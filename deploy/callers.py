@@ -209,7 +209,7 @@ def whose(address: str) -> str:
 
 
 class PatientServer(uvicorn.Server):
-    """uvicorn with connections from :class:`Callers`, since its own have no time limit.
+    """A uvicorn server with the connections of :class:`Callers`, which have a time limit.
 
     Args:
         config: of uvicorn; its host and port are listened on, with TLS.

@@ -31,7 +31,7 @@ class CredentialsError(FailedError):
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority: whoever holds its key can pose as any server of the federation."""
+    """A certificate authority: with its key anyone can pose as any server of the federation."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate

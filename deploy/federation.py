@@ -112,7 +112,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Give budgets to the nodes in turn, from the strictest; node i's does not depend on later nodes.
+        """Give budgets to the nodes in a cycle, from the strictest; more nodes do not change earlier ones.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """
@@ -134,7 +134,7 @@ class Federation:
     def playing(
         self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
     ) -> "Federation":
-        """Give aversions and first budgets to the nodes in turn, in the order in which they are listed.
+        """Assign aversions and first budgets to the nodes, in the order in which they are listed.
 
         Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """

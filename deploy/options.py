@@ -135,7 +135,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
 
 
 def unprotected_words(federation: Federation) -> tuple[str, ...]:
-    """Return the words with which a federation has no guards or no signatures."""
+    """Return the options that make a federation without guards or without signatures."""
     return (
         *(("--without-guard",) if federation.unguarded else ()),
         *(("--unsigned-apps",) if federation.unsigned_apps else ()),

@@ -97,7 +97,7 @@ def read_proxy(file: Path) -> Proxy | None:
 
 
 def leave_by(proxy: Proxy | None, environment: MutableMapping[str, str]) -> None:
-    """Make this process use this proxy, or none, whatever its environment variables say.
+    """Make this process use this proxy, or no proxy, and ignore the proxies of its environment variables.
 
     Such a variable may come from the shell, or from the settings of Docker's client, and would send the
     SuperNode another way than its operator's file says.

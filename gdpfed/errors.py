@@ -21,7 +21,7 @@ def line_of(error: GDPFedError) -> str:
 
 
 class PrivacyError(InputError):
-    """A request that has no valid privacy accounting, or that differs from what was charged."""
+    """A request whose privacy cost cannot be computed, or that differs from what was charged."""
 
 
 class BudgetExhausted(PrivacyError):  # noqa: N818 - the state is the news, not the error

@@ -149,7 +149,7 @@ def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict
 
 
 def roster_content(roster: Roster) -> RecordDict:
-    """Return the roster as a record; nothing if there is none."""
+    """Return the roster as a record; empty without a roster."""
     if not roster:
         return RecordDict()
     record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})

@@ -208,7 +208,7 @@ class NodeAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no contradiction and the budget held."""
+        """Whether the audit found no contradiction and the budget held."""
         return not self.findings and all(run.within_budget for run in self.runs)
 
     @property

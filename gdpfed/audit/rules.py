@@ -60,7 +60,7 @@ class MostSpent:
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """The figures of one group, or of its records of one budget; inf means that there is no promise.
+    """The figures of one group of clients, or of its records with one budget; inf means no promise.
 
     Attributes:
         group: its index.
@@ -108,7 +108,7 @@ class Cohorts:
 
 @dataclass(frozen=True)
 class AuditRule(ABC):
-    """The audit of a run by its mechanism: each check yields a line for every contradiction; here none.
+    """How the runs of one mechanism are audited: each check yields a line for every contradiction.
 
     `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
     leaves besides. `files`: of the run.
@@ -197,7 +197,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """The noise of all rounds together, relative to rounds whose noise nobody takes back."""
+        """The noise of all rounds together, divided by that of as many rounds with independent noise."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:

@@ -23,7 +23,7 @@ AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
 
 @dataclass(frozen=True)
 class RunAudit:
-    """The figures by group, a line for each contradiction, the digest of the seal, and what a record is.
+    """What the audit of a run found: the figures of each group, the contradictions, and the seal's digest.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """
@@ -40,7 +40,7 @@ class RunAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no contradiction and every budget held."""
+        """Whether the audit found no contradiction and every budget held."""
         return not self.findings and all(group.within_budget for group in self.groups)
 
     @property

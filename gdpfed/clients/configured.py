@@ -118,7 +118,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
 
 
 def require_classes(labels: LabelKind, dataset: str) -> None:
-    """Refuse data whose labels are no classes.
+    """Refuse data in which a record's label is not exactly one class.
 
     Raises ConfigError: a label is something else than one class.
     """

@@ -163,7 +163,7 @@ class TrainingOrder:
 
     @property
     def private_by_itself(self) -> bool:
-        """Whether the client adds noise before it weighs its update, so that nothing else must hide it."""
+        """Whether the client adds noise before its update is weighted, so that nothing else must hide it."""
         steps = self.records
         return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 

@@ -31,7 +31,7 @@ _TRIED_ROWS = 3
 
 
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
-    """Per-record gradients of a task's model and loss, tried out on random records.
+    """Make the function that computes a task's gradients by record, after a trial on random records.
 
     Raises LearningError: the model or the loss couples the records of a batch.
     """

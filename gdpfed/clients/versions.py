@@ -39,7 +39,7 @@ def foreign_wire(said: Mapping[str, object]) -> str | None:
 
 
 def differences(said: Mapping[int, str]) -> str | None:
-    """Return one line on the clients whose versions differ from the versions here; None if none do.
+    """Return one line on the clients with other package versions than the server; None if all are equal.
 
     Args:
         said: what each client says, by its number.

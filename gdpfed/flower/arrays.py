@@ -74,7 +74,7 @@ class Layout:
         return json.dumps(self.arrays, separators=(",", ":"))
 
     def checked(self) -> "Layout":
-        """Return the layout. Raises LearningError: it has no number, or names that contradict each other."""
+        """Return the layout. Raises LearningError: it has no numbers, or names that contradict each other."""
         if not sum(prod(sizes) for _, _, sizes in self.arrays):
             raise LearningError(
                 f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
@@ -85,7 +85,7 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The names in the order in which theta holds the arrays: that of a module's parameters."""
+        """The names in the order of the arrays in theta; for a module the order of its parameters."""
         with torch.device("meta"):
             return tuple(trainable(ArrayModel(self)))
 

@@ -45,7 +45,7 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
 
 
 class FlowerHome:
-    """A new Flower home for a ``with`` block; after the block it has no process and is deleted.
+    """A new Flower home for a ``with`` block; at its end all processes are ended and the folder is deleted.
 
     `path`: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
     """

@@ -174,7 +174,7 @@ class Task:
 
     @property
     def classes_counted(self) -> int:
-        """The number of classes whose right answers nodes count; 0 if labels are no classes, or not known."""
+        """The number of classes for which nodes count right answers; 0 if labels are not known classes."""
         return 0 if self.form is None else self.form.labels.counted
 
     def make_loss(self) -> Loss:

@@ -180,7 +180,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose settings for records that nobody set, with reasons; None for a method that chooses none."""
+        """Choose settings for records that the user left open, with reasons; None if the method cannot."""
         return None
 
     @classmethod
@@ -299,7 +299,7 @@ class Method(ABC):
 
     @property
     def weighs_by_batch(self) -> bool:
-        """Say whether clients weigh in proportion to their batch rates, if records are protected."""
+        """Whether a client's weight is proportional to its batch rate, in a run that protects records."""
         return False
 
     @property

@@ -60,7 +60,7 @@ class DPSum(RecordMethod):
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """One step, whose noise is that of the sum."""
+        """One step, whose noise is the noise of the sum."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     @property

@@ -78,7 +78,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Fill in the settings that nobody set, chosen from public numbers."""
+        """Choose the settings that the user left open from public numbers."""
         if not config.privacy.about_records or not any(
             "=" not in each for each in config.method.chosen or ()
         ):

@@ -143,7 +143,7 @@ class HasEdges(ABC):
 
 
 def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
-    """Return g of a group's sums; none where the noise of rounds is independent."""
+    """Return the taps g of a group's sums; empty if the noise of rounds is independent."""
     return mechanism.taps_of(m) if isinstance(mechanism, HasTurns) else ()
 
 

@@ -196,7 +196,7 @@ class PrivacyPlan:
         return self.mechanism.charges(group_index, self.groups[group_index], history, record_group)
 
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
-        """Return the accounted epsilon of a group after some rounds: at first 0, or that of class counts.
+        """Return a group's epsilon after some rounds; after 0 rounds it is 0, or the cost of class counts.
 
         The schedule of a plan is fixed before training, so its own accountant composes it. A vote is before.
         """
@@ -215,7 +215,7 @@ class PrivacyPlan:
         )
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against the server of a client that took part K times; inf if none holds.
+        """Return the epsilon against the server for a client that took part K times; inf without a bound.
 
         What clients noise themselves is private before it leaves, whoever sees it.
         """

@@ -20,7 +20,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class NoiseAt(Enum):
-    """Who adds the noise of a sum: every client its share, the edge that sums in clear, or nobody."""
+    """Who adds the noise of a sum: every client its share, the edge that sums in clear, or no one."""
 
     CLIENT = "client"
     EDGE = "edge"

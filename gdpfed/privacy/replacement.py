@@ -66,7 +66,7 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
 
 
 def replaced(charges: Sequence[Charge]) -> list[Charge]:
-    """Return the charges between two data sets; PrivacyError for an event that has no such form."""
+    """Return the charges between two data sets; PrivacyError if an event has no charge of this form."""
     return [replace_unit(charge.event, charge) for charge in charges]
 
 
@@ -102,7 +102,7 @@ def _(event: DPSGDSteps, charge: Charge) -> Charge:
 
 
 def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
-    """Return 2 epsilon' of the largest delta' found with (1 + e^epsilon') delta' <= delta; inf where none is.
+    """Return 2 epsilon' at the largest delta' found with (1 + e^epsilon') delta' <= delta; inf without one.
 
     `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """

@@ -96,11 +96,11 @@ class SumOnce(ABC):
     @staticmethod
     @abstractmethod
     def unproved(parties: int, record_is: str) -> str:
-        """Say why the sum is not proved for a person at several parties; "" if it is."""
+        """Say why privacy is not proved for a person with records at several parties; "" if it is proved."""
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """The entry for the number of coordinates in a plan's file."""
+        """The number of coordinates of the sum, with its name in a plan's file."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, of a plan's file."""

@@ -22,7 +22,7 @@ TRUSTED = "all but server"
 
 
 def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
-    """A measured figure over the runs that have it; None if none has."""
+    """A measured figure over the runs in which it was measured; None if there is no such run."""
     values = [value for value in map(measure, line.runs) if value is not None]
     return Spread.of(values) if values else None
 

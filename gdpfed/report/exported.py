@@ -104,7 +104,7 @@ class Source:
     read: Read
 
     def figures(self) -> list[Figure]:
-        """Return the figures; none while the files are missing or being written."""
+        """Return the figures; empty while the files are missing or being written."""
         readable = {"of": self.name}
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]

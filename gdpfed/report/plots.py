@@ -155,7 +155,7 @@ def height_inches(rows: int, *, kinds: int = 1) -> float:
 
 
 def stddev_of(spread: Spread) -> float | None:
-    """The standard deviation, the length of a bar; None for a single value."""
+    """Return the standard deviation, which is the length of an error bar; None for a single value."""
     return spread.stddev
 
 

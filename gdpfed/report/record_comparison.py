@@ -54,7 +54,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the noise of a whole run: the standard deviation in a coordinate, divided by its steps.
+    """Return the noise that a run adds to each coordinate of the model, as a standard deviation per step.
 
     In units of a gradient's sum over one client's records, for clients of equally many:
     sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps

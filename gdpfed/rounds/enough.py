@@ -40,7 +40,7 @@ def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:
-    """Whether some sum of a round is possible with the reachable clients, whoever is drawn."""
+    """Whether the reachable clients are enough for at least one sum of a round."""
     sizes = reachable_by_group(plan, present)
     return any(can_sum(secagg, size) for size in ([sum(sizes)] if plan.one_sum else sizes))
 

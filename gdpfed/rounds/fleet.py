@@ -40,7 +40,7 @@ def any_number(clients: Collection[int]) -> bool:
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
-    """Return no requests, since none is expected of the next round."""
+    """Return no requests: none are expected in the next round."""
     return []
 
 
@@ -88,7 +88,7 @@ class Fleet(ABC):
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """The public keys of at least these clients; empty if nobody signs."""
+        """The public keys of at least these clients; empty if clients do not sign."""
         return Roster({})
 
     @abstractmethod

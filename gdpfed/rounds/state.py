@@ -65,7 +65,7 @@ def subject_of(method: Method) -> str:
 
 
 def secret_sampling_key() -> bytes:
-    """Return a fresh random key for cohorts that nobody can predict."""
+    """Return a new random key that makes cohorts unpredictable."""
     return os.urandom(KEY_BYTES)
 
 

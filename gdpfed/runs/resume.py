@@ -27,7 +27,7 @@ OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})
 
 
 def load_run(overrides: Sequence[str]) -> Config:
-    """The configuration from overrides; with ``run.resume`` it is that of the existing run.
+    """The configuration from overrides; with ``run.resume`` it starts from the existing run's settings.
 
     Of a run that is resumed every setting is read, so none has to be given again. One of
     :data:`CARRYING_OUT` may be given anew, any other only as it was.

@@ -205,7 +205,7 @@ def draw_noise(state: ClientState) -> Steps:
 
 
 def noise_parts(state: ClientState) -> Iterator[NoisePart]:
-    """The parts of the noise that this client draws from its own seeds; none in a sum without noise."""
+    """The parts of the noise that this client draws from its own seeds; empty for a sum without noise."""
     parameters, levels = state.sum_parameters, state.encoding().levels
     if levels is None:
         return

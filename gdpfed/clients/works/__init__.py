@@ -71,7 +71,7 @@ class Job:
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
-        """Return the records that the client holds out; none where it could not read its own."""
+        """Return the records that the client holds out; an empty set if it could not read its data."""
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data.take(np.zeros(0, dtype=np.int64))

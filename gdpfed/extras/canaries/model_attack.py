@@ -64,7 +64,7 @@ def dealt_out(others: Split, parties: Parties) -> Parties:
 
 
 def outside_parties(path: Path, data: Dataset) -> Parties:
-    """Read the parties of a folder of tables, or of one table; none of them took part in the run.
+    """Read parties that took no part in the run, from a folder of tables or from one table.
 
     Raises:
         LearningError: tables that are not as the run's declaration says.

@@ -49,7 +49,7 @@ class BudgetsReport(ClientReport):
         return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """No warnings: a client's noise follows from its own budget, whoever else takes part."""
+        """Return no warnings: a client's noise depends on its own budget alone, not on the other clients."""
         yield from ()
 
 

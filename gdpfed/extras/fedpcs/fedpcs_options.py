@@ -22,7 +22,7 @@ from gdpfed.record_steps import Work
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork:
-    """A kind of local work.
+    """What a client computes in a round of FedPCS, and what its noise protects.
 
     `unit`: what its noise protects. `work`: what clients are asked for. `adjacency`: what two neighbouring
     runs differ in; None for the configured one. `in_steps`: whether its cost is that of steps on batches, and

@@ -91,7 +91,7 @@ class PriceNode(NodeSide):
     """A node's best budget at a posted price; a run must not exceed it."""
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """The epsilon that this client spends at the price; its own budget if it has no aversion.
+        """The epsilon that this client spends at the price; without an aversion it is the client's budget.
 
         Raises BudgetRefusedError: what is posted is no price.
         """

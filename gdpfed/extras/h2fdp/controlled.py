@@ -50,7 +50,7 @@ def controlled(config: Config) -> Config:
 
 
 def problem_of(config: Config) -> Problem:
-    """The problem that control solves under this configuration.
+    """Return the optimisation problem that method.control=planned solves for this configuration.
 
     Raises ConfigError: options that contradict each other.
     """

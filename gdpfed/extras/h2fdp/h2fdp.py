@@ -282,7 +282,7 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """The noise that an edge sees in each device's contribution: none, its own, or the sum's."""
+        """The noise that an edge sees in a device's contribution: none, the device's, or that of the sum."""
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
         seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
         return self.mean_noise(group_index) * seen[self.trusts[group_index]]

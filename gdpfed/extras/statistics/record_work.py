@@ -33,13 +33,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order whose record bound is below its counts with their rounding. Raises OrderError."""
+    """Refuse an order if one record may add more to the rounded counts than its bound. Raises OrderError."""
     check_asked(order, encoding.dimension)
     check_bound(order, encoding.dimension, encoding.grid)
 
 
 def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Refuse an order whose record bound is below its counts with their rounding. Raises OrderError."""
+    """Refuse an order if one record may add more to the rounded counts than its bound. Raises OrderError."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(f"statistics count every record, and the order has batch rates {steps.batch_rates}")

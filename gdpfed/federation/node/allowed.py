@@ -77,7 +77,7 @@ def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
 
 
 def check_refused(settings: "NodeSettings", model: str) -> None:
-    """Refuse a model that the operator of this node refuses, such as that of a kind of statistics.
+    """Refuse a model that this node's operator forbids, such as a model that computes statistics.
 
     Names may have * for any letters. One that ends in _by_party holds figures of each client alone, which the
     operator must have allowed. Raises NodeConfigError: it is refused, or not allowed.
@@ -150,5 +150,5 @@ def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
 
 
 def trains_on_a_part(settings: "NodeSettings") -> bool:
-    """Whether the node would read a data set that the server names, and is none that the server runs."""
+    """Whether the node would read a data set that the server names, and the server does not run the node."""
     return settings.data is None and settings.stand_in is None and not settings.simulated

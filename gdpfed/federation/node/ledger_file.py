@@ -64,7 +64,7 @@ class LedgerFile:
         self._written = digest
 
     def load(self) -> None:
-        """Read the ledger and record its hash beside it; make a new one where none ever was.
+        """Read the ledger and write its hash beside it; make a new ledger if there has never been one.
 
         Raises:
             LedgerError: it is damaged, lost, not the one that was written last, or another than its copy.
@@ -151,7 +151,7 @@ class LedgerFile:
 
 @contextmanager
 def locked_ledger(path: Path, copy: Path | None = None) -> Iterator[LedgerFile]:
-    """The ledger of a file, locked against other processes; a new one where none ever was.
+    """Open a ledger's file and lock it against other processes; it is made if there has never been one.
 
     Args:
         path: of the file.

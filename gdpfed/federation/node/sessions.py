@@ -149,7 +149,7 @@ def _delete(node: Node, kept: StoredSession | None) -> None:
 
 
 def session_file_of(node: Node) -> SessionFile | None:
-    """The file for what the node must not lose or answer twice; None if it has none."""
+    """The file for what the node must not lose or answer twice; None if the node's settings name no file."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 

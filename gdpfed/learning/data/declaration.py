@@ -36,7 +36,7 @@ ABSENT_PRESENT = ("0", "1")
 
 
 def read_columns(path: Path) -> Columns:
-    """Read a declaration from a YAML file, or that of a published table by its name (`PUBLISHED`).
+    """Read a declaration from a YAML file, or a published table's declaration by its name (`PUBLISHED`).
 
     Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """

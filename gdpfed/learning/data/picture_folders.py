@@ -162,7 +162,7 @@ def counts_in_words(endings: Counter[str]) -> str:
 
 
 def ending_of(name: str) -> str:
-    """The ending of a file name, with that of a compressed file: ``.nii.gz``."""
+    """The ending of a file name; a compressed file keeps both endings, as in ``.nii.gz``."""
     path = Path(name.lower())
     packing = path.suffix if path.suffix in PACKINGS else ""
     return f"{Path(name.lower().removesuffix(packing)).suffix}{packing}" or "without an ending"

@@ -53,7 +53,7 @@ def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tenso
 
 
 def accuracy(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples, or of all their positions, whose largest output is that of the right class."""
+    """Share of examples, or of positions in texts, for which the right class has the largest output."""
     return float(np.mean(outputs.argmax(axis=1) == targets))
 
 

@@ -149,7 +149,7 @@ METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningE
 
 
 def labels_of(kind: str, num_classes: int, shape: tuple[int, ...] = ()) -> LabelKind:
-    """The labels of a kind; if none is named, numbers for one class and else classes.
+    """The labels by the name of their kind; without a name, numbers for one class, and classes otherwise.
 
     Raises LearningError: no kind of that name.
     """

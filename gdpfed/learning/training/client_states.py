@@ -44,7 +44,7 @@ class KeptState(ABC):
         return dimension
 
     def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training
-        """Raise LearningError for training that the state does not work with; by default for none."""
+        """Raise LearningError if the state does not work with this training; by default it works with all."""
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:

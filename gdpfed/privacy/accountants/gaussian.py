@@ -52,7 +52,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise over the distance of neighbours at (epsilon, delta); 0 where none is needed.
+    """Return the least noise at (epsilon, delta) per distance of neighbours; 0 if no noise is needed.
 
     `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """

@@ -76,7 +76,7 @@ class ChargedSum(Generic[R]):
             )
 
     def take(self) -> R:
-        """Return the request to whoever sums it.
+        """Return the request to the code that sums it.
 
         Raises PrivacyError the second time: it was charged once.
         """

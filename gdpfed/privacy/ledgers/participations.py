@@ -62,7 +62,7 @@ class Participations:
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
 
     def why_not(self, m: int, client: int, round_index: int) -> str:
-        """Say why a client of a group can have no further round, or not this one; "" if it can."""
+        """Say why a client of a group cannot take part in this round, or in any later one; "" if it can."""
         mechanism = self._plan.mechanism
         if isinstance(mechanism, HasTurns):
             broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)

@@ -161,7 +161,7 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Remove clients from a round's cohorts that rest or have no round left.
+        """Remove clients from a round's cohorts that must rest or have used all their rounds.
 
         That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
         """

@@ -72,7 +72,7 @@ class RecordBudgets(ABC):
 
     @abstractmethod
     def steps_left(self, steps: int) -> int:
-        """Return how many steps its records may still pay for after so many."""
+        """Return how many more steps its records may pay for after this number of steps."""
 
     @abstractmethod
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
@@ -80,7 +80,7 @@ class RecordBudgets(ABC):
 
 
 def noise_taps(terms: "Terms") -> tuple[float, ...]:
-    """Return which parts of a round's noise the next rounds take back; none where noise is independent."""
+    """Return which parts of a round's noise the next rounds subtract; empty if noise is independent."""
     return terms.noise_taps if isinstance(terms, TurnTerms) else ()
 
 

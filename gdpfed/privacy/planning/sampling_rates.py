@@ -253,7 +253,7 @@ def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None
 
 
 def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
-    """Refuse a least rate that is not a rate, or is above the mean rate."""
+    """Refuse a least sampling rate that is outside of [0, 1] or above the mean sampling rate."""
     if not 0.0 <= require_number("min_sampling_rate", min_sampling_rate) <= 1.0:
         raise PrivacyError(f"min_sampling_rate is {min_sampling_rate}; choose it within [0, 1]")
     if min_sampling_rate > sampling_rate:

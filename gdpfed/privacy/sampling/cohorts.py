@@ -86,7 +86,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
-    """Refuse a plan in which nearly every round would have no sum.
+    """Refuse a plan in which almost all rounds would be skipped, as their cohorts are too small to sum.
 
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds.
     """

@@ -45,7 +45,7 @@ class ClassCounts(Extension):
         return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
-        """Refuse a run whose clients have no classes, or whose fleet cannot ask for class counts.
+        """Refuse a run whose labels are not classes, or whose fleet cannot ask for class counts.
 
         Raises ConfigError, RunError: before anything is written or charged.
         """

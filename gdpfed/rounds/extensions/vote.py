@@ -28,7 +28,7 @@ class ClientVote(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the vote of a run; None if its plan pays for none."""
+        """Return the vote of a run; None if its plan does not pay for a vote."""
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:

@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Return a setting as it is written in a configuration, without what clients were not asked."""
+    """Write a setting as in a configuration; values that clients did not vote on are left out."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

@@ -175,7 +175,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
 
 
 def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> SolvedGame:
-    """Play the game with cohorts as large as the caps allow, until the sizes converge; at most 20 times.
+    """Solve the game with the largest cohorts within the caps on spending, again until their sizes converge.
 
     `caps` are B_t, one a round, public. Clients know how many are sampled, so budgets and numbers depend on
     each other. Raises GameError: caps that are not one a round, or one that no sample meets.

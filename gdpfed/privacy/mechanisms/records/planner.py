@@ -90,7 +90,7 @@ def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") 
 
 
 def record_delta(options: PlanOptions) -> float:
-    """Return delta, which is 1e-5 where none is given."""
+    """Return delta, which is 1e-5 by default."""
     given = options.get("delta")
     return require_delta(DEFAULT_DELTA if given is None else given)
 

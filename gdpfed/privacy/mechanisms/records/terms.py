@@ -228,7 +228,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Count each record at the run's largest batch rate, because other runs may group it differently."""
+        """Charge each record at the run's largest batch rate if the other run groups records differently."""
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
@@ -256,7 +256,7 @@ class StepTerms(TermsOfRecords):
 
 
 def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
-    """Whether there are as many batch rates as planned, and none is above the planned one."""
+    """Whether there are as many batch rates as planned, each at most the planned one."""
     return len(rates) == len(planned) and all(
         rate <= most * (1 + ROUNDING) for rate, most in zip(rates, planned, strict=True)
     )

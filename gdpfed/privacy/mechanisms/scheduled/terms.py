@@ -17,7 +17,7 @@ from gdpfed.record_steps import PLAIN, kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledTerms(Terms, TurnTerms):
-    """Terms of a client with turns: it pays for the turns that it takes, whoever knows of them.
+    """Terms of a client with turns: it pays for each turn that it takes, even if others know of the turn.
 
     The one charge is that of the earliest and densest turns that the limits allow.
 

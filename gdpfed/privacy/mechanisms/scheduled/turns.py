@@ -73,7 +73,7 @@ class TurnSchedule:
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
     def to_text(self) -> str:
-        """The JSON form: of each group P, w and its clients as ranges [first, last, step]."""
+        """Return JSON: of each group its period P, width w and clients as ranges [first, last, step]."""
         return json.dumps([[group.period, group.width, _ranges(group.clients)] for group in self.groups])
 
     @classmethod
