@@ -101,7 +101,7 @@ class GDPFedOp(Method):
 
 
 class GDPFedPlus(GDPFedOp):
-    """As gdpfed_op, and of every group's sum only the k_m largest entries reach the model."""
+    """gdpfed_op in which only the k_m largest entries of each group's sum change the model."""
 
     name: ClassVar[str] = "gdpfed_plus"
     label: ClassVar[str] = "GDPFed+"

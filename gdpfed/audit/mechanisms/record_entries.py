@@ -13,7 +13,7 @@ from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
 
 class RecordEntry(NodeEntry):
-    """A run that protects records, by groups that have a budget each."""
+    """A ledger's entry of a run that protects records; each group of records has its own budget."""
 
     protects = "record"
     has_records = True

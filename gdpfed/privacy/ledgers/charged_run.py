@@ -57,7 +57,7 @@ class ChargedRun:
         )
 
     def turns_to_take_back(self, round_index: int) -> list[int]:
-        """The turns of whose noise a part is due in a round, and has not been taken back.
+        """The earlier turns whose noise must still be subtracted, in part, in this round.
 
         Raises PrivacyError for a round that the terms do not have: so no sum comes after the last one.
         """

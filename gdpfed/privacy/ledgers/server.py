@@ -236,7 +236,7 @@ class Ledger:
         return self._participations.of(client_id)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients whose turn a round was; nothing where a sample is drawn."""
+        """Return the clients of each group that had their turn in a round; empty if clients are sampled."""
         return self._participations.turns_in(round_index)
 
     def to_dict(self) -> dict[str, Any]:
