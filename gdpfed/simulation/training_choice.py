@@ -9,17 +9,14 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.step_recording import CudaGraphs
+from gdpfed.learning.training.step_recording import CudaGraphs, Record
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
-from gdpfed.simulation.lanes import MOST_LANES, LanedTraining, LaneRecorder
 from gdpfed.simulation.step_graphs import GraphedTraining
 
 TRIED_RECORDS = 3
 # float32 sums in another order; a program that is wrong is further off.
 MOST_OFF = 1e-3
-MOST_TOGETHER = 2_000_000
-"""Parameters of a model whose clients share kernels on a GPU; a larger one has a lane for each client."""
 
 
 def choose_training(
@@ -43,23 +40,14 @@ def choose_training(
     return BatchedTraining(task.build_model(), device, precision, task.make_loss()), words
 
 
-def _graphed(
-    task: Task, device: torch.device, precision: str, record: LaneRecorder
-) -> tuple[BatchedTraining, str]:
+def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
     """Steps as graphs; without them where one of drawn records cannot be recorded, which the words say."""
     model, loss = task.build_model(), task.make_loss()
+    training = GraphedTraining(model, device, precision, loss, record)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
-    if task.dimension > MOST_TOGETHER:
-        laned = LanedTraining(model, device, precision, loss, record)
-        refusal = laned.tried(x, y)
-        found: tuple[BatchedTraining, str] = laned, f", {MOST_LANES} side by side, a graph a step"
-    else:
-        graphed = GraphedTraining(model, device, precision, loss, record)
-        refusal = graphed.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0)
-        found = graphed, ", a graph a step"
-    if refusal:
+    if refusal := training.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0):
         return BatchedTraining(task.build_model(), device, precision, loss), f", without graphs ({refusal})"
-    return found
+    return training, ", a graph a step"
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
@@ -106,9 +94,7 @@ def clients_at_once(
     """
     if isinstance(training, ProgrammedTraining):
         return max(1, min(MOST, CACHE_BYTES // (BYTES_AN_ENTRY * len(theta))))
-    need = BYTES_A_PARAMETER * len(theta)
-    if not isinstance(training, LanedTraining):
-        need += 2 * kept_bytes(training, theta, order, examples)
+    need = 2 * kept_bytes(training, theta, order, examples) + BYTES_A_PARAMETER * len(theta)
     need += 0 if order.training.is_sgd else MORE_OF_OPTIMIZERS * len(theta)
     if training.device.type == "cpu":
         budget = min(CPU_BYTES, MEMORY_SHARE * psutil.virtual_memory().available)

@@ -85,7 +85,8 @@ def test_a_layer_takes_the_scan_that_it_is_given():
 def test_a_layer_with_another_map_keeps_its_lines(monkeypatch):
     monkeypatch.setattr("fastgrad.lstm_scan.FUSED", WRITTEN)
     plain, low_rank = LSTMLayer(3, 4), LSTMLayer(3, 4)
-    low_rank.hidden_map = torch.nn.Sequential(torch.nn.Linear(4, 2, bias=False), torch.nn.Linear(2, 16))
+    product = torch.nn.Sequential(torch.nn.Linear(4, 2, bias=False), torch.nn.Linear(2, 16))
+    low_rank.register_module("hidden_map", product)
     fuse_recurrences(torch.nn.ModuleList([plain, low_rank]), torch.device("cpu"))
     assert plain.scan is not None
     assert low_rank.scan is None

@@ -11,18 +11,13 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.record_forms import gradients_of
-from gdpfed.clients.works.update import batch_generator
-from gdpfed.learning.models import flatten
-from gdpfed.learning.training.local_update import local_update
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+from gdpfed.simulation.batched_training import BatchedTraining
 from gdpfed.simulation.engine import SequentialEngine
 from gdpfed.simulation.engine_choice import choose_engine
-from gdpfed.simulation.lanes import LanedTraining
 from gdpfed.simulation.parallel_engines import SeveralDevices
 from gdpfed.simulation.step_graphs import GraphedTraining
-from gdpfed.simulation.training_choice import choose_training
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 from tests.simulation.test_batched_models import MODELS, drawn
 from tests.simulation.test_batched_records import bits_of, cohort_for
@@ -129,45 +124,6 @@ def test_a_graph_a_step_has_the_bits_of_steps_without(model, momentum):
     assert type(engines[1]._training) is GraphedTraining
     assert without.keys() == with_graphs.keys() == set(cohort.clients)
     assert all(np.array_equal(without[each], with_graphs[each]) for each in without)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
-def test_lanes_end_where_clients_end_together_and_twice_at_the_same_bits(monkeypatch, momentum):
-    monkeypatch.setattr("gdpfed.simulation.training_choice.MOST_TOGETHER", 0)
-    order = order_of("cnn3", momentum=momentum, learning_rate=0.05)
-    cohort = cohort_of(order, 17)
-    engines = [BatchedEngine(order.task, GPU, graphs=each) for each in (False, True, True)]
-    together, laned, again = (updates_by(each, order, cohort) for each in engines)
-    assert type(engines[1]._training) is LanedTraining
-    assert most_off(cohort, laned, together) <= MOST_OFF["float32"]
-    assert all(np.array_equal(laned[each], again[each]) for each in laned)
-
-
-def test_a_large_model_trains_in_lanes():
-    order = order_of("resnet18", learning_rate=0.001)
-    # Of several steps the first ones' roundings grow: its updates are long.
-    order = replace(order, training=replace(order.training, local_steps=1))
-    training, words = choose_training(order.task, GPU, "float32", graphs=True)
-    assert type(training) is LanedTraining
-    assert words == ", 12 side by side, a graph a step"
-    examples, theta = DeviceExamples(order.task, GPU), flatten(order.task.build_model())
-    batches = Batches.draw(order, range(3))
-    ours = training.updates(theta, order.training, examples, batches)
-    rows = [
-        local_update(
-            order.task.build_model(),
-            theta,
-            order.task.client_data(client),
-            order.training,
-            rng=batch_generator(order, client),
-            device=torch.device("cpu"),
-            loss=order.task.make_loss(),
-        )
-        for client in range(3)
-    ]
-    theirs = torch.stack(rows)
-    # A ReLU whose input is nearly zero opens on one device and stays shut on the other.
-    assert torch.linalg.vector_norm(ours.cpu() - theirs) <= 1e-2 * torch.linalg.vector_norm(theirs)
 
 
 def test_the_line_of_a_run_says_that_steps_are_graphs():

@@ -1,5 +1,6 @@
 """Steps that are recorded once a shape and repeated, with a stand-in that repeats by calling again."""
 
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 
@@ -8,10 +9,9 @@ import pytest
 import torch
 
 from gdpfed.learning.models import flatten
-from gdpfed.learning.training.step_recording import MOST_SHAPES, WARM_UPS, padded
+from gdpfed.learning.training.step_recording import MOST_SHAPES, WARM_UPS, CudaGraphs, padded
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
-from gdpfed.simulation.lanes import LanedTraining
 from gdpfed.simulation.step_graphs import GraphedTraining
 from gdpfed.simulation.training_choice import _graphed
 from tests.simulation.small_cohorts import cohort_of, order_of, updates_by
@@ -22,10 +22,7 @@ MOST_OFF = 1e-6
 
 
 class CalledAgain:
-    """In place of a graph: the step itself, as often as a graph of CUDA has it carried out.
-
-    What is to be side by side goes backwards, so nothing may depend on the order.
-    """
+    """In place of a graph: the step itself, as often as a graph of CUDA has it carried out."""
 
     def __init__(self):
         self.recorded, self.replayed = 0, 0
@@ -36,10 +33,6 @@ class CalledAgain:
             step()
         self.step = step
         return Again(self, step)
-
-    def side_by_side(self, acts):
-        for act in reversed(acts):
-            act()
 
 
 class Again:
@@ -136,28 +129,48 @@ def test_an_engine_with_graphs_trains_as_one_without(monkeypatch):
     assert max(np.abs(ours[each] - theirs[each]).max() for each in ours) * cohort.encoding.grid <= MOST_OFF
 
 
-class Refusing(CalledAgain):
-    def __call__(self, step):
+def test_a_model_whose_step_cannot_be_recorded_trains_without_and_the_line_says_why():
+    def refuse(step):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
-
-@pytest.mark.parametrize(
-    ("most", "kind", "words"),
-    [(10**9, GraphedTraining, ", a graph a step"), (100, LanedTraining, ", 12 side by side, a graph a step")],
-)
-def test_a_model_whose_step_cannot_be_recorded_trains_without_and_the_line_says_why(
-    monkeypatch, most, kind, words
-):
-    monkeypatch.setattr("gdpfed.simulation.training_choice.MOST_TOGETHER", most)
     task = order_of("mlp").task
-    training, said = _graphed(task, CPU, "float32", Refusing())
+    training, words = _graphed(task, CPU, "float32", refuse)
     assert type(training) is BatchedTraining
-    assert said == ", without graphs (operation not permitted when stream is capturing)"
-    training, said = _graphed(task, CPU, "float32", record := CalledAgain())
-    assert isinstance(training, GraphedTraining | LanedTraining)
-    assert type(training) is kind
-    assert said == words
-    assert record.recorded == 1
-    # What was tried is not kept.
-    held = training._steps if isinstance(training, GraphedTraining) else training._lanes
-    assert len(held) == 0
+    assert words == ", without graphs (operation not permitted when stream is capturing)"
+    training, words = _graphed(task, CPU, "float32", CalledAgain())
+    assert type(training) is GraphedTraining
+    assert words == ", a graph a step"
+    assert len(training._steps) == 0
+
+
+def test_graphs_share_a_pool_and_the_first_one_after_all_are_gone_begins_a_new_one(monkeypatch):
+    pools, numbers = [], iter(range(9))
+
+    class Graph:
+        pass
+
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+    def graph(recorded, pool, capture_error_mode):
+        pools.append(pool)
+        return nullcontext()
+
+    monkeypatch.setattr("torch.cuda.CUDAGraph", Graph)
+    monkeypatch.setattr("torch.cuda.graph", graph)
+    monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: next(numbers))
+    monkeypatch.setattr("torch.cuda.Stream", lambda device: Stream())
+    monkeypatch.setattr("torch.cuda.current_stream", lambda device: Stream())
+    monkeypatch.setattr("torch.cuda.stream", lambda stream: nullcontext())
+    monkeypatch.setattr("torch.cuda.device", lambda device: nullcontext())
+    taken = []
+    record = CudaGraphs(CPU)
+    first = record(lambda: taken.append(1))
+    second = record(lambda: taken.append(2))
+    del first
+    third = record(lambda: taken.append(3))
+    del second, third
+    record(lambda: taken.append(4))
+    assert pools == [0, 0, 0, 1]
+    assert taken == [number for number in (1, 2, 3, 4) for _ in range(WARM_UPS + 1)]

@@ -70,7 +70,7 @@ class DropoutKeys:
     def __bool__(self) -> bool:
         return bool(self.names)
 
-    def set(self, key: int | torch.Tensor) -> None:
+    def set(self, key: int) -> None:
         """Set the key of the next step."""
         for layer in self._layers:
             layer.key.fill_(key)

@@ -5,8 +5,9 @@ after the other. A graph of all of them starts at once. It repeats them on the t
 on, so what changes from step to step is written into these.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -30,13 +31,14 @@ Record = Callable[[Callable[[], None]], Replays]
 class CudaGraphs:
     """Records steps as graphs of CUDA on one device.
 
-    All share one pool of memory, since a step leaves nothing in it: each may use what another one used.
+    All that there are share one pool of memory, since a step leaves nothing in it: each may use what another
+    one used. torch lets no graph into a pool whose graphs are all gone, so then a new pool begins.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-        self._streams: list[torch.cuda.Stream] = []
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self._pool: Any = None
 
     def __call__(self, step: Callable[[], None]) -> Replays:
         """Record a step; RuntimeError: it does something that no graph can, as to wait for the device."""
@@ -46,6 +48,10 @@ class CudaGraphs:
             for _ in range(WARM_UPS):
                 step()
         current.wait_stream(aside)
+        # They stay while this one is recorded.
+        there = list(self._graphs)
+        if not there or self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # Engines of other GPUs go on in threads of their own.
         with (
@@ -53,20 +59,8 @@ class CudaGraphs:
             torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
         ):
             step()
+        self._graphs.add(graph)
         return graph
-
-    def side_by_side(self, acts: Sequence[Callable[[], None]]) -> None:
-        """Do all of these, each on a stream of its own; they begin after, and end before, what is around."""
-        current = torch.cuda.current_stream(self._device)
-        while len(self._streams) < len(acts):
-            self._streams.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
-        streams = self._streams[: len(acts)]
-        for act, stream in zip(acts, streams, strict=True):
-            stream.wait_stream(current)
-            with torch.cuda.stream(stream):
-                act()
-        for stream in streams:
-            current.wait_stream(stream)
 
 
 def recorder(device: torch.device, graphs: bool = True) -> Record | None:
