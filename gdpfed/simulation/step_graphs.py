@@ -4,6 +4,7 @@ What changes from step to step is copied into the tensors of a graph: examples, 
 dropout and, once a round, parameters and the learning rate.
 """
 
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.step_recording import MOST_SHAPES, Record, Replays, padded
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+
+logger = logging.getLogger(__name__)
 
 TRIED_CLIENTS = 2
 SIZES_AN_OCTAVE = 4
@@ -64,6 +67,8 @@ class RecordedStep:
 class GraphedTraining(BatchedTraining):
     """tau steps of SGD for many clients, each step a graph; other optimizers as in `BatchedTraining`.
 
+    Once a step cannot be recorded, no other is: all are called, and a line of the log says why.
+
     The parameters after a step are p + (-eta) v, rounded once, as those of a step that is not recorded: a GPU
     rounds twice where the sign stands apart from eta, as in addcmul with value -1.
 
@@ -80,6 +85,7 @@ class GraphedTraining(BatchedTraining):
         super().__init__(model, device, precision, loss)
         self._record = record
         self._steps: OrderedDict[Shape, RecordedStep] = OrderedDict()
+        self._given_up = False
 
     def updates(
         self,
@@ -89,14 +95,23 @@ class GraphedTraining(BatchedTraining):
         batches: Batches,
         added: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        if not training.is_sgd:
+        if not training.is_sgd or self._given_up:
             return super().updates(theta, training, examples, batches, added)
         clients = batches.positions.shape[1]
         start = torch.from_numpy(theta).to(self.device)
         weights = torch.from_numpy(batches.weights).to(self.device)
         keys = torch.from_numpy(batches.keys).to(self.device)
         x, y = examples.take(batches.positions)
-        step = self._step(self._shape(x[0], y[0], training, added is not None), theta.shape[-1])
+        try:
+            step = self._step(self._shape(x[0], y[0], training, added is not None), theta.shape[-1])
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._given_up = True
+            self.forget()
+            said = " ".join(str(error).split())[:200]
+            logger.warning("steps are called one by one from now on, to the same bits: %s", said)
+            return super().updates(theta, training, examples, batches, added)
         step.begin(start, clients, training.learning_rate, added)
         for number in range(len(x)):
             for held, given in ((step.x, x), (step.y, y), (step.weights, weights), (step.keys, keys)):

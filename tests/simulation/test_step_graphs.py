@@ -97,6 +97,39 @@ def test_an_optimizer_with_a_state_is_not_recorded():
     assert record.recorded == 0
 
 
+def test_a_run_goes_on_without_graphs_once_one_is_refused(caplog):
+    order = order_of("mlp")
+    graphed, plain, record = trainings(order)
+    examples, theta = DeviceExamples(order.task, CPU), flatten(order.task.build_model())
+    graphed.updates(theta, order.training, examples, Batches.draw(order, range(3)))
+
+    def refuse(step):
+        raise RuntimeError("no graph\nhere")
+
+    graphed._record = refuse
+    for number in (20, 3):
+        batches = Batches.draw(order, range(number))
+        ours, theirs = (each.updates(theta, order.training, examples, batches) for each in (graphed, plain))
+        assert torch.equal(ours, theirs)
+    assert [each.message for each in caplog.records] == [
+        "steps are called one by one from now on, to the same bits: no graph here"
+    ]
+    assert record.replayed == order.training.local_steps
+
+
+def test_a_graph_that_memory_does_not_hold_is_for_the_engine_to_halve():
+    order = order_of("mlp")
+    graphed, _, _ = trainings(order)
+
+    def refuse(step):
+        raise torch.cuda.OutOfMemoryError
+
+    graphed._record = refuse
+    examples, theta = DeviceExamples(order.task, CPU), flatten(order.task.build_model())
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        graphed.updates(theta, order.training, examples, Batches.draw(order, range(3)))
+
+
 def test_at_most_a_quarter_is_padding_and_shapes_are_few():
     sizes = [padded(number, 4) for number in range(1, 1025)]
     assert all(number <= size <= 1.25 * number for number, size in enumerate(sizes, start=1))
