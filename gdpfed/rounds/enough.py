@@ -8,12 +8,14 @@ small is another matter where epsilon counts on a secret draw: it was drawn, so 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from conf.schema import SecAggConfig
 from gdpfed.errors import RunError
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sampling.cohorts import tells_turns
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.round_log import RoundLogEntry
@@ -52,10 +54,11 @@ def present_for_a_round(
 
     `path`: of the run's files.
 
-    Raises RunError: none can, as long as the fleet has waited; nothing is charged for the round.
+    Raises RunError: none can, as long as the fleet has waited, or a cohort too small would tell who is in
+    other rounds; nothing is charged for the round.
     """
     secagg = fleet.secagg
-    present = fleet.present(round_index, partial(some_sum, plan, secagg))
+    present = fleet.present(round_index, partial(_suffices, plan, secagg, round_index))
     if present is not None and not some_sum(plan, secagg, present):
         there = sum(reachable_by_group(plan, present))
         raise RunError(
@@ -64,7 +67,25 @@ def present_for_a_round(
             f"{secagg.corrupt_tolerance:g}) after run.timeout_seconds: nothing is charged for the "
             f"round; once more of them are there, go on by run.resume={path}"
         )
+    if present is not None and _would_tell(plan, secagg, round_index, present):
+        there = ", ".join(map(str, reachable_by_group(plan, present)))
+        raise RunError(
+            f"round {round_index + 1}: of the clients of each group {there} are there, so few that a cohort "
+            "too small could tell who takes part in the other rounds (privacy.sampling=allocation): nothing "
+            f"is charged for the round; once more of them are there, go on by run.resume={path}"
+        )
     return present
+
+
+def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
+    return some_sum(plan, secagg, present) and not _would_tell(plan, secagg, round_index, present)
+
+
+def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
+    """Whether a cohort that is drawn of these clients may be too small, and tell of rounds drawn with it."""
+    least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
+    index = min(round_index, plan.num_rounds - 1)
+    return tells_turns(plan, least, index, reachable_by_group(plan, present))
 
 
 def without_small_sums(

@@ -153,3 +153,15 @@ def test_a_client_that_took_part_twice_in_a_block_is_found_by_the_block_and_by_i
     # In another's place: no size is odd, and the ledger's count is.
     instead = [*cohorts[:25], [0, cohorts[25][1]], *cohorts[26:]]
     assert findings[1:] == list(check_rounds(allocated(instead)))
+
+
+def test_a_cohort_too_small_tells_of_the_other_rounds_of_its_block():
+    cohorts = [[client for client in range(CLIENTS) if (client - t) % BLOCK == 0] for t in range(ROUNDS)]
+    files = allocated(cohorts)
+    files.config["secagg"] = {"minimum_cohort": 2}
+    assert list(check_rounds(files)) == []
+    files.config["secagg"] = {"minimum_cohort": 3}
+    assert list(check_rounds(files)) == [
+        "round 1 has a cohort of 2 in the sum of group 0, below secagg.minimum_cohort=3: who saw that it was "
+        "skipped learnt of the other rounds of its block"
+    ]

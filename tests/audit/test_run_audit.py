@@ -85,7 +85,10 @@ def test_other_runs_pass_too(tmp_path, mode):
         "pause": ["run.stop_after_round=1"],
         "discrete": ["privacy.noise=discrete_gaussian", "privacy.accountant=pld"],
         "fixed_size": ["privacy.sampling=fixed_size", "method=gdpfed"],
-        "allocation": ["privacy.sampling=allocation", "privacy.accountant=pld", "method=dp_fedavg"],
+        "allocation": [
+            *("privacy.sampling=allocation", "privacy.accountant=pld", "method=dp_fedavg"),
+            "dataset.num_clients=40",
+        ],
     }[mode]
     run(tmp_path / "run", overrides)
     assert audit_run(tmp_path / "run").findings == ()

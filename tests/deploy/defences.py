@@ -305,6 +305,29 @@ DEFENCES = (
         (("gdpfed/rounds/enough.py", "    if present is not None and not some_sum(", "    if False and ("),),
     ),
     Defence(
+        "small-cohorts-tell",
+        "privacy/test_allocation.py::test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block",
+        (
+            (
+                "gdpfed/privacy/sampling/cohorts.py",
+                "    if any(tells_turns(",
+                "    if False and any(tells_turns(",
+            ),
+        ),
+    ),
+    Defence(
+        "few-there-tell",
+        "server_app/test_too_few_nodes.py::"
+        "test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead",
+        (
+            (
+                "gdpfed/rounds/enough.py",
+                "    if present is not None and _would_tell(",
+                "    if False and _would_tell(",
+            ),
+        ),
+    ),
+    Defence(
         "other-data",
         "runs/test_known_data.py::test_other_data_are_refused_by_the_name_of_their_file",
         (("gdpfed/runs/known_data.py", "        if began.get(setting) != now:\n", "        if False:\n"),),

@@ -22,9 +22,10 @@ from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
+from gdpfed.privacy.mechanisms.allocated.report import AllocatedReport
 from gdpfed.privacy.mechanisms.allocated.terms import AllocatedTerms
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped, tells_turns
 from testing.settings import last_of_each
 
 DELTA = 1e-5
@@ -214,3 +215,90 @@ def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
     with pytest.raises(error, match=words) as raised:
         make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg", *more])))
     assert "\n" not in str(raised.value)
+
+
+def chances_of_rounds(number, least):
+    """P(round 1 and round 2 of a block have a sum, and the client's is the first or second), by all draws."""
+    chances: dict[tuple[bool, bool], list[float]] = {}
+    for others in range(number):
+        for own in (0, 1):
+            sizes = others + (own == 0), number - 1 - others + (own == 1)
+            entry = chances.setdefault((sizes[0] >= least, sizes[1] >= least), [0.0, 0.0])
+            entry[own] += float(stats.binom.pmf(others, number - 1, 0.5)) / 2
+    return chances
+
+
+def delta_with_skips_seen(number, least, sigma, epsilon):
+    """delta, exactly, against who sees which of two rounds is skipped, of a client that is removed."""
+    z = np.linspace(-12, 12, 1201)
+    weights, ratios = stats.norm.pdf(z) * (z[1] - z[0]), np.exp(z / sigma - 0.5 / sigma**2)
+    total = 0.0
+    for summed, chances in chances_of_rounds(number, least).items():
+        all_of_it = sum(chances) or 1.0
+        first, second = (c / all_of_it * s for c, s in zip(chances, summed, strict=True))
+        mean = first * ratios[:, None] + second * ratios[None, :] + 1 - first - second
+        total += sum(chances) * float(weights @ np.maximum(mean - math.exp(epsilon), 0.0) @ weights)
+    return total
+
+
+@pytest.mark.parametrize(("number", "beyond"), [(6, 2.5), (20, 0.99), (40, 0.98)])
+def test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block(number, beyond):
+    """With six clients delta is 2.57 times as large as accounted: so such plans are refused."""
+    epsilon = pld_epsilon(block(2, 1.0), 1, DELTA)
+    assert delta_with_skips_seen(number, 3, 1.0, epsilon) / DELTA == pytest.approx(beyond, rel=0.03)
+    made = plan_with(number)
+    if number < 40:
+        with pytest.raises(PrivacyError, match=r"below secagg.minimum_cohort=3 would be seen to be skipped"):
+            refuse_skipped(made, 3)
+    else:
+        refuse_skipped(made, 3)
+
+
+def plan_with(number, one_sum=False, budgets=(2.0,), rates=(0.5,)):
+    return make_allocated_plan(
+        groups=groups_from_shares(number, budgets),
+        num_rounds=2,
+        sampling_rate=0.5,
+        clipping_norm=1.0,
+        delta=DELTA,
+        group_sampling_rates=rates,
+        one_sum=one_sum,
+    )
+
+
+def test_those_who_are_there_and_those_of_one_sum_count_together():
+    two = {"budgets": (2.0, 3.0), "rates": (0.5, 0.5)}
+    apart, together = plan_with(60, **two), plan_with(60, one_sum=True, **two)
+    assert tells_turns(apart, 3, 0)
+    assert not tells_turns(together, 3, 0)
+    # Who is not there is drawn for nothing; a group of which nobody is there has nobody to protect.
+    assert tells_turns(together, 3, 0, there=[4, 4])
+    assert not tells_turns(plan_with(120, **two), 3, 0, there=[60, 0])
+    # In every round: nothing is secret.
+    assert not tells_turns(plan_with(6, rates=(1.0,)), 3, 0)
+
+
+def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_skipped():
+    """The figures of docs/privacy.md: one round at rate 0.5 of six and of twenty clients, sigma 1."""
+    z = np.linspace(-12, 14, 4001)
+    weights, ratios = stats.norm.pdf(z) * (z[1] - z[0]), np.exp(z - 0.5)
+    for number, accounted, seen in ((6, 3.534, 3.692), (20, 3.534, 3.534)):
+        event = SampledGaussian(
+            sampling="poisson", sampling_rate=0.5, group_size=number, noise_stddev=1.0, clipping_norm=1.0
+        )
+        summed = stats.binom.sf(2, number, 0.5)
+        rate = 0.5 * stats.binom.sf(1, number - 1, 0.5) / summed
+        assert pld_epsilon(event, 1, DELTA) == pytest.approx(accounted, abs=1e-3)
+        excess = np.maximum(1 - rate + rate * ratios - math.exp(seen), 0.0)
+        assert summed * float(weights @ excess) == pytest.approx(DELTA, rel=0.01)
+
+
+def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_in_one():
+    """A client that knows that another one is not in its round knows in which it is: figures of members."""
+    two = plan_with(40)
+    known = [Charge(event=block(2, two.groups[0].noise_multiplier).for_members(), count=1)]
+    assert two.epsilon_against_members(0, 1) == pytest.approx(compose_against_server(known, DELTA))
+    assert two.epsilon_against_members(0, 1) > 1.2 * two.groups[0].epsilon
+    made = make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg"])))
+    facts = {fact.name: fact.value for fact in AllocatedReport().facts(made)}
+    assert "and against all clients that take part: a client" in facts["against the server"]

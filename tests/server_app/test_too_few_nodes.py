@@ -1,6 +1,7 @@
 """Rounds that cannot be: refused before anything, or waited for, and then ended without a charge."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import make_method
-from gdpfed.rounds.enough import can_sum, some_sum, without_small_sums
+from gdpfed.rounds.enough import can_sum, present_for_a_round, some_sum, without_small_sums
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, ledger_of, run
 
@@ -110,3 +111,22 @@ def test_what_sums_are_configured_to_bear_counts():
     """Where as many may be corrupt as there are members, less one, no noise is left to rely on."""
     assert [can_sum(SecAggConfig(), n) for n in (2, 3, 4)] == [False, True, True]
     assert not can_sum(SecAggConfig(corrupt_tolerance=0.45, minimum_cohort=2), 2)
+
+
+def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead(tmp_path):
+    """It would be skipped, and who sees that learns of the other rounds of its block."""
+    words = ["method=dp_fedavg", "privacy.against=outsiders", "privacy.sampling=allocation"]
+    plan = make_method(load([*words, "dataset.num_clients=60", "privacy.sampling_rate=0.5"])).plan
+    asked = []
+
+    def fleet_of(number):
+        def present(round_index, suffices):
+            asked.append(suffices(range(number)))
+            return frozenset(range(number))
+
+        return SimpleNamespace(secagg=SecAggConfig(), present=present)
+
+    assert present_for_a_round(plan, fleet_of(50), 0, tmp_path) == frozenset(range(50))
+    with pytest.raises(RunError, match=r"round 1: of the clients of each group 12 are there, so few that"):
+        present_for_a_round(plan, fleet_of(12), 0, tmp_path)
+    assert asked == [True, False]

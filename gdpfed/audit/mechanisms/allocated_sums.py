@@ -55,6 +55,7 @@ class AllocatedSumsRule(SampledSumsRule):
         """Check each round's size, which is binomial, as with Poisson sampling, and that of whole blocks."""
         yield from super().check_cohorts(index, cohorts)
         yield from self._check_blocks(index, cohorts)
+        yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
         """Of a block whose rounds all ended and reached everybody, the cohorts are everybody, once."""
@@ -73,6 +74,19 @@ class AllocatedSumsRule(SampledSumsRule):
                         f"{asked} times, and each of its {clients} takes part once in them"
                     )
                     return
+
+    def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
+        """Check that no round was seen to be without a sum, which tells of the other rounds of its block."""
+        least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
+        together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
+        asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))
+        secret = [self._rate(index, number) < 1 for number in range(len(asked))]
+        for at in np.flatnonzero(cohorts.drawn & (there > 0) & (asked < least) & secret)[:1]:
+            yield (
+                f"round {at + 1} has a cohort of {asked[at]} in the sum of group {index}, below "
+                f"secagg.minimum_cohort={least}: who saw that it was skipped learnt of the other rounds of "
+                "its block"
+            )
 
     def check_participations(self, index: int) -> Iterator[str]:
         """Check that nobody took part more often than there are blocks that have begun."""
@@ -138,6 +152,8 @@ def _known(event: Mapping[str, Any]) -> Any:
 
 class AllocatedCard(SampledCard):
     """The card of a run whose clients take part in one round of each block."""
+
+    sections = SampledCard.sections | {"allocated"}
 
     def of_members(self, index: int) -> Inference | None:
         group = self.plan["groups"][index]

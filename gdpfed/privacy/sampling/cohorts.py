@@ -7,6 +7,7 @@ secret it is charged all the same: it was drawn, and others see that it was smal
 
 import hmac
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
-from gdpfed.privacy.mechanism_options import drawn_at
+from gdpfed.privacy.mechanism_options import DrawsAhead, drawn_at
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.privacy.validation import require_count
@@ -53,6 +54,8 @@ def _generator(key: bytes, round_index: int, group_index: int) -> np.random.Gene
 signal = late_import("scipy.signal")
 
 MOST_SKIPPED = 0.8
+TELLING_SHARE = 0.01
+"""The part of delta with which small cohorts may tell who is in which round, if rounds are drawn ahead."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,7 @@ class SkippedFractions:
 def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
     """Return how often a cohort of the plan is below `minimum_cohort`, averaged over its rounds."""
     require_count("minimum_cohort", minimum_cohort)
-    starts = {0}
-    for group in plan.groups:
-        starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
-    edges = [*sorted(starts), plan.num_rounds]
+    edges = [*_starts(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
     rounds = 0.0
     for start, end in pairwise(edges):
@@ -85,11 +85,48 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
     return SkippedFractions(tuple(sums.tolist()), rounds)
 
 
+def _starts(plan: PrivacyPlan) -> list[int]:
+    """The rounds from which on a group has other rates than before."""
+    starts = {0}
+    for group in plan.groups:
+        starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
+    return sorted(starts)
+
+
+def tells_turns(
+    plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
+) -> bool:
+    """Whether a round that is skipped would tell too much of the other rounds that are drawn with it.
+
+    Whoever sees that a cohort is too small, or that it is not, learns where a client is drawn if the others
+    alone are fewer than `minimum_cohort`. Else it learns nothing: so that chance, of all rounds together, may
+    be `TELLING_SHARE` of delta. `there`: how many clients of each group can be drawn; None for all.
+    """
+    if not (isinstance(plan.mechanism, DrawsAhead) and plan.sample_is_secret):
+        return False
+    numbers = [len(group.clients) for group in plan.groups] if there is None else there
+    below = _below(plan, round_index, minimum_cohort, [max(0, number - 1) for number in numbers])
+    secret = [group.at(round_index).sampling_rate < 1 for group in plan.groups]
+    exposed = [number > 0 and each for number, each in zip(numbers, secret, strict=True)]
+    if plan.one_sum:
+        exposed = [any(exposed)]
+    largest = max((chance for chance, each in zip(below, exposed, strict=True) if each), default=0.0)
+    return largest > TELLING_SHARE * plan.delta / plan.num_rounds
+
+
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     """Refuse a plan in which almost all rounds would be skipped, as their cohorts are too small to sum.
 
-    Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds.
+    Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds, and where rounds are
+    drawn ahead and one that is skipped would tell of others.
     """
+    if any(tells_turns(plan, minimum_cohort, start) for start in _starts(plan)):
+        raise PrivacyError(
+            f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} would "
+            "be seen to be skipped, and tell in which rounds its clients take part, with a chance above "
+            f"{TELLING_SHARE:g} of delta={plan.delta:g}: raise privacy.sampling_rate or dataset.num_clients, "
+            "have one sum of all groups, as method=gdpfed_star has, or use privacy.against=everyone"
+        )
     skipped = skipped_fractions(plan, minimum_cohort).rounds
     if skipped > MOST_SKIPPED:
         go = "be charged" if plan.mechanism.small_cohorts_are_charged else "go"
@@ -104,12 +141,16 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
         )
 
 
-def _below(plan: PrivacyPlan, round_index: int, least: int) -> list[float]:
-    """The probability, for every sum of a round, that its cohort is below `least`; groups are independent."""
-    sizes = [
-        plan.law.size_probabilities(least, group.at(round_index).sampling_rate, len(group.clients))
-        for group in plan.groups
-    ]
+def _below(
+    plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
+) -> list[float]:
+    """The probability, for every sum of a round, that its cohort is below `least`; groups are independent.
+
+    `numbers`: how many clients of each group can be drawn; None for all.
+    """
+    rates = [group.at(round_index).sampling_rate for group in plan.groups]
+    numbers = [len(group.clients) for group in plan.groups] if numbers is None else numbers
+    sizes = [plan.law.size_probabilities(least, *each) for each in zip(rates, numbers, strict=True)]
     if plan.one_sum:
         together = sizes[0]
         for each in sizes[1:]:

@@ -1,12 +1,30 @@
 """Plans that allocate clients to rounds: as those that sample, with the number of rounds that each is in."""
 
+from typing import ClassVar
+
 from gdpfed.methods.base import Method
 from gdpfed.privacy.mechanisms.sampled.report import ClientReport
 from gdpfed.report.facts import Fact
+from gdpfed.report.mechanism_reports import CardSubject
+
+EVERY_CLIENT = (
+    "Each client takes part in one secret round of each block, and so knows of others that are not in its "
+    "sum that they are in another round of the block. Therefore the figures against members hold against "
+    "every client that takes part in the run."
+)
 
 
 class AllocatedReport(ClientReport):
-    """Describes plans in which every client takes part in as many rounds as planned, and in no other."""
+    """Describes plans in which every client takes part in as many rounds as planned, and in no other.
+
+    Who is not in a client's own sum is in another round of the block: so all clients count as members.
+    """
+
+    members: ClassVar[str] = "all clients that take part"
+
+    def promise(self, subject: CardSubject) -> list[str]:
+        """As of a secret sample, and against whom the figures against members hold besides."""
+        return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:
         """What the allocation hides, from whom, and how often a client takes part."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from math import exp, isinf
+from typing import ClassVar
 
 from rich.table import Table
 
@@ -45,7 +46,12 @@ DETAILS = ("turns, 99 %", "noise variance", "share kept", "weight")
 
 
 class ClientReport(MechanismReport):
-    """Describes plans that sample clients and add noise to the sums of their updates."""
+    """Describes plans that sample clients and add noise to the sums of their updates.
+
+    `members`: whom the figure against members is for.
+    """
+
+    members: ClassVar[str] = "members of the same sums"
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -111,7 +117,7 @@ class ClientReport(MechanismReport):
         most = ", ".join(str(group.participations_p99) for group in plan.groups)
         orders = " (whole orders)" if (plan.accountant, plan.renyi_orders) == ("rdp", "whole") else ""
         hidden = (
-            f"the larger epsilons hold, and against members of the same sums: a client that takes part K = "
+            f"the larger epsilons hold, and against {self.members}: a client that takes part K = "
             f"{most} times, the 99th percentile"
             if plan.sums_hidden
             else "Secure aggregation is off: nothing is promised against the server."
