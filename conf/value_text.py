@@ -66,7 +66,7 @@ def other_number(value: str) -> str | None:
 
 
 def unpaired_sign(value: str) -> str | None:
-    """What a value does that leaves a quote or bracket open or closes none; None: all are in pairs."""
+    """Say which quote or bracket of a value has no counterpart; None if all are in pairs."""
     opened = list[str]()
     for sign, _ in _parts(value):
         if sign in CLOSES or sign in QUOTES:

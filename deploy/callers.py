@@ -62,7 +62,7 @@ class Caller:
 
 
 class Callers:
-    """The connections of a gate, by the address and port of the other side."""
+    """The open connections of a gate; each is found by the address and port of its caller."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

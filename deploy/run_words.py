@@ -14,7 +14,7 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the overrides for the server's sums: the consortium's roster, and the nodes' mode."""
+    """Return the settings of a run's sums: the files of roster and consortium key, and the nodes' mode."""
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)

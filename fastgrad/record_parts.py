@@ -56,7 +56,7 @@ class Rows:
         return self.values if self.arranged is None else self.arranged(self.values)
 
     def bytes(self) -> int:
-        """What they take in memory."""
+        """How many bytes of memory these gradients take."""
         return self.values.nbytes
 
 
@@ -89,7 +89,7 @@ class Outer:
         return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
 
     def bytes(self) -> int:
-        """What they take in memory."""
+        """How many bytes of memory these gradients take."""
         return self.outputs.nbytes + self.inputs.nbytes
 
 
@@ -144,7 +144,7 @@ class OuterSum:
         return Rows((self.outputs.mT @ self.inputs).flatten(1), self.arranged).written_out()
 
     def bytes(self) -> int:
-        """What it takes to compute with them: inner products and copies in float64."""
+        """How many bytes it takes to compute with these gradients: inner products and copies in float64."""
         pairs = 8 * len(self.inputs) * self.inputs.shape[1] ** 2
         return 3 * (self.outputs.nbytes + self.inputs.nbytes) + 3 * pairs
 

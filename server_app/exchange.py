@@ -145,7 +145,7 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """The first of the stages asked: it sets a message's type and an exchange's name."""
+    """Return the earliest of these stages; a message or an exchange of several stages has its name."""
     return next(stage for stage in STAGES if stage in asked)
 
 

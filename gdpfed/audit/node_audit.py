@@ -65,7 +65,7 @@ class NodeRunAudit:
 
     @property
     def steps_of_most(self) -> str:
-        """The steps taken, and the largest number allowed; "" if the run protects the client."""
+        """The steps taken and the steps allowed, as in "3/20"; "" if the run protects the client."""
         return f"{self.steps}/{self.num_steps}" if self.num_steps else ""
 
 
@@ -114,7 +114,7 @@ class NodeEntry(ABC):
 
     @property
     def vote_sent(self) -> Charges:
-        """The same cost if this client has sent its vote; else nothing."""
+        """What this client has paid for its vote over settings; nothing if it has sent no vote."""
         return self.vote if self.saved.get("voted") else []
 
     @property
@@ -162,7 +162,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return what the run may cost the client, or a group of records as they are in the run `last`."""
+        """Return all that the run may charge the client, or one group of its records as of the run `last`."""
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:

@@ -88,5 +88,5 @@ _PLAIN = ("run", "round_index", "dimension", "opened")
 
 
 def member_key(key: bytes, client_id: int) -> bytes:
-    """The key of one client's share, where one process holds all clients of a sum and one key for them."""
+    """Derive a client's key for its share of the noise, in a process that has one key for all clients."""
     return sha256(b"gdpfed share of noise" + key + client_id.to_bytes(8)).digest()

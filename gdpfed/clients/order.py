@@ -153,7 +153,7 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """The same order for a client with this part of the sum."""
+        """Return this order with the clipping norm, weight and record steps of one client."""
         return replace(self, clipping_norm=part.clipping_norm, weight=part.weight, records=part.records)
 
     @property

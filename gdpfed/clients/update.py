@@ -52,7 +52,7 @@ def update_of(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> torch.Tensor:
-    """What comes of one client's work, before it is weighed: shape (d,), float64, on the training device.
+    """Compute one client's update, before it is weighed: shape (d,), float64, on the training device.
 
     Args:
         order: what to compute, for this client.
@@ -86,7 +86,7 @@ def steps_without_examples(
 def update_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
 ) -> torch.Tensor:
-    """The same before it is weighed, as :func:`update_of` returns it."""
+    """Return a client's update, before it is weighed, if its examples cannot be used: zeros, or noise."""
     without = function_of(order.work, "without_examples")
     if without is None:
         return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)

@@ -39,7 +39,7 @@ _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 class FlowerRun:
-    """A submitted run whose log streams into its Flower home.
+    """A submitted run; Flower writes its log to a file in the folder where `flwr` runs.
 
     `home`: where the process lives and the log is written. `command`: what submits the run and ends with it,
     as :func:`run_command` makes it. `folder`: of the home, to live in. `log_directory`: where the log is kept

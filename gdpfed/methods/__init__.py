@@ -153,8 +153,8 @@ def _refuse_client_state(config: Config, method: type[Method]) -> None:
 
 
 UNPROVED_OF_STATES = {
-    "fixed_size": "then tells who was drawn with them",
-    "allocation": "binds the rounds of a block together, which no proof of ours covers",
+    "fixed_size": "tell a client who was drawn with it",
+    "allocation": "tie the rounds of a block together, and no proof of ours covers that",
 }
 """Sampling laws under which states that clients keep have no proof, and why."""
 ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
@@ -174,7 +174,7 @@ def _planned(method: type[Method], config: Config) -> Method:
     if config.training.client_state is not None and made.plan.private and unproved is not None:
         raise PrivacyError(
             f"training.client_state={config.training.client_state} has no proof under "
-            f"privacy.sampling={made.plan.law.name}: what others keep {unproved}. Use "
+            f"privacy.sampling={made.plan.law.name}: the states that clients keep {unproved}. Use "
             "privacy.sampling=poisson, or privacy.against=everyone"
         )
     if configured_parties(config):

@@ -85,7 +85,7 @@ class SumOnce(ABC):
 
     @classmethod
     def index(cls, num_rounds: int) -> int:
-        """The number of this sum, which no round and no other sum has."""
+        """A number for this sum that differs from the numbers of all rounds and all other sums."""
         return num_rounds + cls.before_rounds
 
     @staticmethod

@@ -54,7 +54,7 @@ class PreparedSum:
         )
 
     def part(self, client_id: int) -> ClientPart:
-        """The part of one client."""
+        """The clipping norm, weight and record steps of one client in this sum."""
         return self.parts.get(client_id, ClientPart())
 
     @cached_property

@@ -123,7 +123,7 @@ class _Source:
 
 @lru_cache(maxsize=len(_SHAPES))
 def tables(sigma: int, cells: int) -> Tables:
-    """The tables of D(sigma) on |x| < cells / 2; symmetric, so that the mean is exactly 0."""
+    """The tables to draw D(sigma) from, for |x| < cells / 2; they are symmetric, so the mean is exactly 0."""
     shift = _FRACTION_BITS - _DIRECT_BITS
     probabilities = _probabilities(sigma, cells // 2)
     counts = [probability >> shift for probability in probabilities]

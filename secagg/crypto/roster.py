@@ -26,7 +26,7 @@ _CLIENT_ID = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class Roster(Mapping[int, bytes]):
-    """Client id -> Ed25519 public key; it never changes.
+    """Each client's Ed25519 public key, by client id; a roster cannot be changed.
 
     Args:
         keys: ids of 64 bits, keys of 32 bytes, no key under two ids.

@@ -263,7 +263,7 @@ class SumParameters:
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """sigma / sqrt(n2 - D - max(1, c)): the noise that each client adds, in clipping norms C.
+        """Standard deviation of each client's noise, in clipping norms C: sigma / sqrt(n2 - D - max(1, c)).
 
         Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
         cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor
@@ -272,7 +272,7 @@ class SumParameters:
         return self.noise_multiplier / math.sqrt(self.contributors(num_contributors).noisy)
 
     def client_noise_stddev(self, num_contributors: int) -> float:
-        """C sigma / sqrt(n2 - D - max(1, c)), in the update's unit; see `client_noise_multiplier`."""
+        """Standard deviation of each client's noise, in the update's unit: C `client_noise_multiplier`."""
         multiplier = self.client_noise_multiplier(num_contributors)
         return self.clipping_norm * multiplier if multiplier else 0.0
 

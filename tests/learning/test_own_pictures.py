@@ -304,7 +304,7 @@ def test_16_bits_in_other_colours_are_named(tmp_path, monkeypatch):
     for name, words in (
         ("print.tif", "has 16 bits and no plain colours|cannot be read"),
         ("dim.tif", "has 16 bits and no plain colours"),
-        ("a.ppm", "16 bits are read of PNG and TIFF alone: write it as one"),
+        ("a.ppm", "has 16 bits a value, which are read from PNG and TIFF only: save it as one of these"),
     ):
         with pytest.raises(LearningError, match=words):
             read_picture(str(tmp_path / name), 3, None, (0, 4095))

@@ -239,7 +239,7 @@ def test_a_query_needs_a_database_and_a_table_none(tmp_path):
     (tmp_path / "visits.csv").write_text("age,stays\n1,no\n")
     path.unlink()
     site(tmp_path, "x").unlink()
-    refused(tmp_path / "visits.csv", "database is of a query, and visits.csv is none: leave it out")
+    refused(tmp_path / "visits.csv", "database is for a query, and visits.csv is not a query: leave it out")
 
 
 def test_a_password_is_neither_taken_nor_shown(tmp_path):
@@ -249,7 +249,9 @@ def test_a_password_is_neither_taken_nor_shown(tmp_path):
         "postgresql://reader@127.0.0.1:1/clinic?password=geheim",
         "postgresql://reader:geheim@127.0.0.1:1/clinic?nonsense=1",
     ):
-        with pytest.raises(LearningError, match=r"holds a password: take it out|is none: write") as caught:
+        with pytest.raises(
+            LearningError, match=r"holds a password: take it out|cannot be read: write"
+        ) as caught:
             read_own(site(tmp_path, address))
         assert "geheim" not in str(caught.value)
     refused(site(tmp_path, "postgresql://reader@127.0.0.1:1/clinic"), "cannot be answered: connection")

@@ -206,7 +206,7 @@ ALLOCATED = ["dataset=digits", "privacy.sampling=allocation", "privacy.against=o
         (["privacy=record_level", "method=dp_sum"], ConfigError, "proved for privacy.unit=client"),
         (["privacy.against=everyone"], ConfigError, "does not go with privacy.sampling=allocation"),
         (["method=fedavg"], ConfigError, "does not go with method=fedavg"),
-        (["training.client_state=scaffold"], PrivacyError, "binds the rounds of a block together"),
+        (["training.client_state=scaffold"], PrivacyError, "tie the rounds of a block together"),
         (["run.evaluation=nodes"], PrivacyError, "this plan has the mechanism allocated_sums"),
         (["training.vote={learning_rate:[0.1,1]}"], PrivacyError, "training.vote is not accounted"),
     ],

@@ -209,7 +209,7 @@ class StepsRule(ChargedGroups):
 
 
 class RecordSumsRule(StepsRule):
-    """The audit of steps with a configured norm, of which there are as many as their budgets allow."""
+    """The audit of steps with a configured norm, where the budgets decide how many steps there are."""
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)

@@ -12,7 +12,7 @@ MOST_DEVICES = 64
 
 
 def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
-    """What computes a client's part of a sum on a device; or in words why the CPU masks.
+    """Return what adds noise and masks on the device, or a sentence that says why the CPU does it.
 
     `suite`: of the masks of the sum.
     """
@@ -26,7 +26,7 @@ def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
 
 @lru_cache(maxsize=MOST_DEVICES)
 def tried_masks(device: torch.device) -> DeviceMasks | str:
-    """The masks of a device, which have been compared with a CPU's, or why it has none.
+    """Return the generator of masks of a device, or a sentence that says why it cannot run there.
 
     Triton may be missing, or the compiler that it asks for, or a folder that it can write to.
     """

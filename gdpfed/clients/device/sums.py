@@ -30,13 +30,13 @@ WORDS_A_DRAW = 2
 
 
 class DeviceSum:
-    """What a client computes for one sum. `masks`: of the device that it trains on."""
+    """Computes a client's part of one sum on the device that it trains on, which `masks` names."""
 
     def __init__(self, masks: DeviceMasks) -> None:
         self.device, self.masks = masks.device, masks
 
     def contribution(self, order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> torch.Tensor:
-        """What `contribution_steps` makes of an update, on the device: int64[d]."""
+        """Compute `contribution_steps` of an update on the device: int64[d]."""
         try:
             values, own = weighed(order, update.to(self.device), encoding)
             return clipped_steps(values[None].clone(), [own])[0]
@@ -46,7 +46,7 @@ class DeviceSum:
     def noise(
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
-        """What `keyed_steps` draws from these keys, on the device: int64[d]."""
+        """Draw `keyed_steps` from these keys on the device: int64[d]."""
         check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:

@@ -28,7 +28,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same for several clients: shape (clients, d)."""
+    """Return `work` of several clients, whose steps are made together: shape (clients, d)."""
     known = convex_bounds(jobs.gradients.model)
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_convex_steps(order, len(holder.records), known)

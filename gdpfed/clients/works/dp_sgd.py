@@ -16,7 +16,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same for several clients: shape (clients, d)."""
+    """Return theta_i - theta of several clients after noised steps: shape (clients, d), float64."""
     return jobs.noised_updates()
 
 

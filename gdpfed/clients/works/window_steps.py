@@ -16,7 +16,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the same for several clients: shape (clients, d)."""
+    """Return `work` of several clients, whose steps are made together: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from conf.schema import Config, SecAggConfig
 from conf.schema.run_config import LOCAL
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.extras.canaries.canary import (
     Canaries,
     CanaryEngine,
@@ -65,7 +65,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ConfigError(f"canaries of kind {self.kind!r}: there are {', '.join(get_args(Kind))}")
+            raise ConfigError(not_known(f"kind of canaries {self.kind!r}", get_args(Kind)))
         if self.num_runs < 1:
             raise ConfigError(f"{self.num_runs} runs measure nothing: give at least 1")
         if not 0.5 < self.confidence < 1.0:
@@ -187,8 +187,8 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
         raise ConfigError(f"method={prepared.method.name} has no canaries: {why}; choose another method")
     if plan.about_records and not config.training.is_sgd:
         raise ConfigError(
-            "canaries among records are measured in steps of SGD, and training.optimizer="
-            f"{config.training.optimizer} with its options is none: measure with sgd, whose noise is the same"
+            "canaries among records are measured only in steps of plain SGD, not with training.optimizer="
+            f"{config.training.optimizer} and its options: use plain sgd, whose noise is the same"
         )
     if record_groups(plan.mechanism, 0) and settings.kind != "dirac":
         raise ConfigError(

@@ -63,7 +63,8 @@ class GameNode(NodeSide):
         own = announced.scale * _response(announced, player)
         if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
             raise BudgetRefusedError(
-                "the terms' path is not this client's best response to what is announced"
+                "the terms' budgets by round are not this client's answer to the server's announcement; the "
+                "server must plan with the answer that this client gave"
             )
 
 

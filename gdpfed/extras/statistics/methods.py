@@ -264,7 +264,7 @@ class ClientStatistics(DPFedAvg):
         return _of_work(super().make_turn_plan(config))
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """The request for one sum of shares."""
+        """Ask clients for one sum of their counts, each as a share of its records."""
         return [
             replace(each, work="client_statistics") for each in super().requests(theta, round_index, cohorts)
         ]

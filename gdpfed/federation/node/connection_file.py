@@ -46,7 +46,7 @@ class ConnectionState:
             found = read_json(read_regular(path))
             made = cls(str(found["reason"]), float(found["since"]), float(found["seen"]))
             if not math.isfinite(made.since) or not math.isfinite(made.seen):
-                raise ValueError("a time that is none")
+                raise ValueError("a time that is not finite")
         except OSError as error:
             raise AuditError(
                 f"--connection {path} cannot be read: {error.strerror}; name {CONNECTION_FILE} in the folder "
@@ -81,7 +81,7 @@ class ConnectionState:
 
     @property
     def line(self) -> str:
-        """Say it in one line."""
+        """Return the state of the connection, since when it holds, and its reason, in one line."""
         state, reason = self.found()
         return f"connection: {state} since {_iso(self.since)}{f': {reason}' if reason else ''}"
 

@@ -125,13 +125,13 @@ class Contributor:
         return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
 
     def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
-        """How far what stands in for this client has moved a model: float64[d]."""
+        """How far the model was moved by an edge or an app that answers for this client: float64[d]."""
         import torch
 
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
 
     def or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
-        """What is computed of this client's examples, or zeros, of which its operator is told why."""
+        """Return `computed()`, or zeros if it fails, and tell the client's operator why."""
         try:
             return computed()
         except StandInError:

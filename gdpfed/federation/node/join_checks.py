@@ -99,7 +99,9 @@ def check_part(settings: NodeSettings, source: str) -> None:
     try:
         asked = DataSource.from_json(source)
     except (ValueError, TypeError, AttributeError):
-        raise NodeConfigError("the question's data set is none: the server runs another version") from None
+        raise NodeConfigError(
+            "this node cannot read the server's description of the data set: use one version on both"
+        ) from None
     check_named_file(settings, asked)
     try:
         load_dataset(asked.without_features)

@@ -42,7 +42,7 @@ SESSIONS_SUFFIX = ".sessions"
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What one node goes by, which follows from the words of its start.
+    """The settings of one node, as it was started.
 
     Attributes:
         config: the words as they were given, checked by `check_settings`, those of stand-ins among them.

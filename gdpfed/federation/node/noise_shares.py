@@ -41,12 +41,12 @@ class Correction:
         """Read a message's record; RemoteProtocolError for one that names no earlier rounds, each once."""
         turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
-            raise RemoteProtocolError(Stage.MASK, None, "it names no rounds whose noise is to be taken back")
+            raise RemoteProtocolError(Stage.MASK, None, "the rounds whose noise to subtract are not numbers")
         if turns != sorted(set(turns)) or any(not 0 <= turn < round_index for turn in turns):
             reason = f"noise of rounds {turns} is to be taken back in {round_index}: they are not before it"
             raise RemoteProtocolError(Stage.MASK, None, reason)
         if not isinstance(context, bytes) or len(context) not in (0, CONTEXT_BYTES):
-            raise RemoteProtocolError(Stage.MASK, None, "its context is none")
+            raise RemoteProtocolError(Stage.MASK, None, f"its context is not of 0 or {CONTEXT_BYTES} bytes")
         return cls(tuple(turns), context)
 
 

@@ -20,7 +20,7 @@ from secagg import ClientSession
 
 @dataclass(frozen=True)
 class DevicePart:
-    """What a node does for one sum on a device. `there`: of the device. `session`: which masks."""
+    """A node's part of one sum on its device. `there`: computes it. `session`: masks it."""
 
     there: DeviceSum
     session: ClientSession

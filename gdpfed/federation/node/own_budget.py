@@ -59,7 +59,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Player:
-    """What a client answers games and prices with; its aversion to risk does not leave the node.
+    """How a client values privacy when it answers a game or a price; these numbers stay on the node.
 
     Attributes:
         aversion: c_i in (0, 1), the weight of its privacy cost.

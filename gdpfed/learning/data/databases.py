@@ -264,14 +264,14 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
 def _without_password(url: str, place: str) -> str:
     """Return the address of a database, if it holds no password.
 
-    Raises LearningError: one is there, or the address is none; neither is shown.
+    Raises LearningError: it holds a password, or cannot be read; the error does not show the address.
     """
     packages = psycopg.conninfo  # Where there is no such package, it is this that says so.
     try:
         said = packages.conninfo_to_dict(url)
     except psycopg.Error:
         raise LearningError(
-            f"{place}: the address of its database in {FILES_FILE} is none: {AN_ADDRESS}"
+            f"{place}: the address of its database in {FILES_FILE} cannot be read: {AN_ADDRESS}"
         ) from None
     if any("password" in key for key in said):
         raise LearningError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.columns import (
     AGE_ON,
     DAYS_SINCE,
@@ -50,8 +50,8 @@ def _read_published(name: str) -> Columns:
     with as_file(files("conf") / "dataset" / "columns") as folder:
         known = sorted(each.stem for each in folder.glob("*.yaml"))
         if name not in known:
-            known_names = ", ".join(f"{PUBLISHED}{each}" for each in known)
-            raise LearningError(f"{PUBLISHED}{name} is no declaration of ours: there are {known_names}")
+            words = f"the declaration {PUBLISHED}{name}"
+            raise LearningError(not_known(words, [f"{PUBLISHED}{each}" for each in known]))
         return read_columns(folder / f"{name}.yaml")
 
 

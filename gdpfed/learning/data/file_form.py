@@ -153,7 +153,7 @@ def own_form(path: Path) -> FileForm:
             )
     form = _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
     if form.database is not None and kind_of(path) != QUERY:
-        raise LearningError(f"{file}: database is of a query, and {path.name} is none: leave it out")
+        raise LearningError(f"{file}: database is for a query, and {path.name} is not a query: leave it out")
     return form
 
 

@@ -115,7 +115,8 @@ def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
     """
     if file.format not in ("PNG", "TIFF"):
         raise LearningError(
-            f"{path}: {DEEPEST} bits are read of PNG and TIFF alone: write it as one, or in 8 bits"
+            f"{path} has {DEEPEST} bits a value, which are read from PNG and TIFF only: save it as one "
+            "of these, or with 8 bits"
         )
     if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
         raise LearningError(f"{path} stores white as 0: write it with 0 as black")

@@ -83,7 +83,7 @@ def _spaced(
     size = (max(1, round(picture.width * columns)), max(1, round(picture.height * rows)))
     if size[0] * size[1] > MOST_PIXELS:
         raise LearningError(
-            f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider one"
+            f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider spacing"
         )
     scaled, edge = picture.resize(size, Image.Resampling.BILINEAR), form.image_size or max(size)
     square = Image.new("L", (edge, edge))

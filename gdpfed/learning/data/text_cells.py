@@ -159,7 +159,7 @@ def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
 
 
 def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The number of each cell's declared value, int64[N]; -1 for a text that is not declared.
+    """The number that `values` gives each cell's text, int64[N]; -1 for a text that is not among them.
 
     A text is that value which it equals. Where none is, 1.0 and 1,0 are the value 1, 1,5 is 1.5, and the
     other way round; and so are truth values of any letters, true, True and TRUE, or 1 where that is declared.

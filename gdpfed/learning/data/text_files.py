@@ -82,7 +82,7 @@ def _text(
         text = piece if encoding is not None else _utf8(piece, fallback, place, line, found)
         if (zero := text.find(b"\0")) >= 0:
             line += text.count(b"\n", 0, zero)
-            raise LearningError(f"{place}: byte 0 in line {line}: no text has one; take it out")
+            raise LearningError(f"{place}: byte 0 in line {line}: a text cannot have this byte; take it out")
         line += text.count(b"\n")
         yield text
 

@@ -33,7 +33,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
-    """The number of a date, and the form in which it was read; "" for the declared form.
+    """Read a date as a number; also return the form in which it was written, "" for the declared one.
 
     `own`: the form that the site says, and no other is tried.
 

@@ -31,7 +31,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_number(text: str, decimal: str | None, likely: str = ".") -> tuple[float, str]:
-    """The number of a text, and how it is written: with a comma, grouped, as a truth value, or "".
+    """Read a number; also return how it is written: with a comma, grouped, as a truth value, or "".
 
     `decimal`: the mark that the site says; None where each cell has to show it. `likely`: what a mark is that
     might be two.

@@ -40,7 +40,7 @@ class KeptState(ABC):
     """One kind of client state. A client that has not taken part yet has zeros."""
 
     def size(self, dimension: int) -> int:
-        """How many numbers a client keeps for a model of `dimension` parameters: by default as many."""
+        """How many numbers a client keeps for a model of `dimension` parameters; by default `dimension`."""
         return dimension
 
     def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training

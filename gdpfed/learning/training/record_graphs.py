@@ -273,5 +273,5 @@ class Called:
     act: Callable[[], None]
 
     def replay(self) -> None:
-        """Call it."""
+        """Call the function, which was not recorded as a graph."""
         self.act()

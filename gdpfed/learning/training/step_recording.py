@@ -69,7 +69,7 @@ def recorder(device: torch.device, graphs: bool = True) -> Record | None:
 
 
 def padded(number: int, sizes_an_octave: int) -> int:
-    """The size of a graph for so many: with 4 an octave, of 4, 5, 6 and 7 times powers of two the next one.
+    """Round up to the next size of a graph; with 4 an octave, sizes are 4, 5, 6 or 7 times powers of two.
 
     A graph is for one size, and sizes differ. So there are few shapes, and with 4 of them an octave at most a
     quarter is computed in vain.

@@ -27,7 +27,7 @@ class Accountant(Protocol):
 
     @property
     def name(self) -> AccountantName:
-        """The name it is configured by."""
+        """The name of this accountant in settings."""
 
     @property
     def renyi_orders(self) -> RenyiOrders:

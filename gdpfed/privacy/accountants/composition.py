@@ -250,7 +250,7 @@ class AfterRelease:
 
     @property
     def name(self) -> AccountantName:
-        """The name it is configured by."""
+        """The name of this accountant in settings."""
         return self.accountant.name
 
     @property

@@ -63,7 +63,8 @@ class ChargedRun:
         """
         if not 0 <= round_index < self.terms.num_rounds:
             raise PrivacyError(
-                f"run {self.terms.run} has no round {round_index}, so nothing is taken back in it"
+                f"run {self.terms.run} has no round {round_index}: noise is subtracted in rounds 0 to "
+                f"{self.terms.num_rounds - 1}"
             )
         lags = enumerate(noise_taps(self.terms), start=1)
         due = {round_index - lag for lag, tap in lags if tap > 0} & set(self.rounds)

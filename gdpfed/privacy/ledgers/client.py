@@ -135,7 +135,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Epsilon at delta of the updates sent, and of one more in the run of that name and its round.
+        """Epsilon at delta of all updates sent, and of one more in the run and round of `one_more_in`.
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.

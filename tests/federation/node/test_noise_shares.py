@@ -170,7 +170,7 @@ def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(own
         (1, [1], "no noise of round 1"),
         (3, [0], "the terms have no tap for it"),
         (2, [1], "had no turn in it"),
-        (6, [0], "has no round 6, so nothing is taken back in it"),
+        (6, [0], "has no round 6: noise is subtracted in rounds 0 to 5"),
     ],
 )
 def test_a_server_that_asks_early_late_or_for_no_turn_is_refused(owner, index, turns, match):

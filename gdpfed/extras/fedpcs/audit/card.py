@@ -41,7 +41,7 @@ class BudgetsCard(MechanismCard):
         return self.sections | ruled | ({"of-records"} if self.plan["unit"] == "record" else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Membership bounds for the client that can have spent most: of one Gaussian, or of steps."""
+        """Membership bounds for the client that can have spent most, by its total zCDP or by its steps."""
         own, charged = spending_of(self.files), self.files.ledger["charged_rounds"]
         if STEPS in own:
             event = steps_event(own, min(own[STEPS]["noise_multipliers"]))

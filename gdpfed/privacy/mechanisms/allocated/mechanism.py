@@ -60,7 +60,7 @@ class AllocatedSums(SampledSums, DrawsAhead):
 
 
 def block_rounds(round_range: RoundRange) -> int:
-    """Return b of blocks whose rounds have the rate 1 / b."""
+    """Return b, the number of rounds in a block: a client takes part in each with probability 1 / b."""
     return round(1 / round_range.sampling_rate)
 
 
