@@ -15,7 +15,7 @@ BINS, REDRAWN = 10, 400
 LEAST_SIGNAL = 3.0
 NORMAL_QUANTILE = 1.96
 SAME = 1e-6
-# The cells and the bins of an honest run's counts differ by more than so many deviations once in a million.
+# The cells and the bins of an honest run's counts differ by more deviations than this once in a million.
 MOST_DEVIATIONS = 5.0
 UNKNOWN = {"value": None, "low": None, "high": None}
 

@@ -48,7 +48,8 @@ def run_table(audit: RunAudit) -> Table:
     title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
-    everyone = any(group.most_spent is not None for group in audit.groups)
+    by_turns = any(group.most_spent is not None for group in audit.groups)
+    whom = "all but the server" if any(isinf(group.against_server) for group in audit.groups) else "everyone"
     rows = []
     for group, held in zip(audit.groups, audit.held, strict=True):
         most = group.most_spent
@@ -59,10 +60,10 @@ def run_table(audit: RunAudit) -> Table:
         rows.append([*own, *known, _held(held, group.within_budget)])
     return Table(
         title,
-        TURN_HEADINGS if everyone else RUN_HEADINGS,
+        TURN_HEADINGS if by_turns else RUN_HEADINGS,
         rows,
-        "epsilon against everyone, by turns that all may know; of each group's dearest client"
-        if everyone
+        f"epsilon against {whom}, by turns that all may know; of each group's dearest client"
+        if by_turns
         else "",
     )
 

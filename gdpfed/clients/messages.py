@@ -35,7 +35,7 @@ An answer above :data:`LARGE_BYTES` is an array record whose one array, ``data``
 """
 
 JOINED, JOINED_BYTES = "joined", 1 << 16
-"""The record of a message with stages that holds all of its records of at most so many bytes.
+"""The record of a message with stages that holds all of its records of at most `JOINED_BYTES`.
 
 Flower sends each record, array and piece of an array by a request of its own, three times on the way to a
 node's app. Its fields are named by record and field, as ``order/seed``; an array of one axis also has its

@@ -102,7 +102,7 @@ class RayMachines(Divided):
     A machine that is lost costs its part, which the others compute again: every client's draws follow from
     the seed, so the sums are the same. `address`: of the cluster; ``auto`` for the one that this machine
     belongs to, ``local`` to start one of this machine alone. `workers`: of each machine; None for one a CPU.
-    `choose`: makes a machine's engine, on the machine, of so many workers. `source`: of the data set.
+    `choose`: makes a machine's engine, on the machine, for a number of workers. `source`: of the data set.
 
     `moved`: since the beginning, without the data set.
 

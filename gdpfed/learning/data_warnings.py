@@ -53,7 +53,7 @@ def data_warnings(task: Task) -> Iterator[str]:
     if beyond:
         yield (
             f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
-            f"is not what is stated of them. Declare so many, as in person: {{column: patient, parties: "
+            f"is not what is stated of them. Declare this number, as in person: {{column: patient, parties: "
             f"{most}}}, unless parties use the same numbers for different persons"
         )
     if task.partition == "iid" and num_clients > len(data.train):

@@ -11,7 +11,7 @@ from gdpfed.privacy.planning.groups import Group, form_groups, groups_from_share
 USUAL_GROUPS = 3
 """Of clients with budgets of their own, where nothing else is said."""
 FEW_CLIENTS = 20
-"""Up to so many, each budget has a group of its own where all groups are one sum."""
+"""Up to this number of clients, each budget has its own group where all groups are one sum."""
 
 TABLES = ("csv", "python")
 """Data sets whose records may be rows of persons; the second is of tables that a program gives."""

@@ -39,7 +39,7 @@ class PFAConfig(MethodConfig):
         require(
             1 <= self.subspace_dimension <= self.history,
             f"method.subspace_dimension={self.subspace_dimension} must be from 1 to method.history="
-            f"{self.history}: so many sums span no more directions",
+            f"{self.history}: the sums of that many rounds span no more directions",
         )
 
 

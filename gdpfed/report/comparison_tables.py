@@ -172,10 +172,10 @@ def budgets_table(lines: Sequence[Line]) -> Table:
         headings=BUDGET_HEADINGS,
         rows=[row for line in lines for row in _budget_rows(line)],
         note=(
-            "Against outsiders budget and spent hold for whoever is told nothing of who was sampled, and not "
-            "for the coordinating server and members of the same sums: for them vs server holds, as planned, "
-            "of a client that takes part as often as 99 of 100 do at most. Against everyone they hold for "
-            "all of these. None: no bound holds against the server, which sees single updates."
+            "Budget and spent hold against those that the column against names. Outsiders do not know who "
+            "was sampled; the server and the members of a sum may know it, and against them vs server holds. "
+            "It is of the plan, for as many rounds as 99 of 100 clients take part in at most. None: no bound "
+            "holds against the server, which sees single updates."
         ),
     )
 

@@ -70,7 +70,7 @@ class NoiseStreams:
     """The noise that is still to be taken back in every stream, the sums of one name.
 
     Args:
-        most_taps: p, for so many rounds a key is needed after its own; 0 where noise is not correlated.
+        most_taps: p, for how many rounds after its own a key is needed; 0 where noise is not correlated.
     """
 
     def __init__(self, most_taps: int) -> None:
@@ -122,7 +122,7 @@ class NoiseStreams:
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
         """Remove what `state_dict` returned from a checkpoint's state, and return the rest.
 
-        Raises ValueError for keys that a run with so many taps does not keep.
+        Raises ValueError for keys that a run with `most_taps` does not keep.
         """
         own = {key: value for key, value in state.items() if key.startswith(PREFIX)}
         for key, data in own.items():

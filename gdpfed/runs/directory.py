@@ -222,7 +222,7 @@ class RunDirectory:
     def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
         """The class counts that clients released, shape (n, B).
 
-        Raises RunError: they are missing, damaged, of another format, or not those of so many clients.
+        Raises RunError: they are missing, damaged, of another format, or of another number of clients.
         """
         path = self.path / COUNTS_FILE
         try:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from conf.load import load
 from gdpfed.audit.node_audit import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
+from gdpfed.cli.audit_tables import run_table
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
@@ -256,6 +259,9 @@ def test_the_audit_computes_what_every_client_has_spent_from_its_turns(honest, c
         assert group.against_members == most.epsilon <= group.budget
     assert main(["audit", str(honest)]) == 0
     assert "against everyone, by turns that all may know" in " ".join(capsys.readouterr().out.split())
+    audit = audit_run(honest)
+    seen = replace(audit, groups=[replace(group, against_server=inf) for group in audit.groups])
+    assert run_table(seen).note.startswith("epsilon against all but the server, by turns")
 
 
 def test_the_audit_finds_a_client_with_too_many_turns_in_both_files(honest):

@@ -235,7 +235,7 @@ class RecordSumsRule(StepsRule):
             local = self.files.config["training"]["local_steps"]
             first = self.plan["groups"][index]["charges"][0]["event"]["num_steps"]
             chosen = self.files.config["method"].get("most_local_steps")
-            # A method that chooses how many steps a round has takes at most so many.
+            # A method that chooses how many steps a round has takes at most `most_local_steps`.
             fits = first <= chosen if chosen is not None else first == min(local, records["steps_allowed"])
             if not fits:
                 yield f"group {index} takes {first} steps in its first round, and {local} were configured"

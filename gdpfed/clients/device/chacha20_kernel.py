@@ -39,7 +39,7 @@ def _word(at, mask):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _four_words(at, left):  # type: ignore[no-untyped-def]
-    """Four words of each block, of which so many are left in the vector; zeros beyond its end."""
+    """Read four words of each block, of which `left` are in the vector; zeros beyond its end."""
     return _word(at, left > 0), _word(at + 1, left > 1), _word(at + 2, left > 2), _word(at + 3, left > 3)
 
 

@@ -191,7 +191,7 @@ def _show(console: Console, measurement: Measurement, output: Path | None) -> No
     console.print(_checks_table(measurement))
     console.print(
         "in common: the largest correlation of new noise, or clients of two samples. would find: the "
-        "smallest fault of this kind that so many runs find, 95 times in 100. A fault of another kind is not "
+        "smallest fault of this kind that these runs find, 95 times in 100. A fault of another kind is not "
         "looked for.",
         highlight=False,
     )

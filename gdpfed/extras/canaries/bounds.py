@@ -23,7 +23,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 Scores = npt.NDArray[np.float64]
 LARGEST_EPSILON = 100.0
 LARGEST_SCALE = 64.0
-# A curve tells nothing of alarms that are rarer than so many times its least delta.
+# A curve tells nothing of alarms that are rarer than this number times its least delta.
 TOLD_FROM = 10.0
 RESOLUTION = 1e-4
 

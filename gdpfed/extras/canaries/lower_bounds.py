@@ -40,7 +40,7 @@ VIEWS = ("sums", "server", "everyone", "updates", "model")
 secret, so that both are one; every client's own update, where it is private by itself; the released model."""
 # At these deltas a plan's curve is computed.
 CURVE_DELTAS = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8)
-# Of a group's canaries so many were asked at least as often as the server's figure is measured for.
+# This share of a group's canaries were asked at least as often as the server's figure is measured for.
 ASKED_SO_OFTEN = 0.75
 
 

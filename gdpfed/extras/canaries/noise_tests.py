@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 LEAST_VARIANCE = 1e-3
 # Of fewer coordinates no law of their mean is near enough.
 LEAST_COLUMNS = 30
-# At most so many sums are compared with each other, so many at once.
+# How many sums are compared with each other at most, and how many at once.
 MOST_SUMS, BLOCK = 4000, 256
 
 
@@ -157,8 +157,8 @@ class LagTest:
 
     Attributes:
         lag: in rounds.
-        correlation: of new noise so many rounds apart.
-        p_value: at most how likely so much of it is at any lag, where rounds are independent.
+        correlation: of new noise that is `lag` rounds apart.
+        p_value: bound on the chance of a correlation as large at any lag, where rounds are independent.
         would_find: the correlation above which a lag is found, with probability `POWER`.
     """
 

@@ -44,7 +44,7 @@ from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums, limits_
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING
 
-# The rounds of so many different clients are tried.
+# The rounds of this number of clients are tried.
 MOST_TURNS = 128
 ONE_RUN_MORE = "more --runs"
 COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"

@@ -15,7 +15,7 @@ from scipy import stats
 
 from gdpfed.extras.canaries.program_check import POWER
 
-# Of so many pairs of samples the exact probability is computed.
+# Up to this number of pairs of samples, the exact probability is computed.
 MOST_EXACT = 64
 
 

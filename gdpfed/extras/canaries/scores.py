@@ -25,7 +25,7 @@ from gdpfed.privacy.group_plan import RoundRange
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 
-# Differences of sums are compared on so many canaries, to find the two that are most alike.
+# Differences of sums are compared on this number of canaries, to find the two that are most alike.
 MOST_COMPARED = 64
 LEAST_NOISE = 1e-9
 
@@ -148,7 +148,7 @@ def _up_to(transcript: Transcript, rounds: int) -> list[RevealedSum]:
     return [each for each in transcript.sums if each.round_index < rounds]
 
 
-# Of every so many canaries one tells its coin, to measure the noise by.
+# One canary in this number tells its coin, to measure the noise by.
 TOLD_OF = 3
 
 

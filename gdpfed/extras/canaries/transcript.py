@@ -24,7 +24,7 @@ from gdpfed.simulation.in_process_fleet import InProcessFleet
 
 TellResult = Callable[[PreparedSum, ClientSum], None]
 
-# In so many coordinates the noise of every sum is kept.
+# The noise of every sum is kept in this number of coordinates.
 MOST_WATCHED = 2048
 
 

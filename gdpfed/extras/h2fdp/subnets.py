@@ -119,7 +119,7 @@ def sizes_of_subnets(config: Config) -> list[int]:
 def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
     """The way in which devices are drawn for a round, and the sampling rate of each subnet.
 
-    All of them, or so many of each subnet, every set being equally likely.
+    All of them, or `participants` of each subnet, every set being equally likely.
     """
     sizes, drawn = sizes_of_subnets(config), config.method.participants
     if drawn is None:

@@ -51,7 +51,7 @@ def written(widths: Sequence[int]) -> str:
 def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
     """Read the text of :func:`written`; an empty text means that each input is a number.
 
-    Raises LearningError: no positive whole numbers, or not so many inputs in all.
+    Raises LearningError: numbers that are not positive and whole, or do not add up to the inputs.
     """
     if not text:
         return (1,) * num_inputs

@@ -31,8 +31,8 @@ class Budget:
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
         raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
             much; 0 without one.
-        lost_rounds: the operator's word that the ledger lacks at most so many rounds, in which the server
-            has received updates, and that their cost was taken off the budget; 0 without one.
+        lost_rounds: the operator's word that the ledger lacks at most this number of rounds in which the
+            server has received updates, and that their cost was taken off the budget; 0 without one.
     """
 
     epsilons: tuple[float, ...]

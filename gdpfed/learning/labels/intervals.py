@@ -19,7 +19,7 @@ optimize = late_import("scipy.optimize")
 stats = late_import("scipy.stats")
 
 FEWEST = 30
-"""With fewer examples of a party nothing is shown: with so many a share is known within 17 points."""
+"""With fewer examples of a party nothing is shown: from this number a share is known within 17 points."""
 Z = 1.959963984540054
 """The 97.5th percentile of the normal distribution."""
 REDRAWN = 200

@@ -23,7 +23,7 @@ BINS = 10
 MOST_CLASSES = 100
 REDRAWN = 400
 LEAST_SIGNAL = 3.0
-"""A sum of clients must be so many standard deviations of its noise, or nothing is said of their shares."""
+"""With fewer clients than this number of standard deviations of the noise, no share is shown."""
 Counts = npt.NDArray[np.float64]
 Metric = Callable[[Counts, int], float | None]
 

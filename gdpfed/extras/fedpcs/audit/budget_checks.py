@@ -2,7 +2,8 @@
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
 took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
-its cost is that of so many. Who was sampled is not accounted. In a client's own ledger such a run is a path.
+its cost is that of these steps. Who was sampled is not accounted. In a client's own ledger such a
+run is a path.
 """
 
 import math

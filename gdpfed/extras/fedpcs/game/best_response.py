@@ -14,7 +14,7 @@ from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, participation, payof
 
 NUM_STATES, NUM_CONTROLS = 241, 61
 MOST_OWN_TYPES = 128
-"""Up to so many clients are solved by themselves; more share values on a grid of aversions."""
+"""Up to this number of clients, each is solved by itself; more share values on a grid of aversions."""
 NUM_TYPES = 65
 MOST_AT_ONCE = 20_000
 

@@ -23,7 +23,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     Attributes:
         most_turns: k.
-        separation: b, so many rounds lie between two turns, at least.
+        separation: b, the least distance of two turns, in rounds.
         schedule: whose turn each round is, as `TurnSchedule.to_text` says it; empty where the server may move
             turns, since no member could tell a client that it has made up from one of them.
     """
