@@ -123,7 +123,7 @@ class Guard:
             data: the message.
 
         Raises:
-            GuardError: the bytes are no message, or nothing of the node answers such messages.
+            GuardError: the bytes are not a message, or nothing of the node answers such messages.
         """
         try:
             said, message = run_config_in(run_config), from_bytes(data)

@@ -46,7 +46,7 @@ PATHS = (
 _IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets=[1, 3, 6]'"
 _IN_BRACES = "in a shell put the whole setting in quotes, as in 'privacy.client_budgets={bonn: 1, fulda: 6}'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
-_KINDS = {"Integer": "whole number", "Float": "number", "Boolean": "true or false"}
+_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
@@ -173,7 +173,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
         given = next(
             (each for each in reversed(overrides) if each.endswith(f"={unread['value']}")), unread["value"]
         )
-        return f"{given} is no {_KINDS.get(unread['kind'], unread['kind'])}"
+        return f"{given} is not {_KINDS.get(unread['kind'], unread['kind'])}"
     lines = [str(error), str(cause) if cause else ""]
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
 

@@ -80,7 +80,7 @@ def set_client_count(dataset: DictConfig) -> None:
 def option_directories() -> list[Path]:
     """The directories of option files: the project's first, then those of packages, then those made here.
 
-    Raises ConfigError: an entry point that is no package.
+    Raises ConfigError: an entry point that is not a package.
     """
     packages = [_directory(name) for name in _table("option_packages").names()]
     return [OWN_DIRECTORY, *packages, *_made]

@@ -234,7 +234,7 @@ def pool_back(
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
     """w (softmax(logits) - 1 at the target), the gradient of a weighted record; (count, classes).
 
-    Raises IndexError for a target that is no class.
+    Raises IndexError for a target that is not a class.
     """
     for n in range(len(targets)):
         target = targets[n]

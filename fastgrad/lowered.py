@@ -28,7 +28,7 @@ class LoweredLayer(ABC):
 
     `compiled`: the module of its loops and the `fastgrad.layer.Layer` in it, which programs import where a
     model has such a layer: numba compiles the loops of a module at its import. `draws`: whether it draws by
-    keys. `shape`: of the input: height, width, channels; of what is no picture, (1, 1, features).
+    keys. `shape`: of the input: height, width, channels; of what is not a picture, (1, 1, features).
     """
 
     compiled: ClassVar[str]

@@ -131,7 +131,7 @@ class _Reader:
     def lowered(self) -> LoweredModel:
         """Return the model that has been read.
 
-        Raises NotLoweredError: no layer with weights, an output that is no row of numbers or in another
+        Raises NotLoweredError: no layer with weights, an output that is not a row of numbers or in another
         order, or parameters that were not met just once.
         """
         if not (self._stages and self._parts and self.result.is_flat) or self._is_rearranged:

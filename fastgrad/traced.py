@@ -38,7 +38,7 @@ class Step:
 def steps_of(model: nn.Module) -> Sequence[Step]:
     """Return a model's steps; the result of the last step is the model's result.
 
-    Raises NotLoweredError: a forward pass that torch.fx cannot trace, a function that is no layer, or a
+    Raises NotLoweredError: a forward pass that torch.fx cannot trace, a function that is not a layer, or a
     result that is not used.
     """
     layers = list(_in_a_row(model))

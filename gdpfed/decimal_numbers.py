@@ -19,7 +19,7 @@ def decimal_number(text: str) -> float:
     """
     number = float(text) if re.fullmatch(NUMBER, text) else float("nan")
     if not isfinite(number):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return number
 
 
@@ -29,5 +29,5 @@ def whole_number(text: str) -> int:
     Raises ValueError: it is none.
     """
     if not re.fullmatch(r"[-+]?[0-9]+", text):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(text)

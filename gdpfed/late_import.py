@@ -20,7 +20,7 @@ from gdpfed.installed import how_to_get
 class LateModule:
     """Stands in for a module, and imports it when one of its attributes is first used.
 
-    It is no entry of ``sys.modules``: what looks through those, as ``inspect`` does while torch is loaded,
+    It is not in ``sys.modules``: what looks through those, as ``inspect`` does while torch is loaded,
     asks every one for its file, and would load it.
     """
 

@@ -76,7 +76,7 @@ class AppStatement:
                 else isinstance(value, str) and re.fullmatch(kind, value, re.ASCII)
             )
             if not fits:
-                raise AppSignatureError(f"{value!r} is no {field.name} of a signed app: sign the bundle anew")
+                raise AppSignatureError(f"{value!r} is not a {field.name} of a signed app: sign it anew")
 
     @property
     def release(self) -> tuple[int, ...]:
@@ -227,7 +227,7 @@ def sign_app(
 ) -> SignedApp:
     """Sign a bundle of ``flwr build``, for a roster number and for a number of days from now.
 
-    Raises AppSignatureError: it is no bundle, or its version is none that can be compared.
+    Raises AppSignatureError: it is not a bundle, or its version cannot be compared.
     """
     app, version = app_of(bundle)
     if not days > 0:
@@ -241,7 +241,7 @@ def sign_app(
 def app_of(bundle: bytes) -> tuple[str, str]:
     """Name and version of the app in a bundle.
 
-    Raises AppSignatureError: it is no bundle of ``flwr build``.
+    Raises AppSignatureError: it is not a bundle of ``flwr build``.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(bundle)) as files:

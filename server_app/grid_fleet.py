@@ -120,7 +120,7 @@ class GridFleet(Fleet):
         return answered
 
     def reachable(self, clients: Collection[int]) -> frozenset[int]:
-        """Those of some clients whose nodes are online, and that were not at fault too often."""
+        """Return those of these clients whose nodes are online and that were not at fault too often."""
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:

@@ -68,7 +68,7 @@ class Config:
         require(
             self.run.mailbox is None or self.privacy.against == "outsiders",
             f"privacy.against=everyone does not go with run.mailbox={self.run.mailbox}: an edge's rounds "
-            "begin where the cloud says, and are no stream of sums; use privacy.against=outsiders",
+            "begin where the cloud says, and are not a stream of sums; use privacy.against=outsiders",
         )
         require(
             self.training.client_state is None or self.simulation.backend == LOCAL,

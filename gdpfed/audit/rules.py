@@ -54,7 +54,7 @@ class MostSpent:
 
     @property
     def turns(self) -> list[int]:
-        """Its turns, counted from round 0."""
+        """The rounds in which this client took part, counted from 0."""
         return [number - 1 for number in self.rounds]
 
 
@@ -71,7 +71,7 @@ class GroupAudit:
         against_server: of the client that took part most often, in `most_rounds` rounds.
         against_members: the same against members of its sums, who never see single updates.
         records: which of the clients' records the figures are about; None where they are about clients.
-        most_spent: None where what a client pays is no matter of its turns.
+        most_spent: None where its turns do not decide what a client pays.
     """
 
     group: int

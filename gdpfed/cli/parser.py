@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError with the reason, and say where the help is."""
-        said = INVALID.sub(lambda found: f"{found[2]} is no {found[1].replace('_', ' ')}", message)
+        said = INVALID.sub(lambda found: f"{found[2]} is not a {found[1].replace('_', ' ')}", message)
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

@@ -107,7 +107,7 @@ def _write_page(path: Path, options: argparse.Namespace) -> int:
             "several runs"
         )
     run = read_run(path)
-    # A page of before is no part of what is audited.
+    # A page of before is not part of what is audited.
     for name in (PAGE_FILE, PAGE_SEAL_FILE):
         (run.path / name).unlink(missing_ok=True)
     try:

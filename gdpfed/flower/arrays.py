@@ -57,7 +57,7 @@ class Layout:
     def from_json(cls, text: str) -> "Layout":
         """Inverse of :meth:`to_json`.
 
-        Raises LearningError: the text is no layout.
+        Raises LearningError: the text is not a layout.
         """
         try:
             read = tuple(

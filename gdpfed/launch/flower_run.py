@@ -135,7 +135,7 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
     """The run configuration of a training whose files go to ``directory``, new or continued.
 
     The directory is the server's, which may be on another host, so only the server can check it. Raises
-    LaunchError: this is no checkout of the project.
+    LaunchError: this is not a checkout of the project.
     """
     if not (PROJECT / "pyproject.toml").is_file():
         raise LaunchError(
@@ -187,7 +187,7 @@ class Launch:
         """A training of this project whose files go to ``directory``, new or continued.
 
         ``files`` are what settings of a resumed run name. They and those of the overrides are relative to the
-        caller's working directory, which is not that of the run. Raises LaunchError: this is no checkout of
+        caller's working directory, which is not that of the run. Raises LaunchError: it is not a checkout of
         the project.
         """
         words = below(Path.cwd(), overrides)

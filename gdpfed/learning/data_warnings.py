@@ -32,7 +32,7 @@ def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
 def data_warnings(task: Task) -> Iterator[str]:
     """Warnings about weak points of a task's data, one line each; the run goes on.
 
-    One line for files that are no tables, one for clients without examples, and one for classes that no
+    One line for files that are not tables, one for clients without examples, and one for classes that no
     training example has.
     """
     data, num_clients = task.load(), task.num_clients
@@ -41,7 +41,7 @@ def data_warnings(task: Task) -> Iterator[str]:
         shown = ", ".join(others[:MOST_NAMED])
         if len(others) > MOST_NAMED:
             shown = f"{len(others)} files, {counts_in_words(Counter(map(ending_of, others)))}"
-        yield f"dataset.path={path} holds {shown}: these are no tables, and are not read"
+        yield f"dataset.path={path} holds {shown}: these are not tables, and are not read"
     yield from data.notes
     if not len(data.train):
         return  # All of them are the nodes'.

@@ -48,7 +48,7 @@ class ModelDescription:
         model, options: as ``dataset.model`` and ``dataset.model_options``.
         form: of an example; its ``columns`` is the digest of the declaration.
         classes: what classes or labels are called, in the order of the outputs; empty of numbers.
-        inputs: what each number of an input is, in order; empty where the data are no tables.
+        inputs: what each number of an input is, in order; empty where the data are not tables.
         pixels: whether an example is a picture, of whose bytes numbers are made.
         scale: how; None for numbers in [-1, 1].
     """

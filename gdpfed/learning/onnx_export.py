@@ -145,7 +145,7 @@ def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.
     """The inputs of the ONNX file for the cells of a table, float64[N,columns] in the declared order.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
-    is what is missing. Raises LearningError: a value that is no number.
+    is what is missing. Raises LearningError: a value that is not a number.
     """
     where = Where(place, np.arange(num_rows(table)) + 1)
     found = [numbers_in(table, each, where) for each in columns.numeric]

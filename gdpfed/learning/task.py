@@ -73,7 +73,7 @@ class Task:
     def from_json(cls, text: str) -> Self:
         """Inverse of :meth:`to_json`.
 
-        Raises ValueError, TypeError: the text is no task.
+        Raises ValueError, TypeError: the text is not a task.
         """
         settings = json.loads(text)
         source = DataSource.from_values(settings.pop("source"))

@@ -76,7 +76,7 @@ def resolve(config: Config) -> Config:
 def _usual_against(config: Config, method: type[Method]) -> str:
     """Say whom epsilon holds against by default: everyone, if data set or method prefer it and it is proved.
 
-    An edge's clients are in more than one federation, and counts on held-out records are no update.
+    An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """
     run = config.run
     alone = run.mailbox is None and run.evaluation == "server"

@@ -335,7 +335,7 @@ RecordEvent = DPSGDSteps | LocalWindows
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:
     """Return round(q_m |G_m|), the cohort of fixed-size sampling.
 
-    Raises PrivacyError where that is no client at all: the group would never take part.
+    Raises PrivacyError where that is zero clients: the group would never take part.
     """
     count = round(sampling_rate * group_size)
     if count < 1:

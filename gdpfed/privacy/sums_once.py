@@ -21,7 +21,7 @@ that, those it trains on alone.
 * A whole client is e_j in one run and nothing in the other, which are 1 apart; under replace_one any other
   vote, sqrt(2) apart.
 
-All clients take part and that is no secret, so nothing is amplified, and the figure holds against everyone.
+All clients take part and that is not secret, so nothing is amplified, and the figure holds against everyone.
 """
 
 import math

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column
 
 WIDTH = 100
-"""Columns of output that is no terminal, where $COLUMNS says nothing else."""
+"""Columns of output that is not a terminal, where $COLUMNS says nothing else."""
 FIGURE_WIDTH = 16
 """Cells up to this wide are figures and names, which stay on one line; wider ones are text."""
 

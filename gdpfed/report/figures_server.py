@@ -232,7 +232,7 @@ def is_for(host: str, names: Collection[str]) -> bool:
     """Whether the Host header of a request names this server.
 
     A page of somebody else's may have its own name lead to this machine, and its script may then read what a
-    browser gets from here. An address is no name that anybody could lead elsewhere.
+    browser gets from here. An address is not a name that anybody could lead elsewhere.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""

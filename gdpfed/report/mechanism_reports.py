@@ -34,7 +34,7 @@ class CardSubject:
         records: of the rounds so far.
         spent: epsilon of every group.
         against_server: epsilon against the server of every group, of the client that took part most often. It
-            follows from the cohorts, and is shown where these are no secret.
+            follows from the cohorts, and is shown where these are not secret.
         charged_rounds: how many rounds the ledger was charged.
         parts: results by party and by budget; None where test examples have no owners.
         held_out: results on records that clients hold out; None where none were counted.

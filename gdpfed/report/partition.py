@@ -34,7 +34,7 @@ class Holdings:
         title: data set and partition in words.
         counts: examples by client and class or label, shape (num_clients, num_classes), int64.
         examples: of each client, shape (num_clients,), int64; of persons with classes their rows.
-        characters: of each client's text, shape (num_clients,), int64; None where the data is no text.
+        characters: of each client's text, shape (num_clients,), int64; None where the data is not text.
         names: what every client is called; empty where they have no names.
         classes_named: what every class or label is called.
         weighed: which of the two they are.

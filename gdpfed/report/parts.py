@@ -65,7 +65,7 @@ class Parts:
 
     @property
     def rows(self) -> list[Part]:
-        """All of them, where many parties with too few examples are one."""
+        """The rows of a table: all parties and budgets; many parties with too few examples share one row."""
         few = [each for each in self.parties if each.examples < FEWEST]
         if len(few) <= MOST_FEW:
             return self.all

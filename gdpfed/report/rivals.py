@@ -72,7 +72,7 @@ class Parties:
     def of(cls, task: Task) -> "Parties":
         """The parties of a task, row by row even if persons are protected, as no noise limits the rows.
 
-        Raises ReportError: labels that are no classes, or test rows that are nobody's.
+        Raises ReportError: labels that are not classes, or test rows without a party.
         """
         task = replace(task, by_person=False)
         data = task.load()

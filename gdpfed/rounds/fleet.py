@@ -215,7 +215,7 @@ class Fleet(ABC):
         return prepared
 
     def reachable(self, clients: Collection[int]) -> Collection[int]:
-        """Those of some clients that can be reached now."""
+        """Return those of these clients that can be reached now."""
         return clients
 
     def _least(self, request: SumRequest) -> int:

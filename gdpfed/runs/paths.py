@@ -104,7 +104,7 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
     except OSError as error:
         raise RunError(f"{setting}={path} cannot be made: {error.strerror}") from None
     if not nearest.is_dir():
-        raise RunError(f"{setting}={path} cannot be made: {nearest} is no directory")
+        raise RunError(f"{setting}={path} cannot be made: {nearest} is not a directory")
     try:
         # Some file systems take no file whatever their permissions say.
         tempfile.TemporaryDirectory(dir=nearest).cleanup()

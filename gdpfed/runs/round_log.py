@@ -108,7 +108,7 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
     """The complete lines of a run's log so far; a last line that is still being written is left out.
 
     Raises:
-        ValueError: a complete line is no record; the message names file and line.
+        ValueError: a complete line is not a record; the message names file and line.
         RunError: a line is of another format.
     """
     path = directory / ROUNDS_FILE

@@ -295,7 +295,7 @@ class ClientSession:
     ) -> "ClientSession":
         """Restore a session that `to_bytes` saved.
 
-        Raises LocalProtocolError: the bytes are no saved session.
+        Raises LocalProtocolError: the bytes are not a saved session.
         """
         try:
             state = ClientState.from_bytes(data)

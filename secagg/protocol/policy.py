@@ -13,7 +13,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 class ClientPolicy:
     """A client's own limits, checked against the parameters in the first stage, before any cost.
 
-    That more than half of the neighbours must help to unmask is no option: `SumParameters`
+    That more than half of the neighbours must help to unmask is not an option: `SumParameters`
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
 
     Attributes:

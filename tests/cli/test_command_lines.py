@@ -35,7 +35,7 @@ from gdpfed.errors import ConfigError
         (["audit", "nosuch"], "nosuch is not a run: there is no such directory [report]"),
         (["audit", "--attack", __file__], "is not a run: it is a file, and a run is a directory [report]"),
         (["compare", "."], ". is not a run: it holds no config.yaml with the settings of one [report]"),
-        (["simulate", "--jobs", "x"], "argument --jobs: 'x' is no whole number; 'gdpfed simulate --help'"),
+        (["simulate", "--jobs", "x"], "argument --jobs: 'x' is not a whole number; 'gdpfed simulate --help'"),
         (["compare", __file__], "is not a run: it is a file, and a run is a directory [report]"),
         (["plan", "method=gdpfed_pls"], "trees; did you mean gdpfed_plus? [config]"),
         (

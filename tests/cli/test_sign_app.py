@@ -84,7 +84,7 @@ def test_the_key_must_be_that_of_the_roster_and_the_file_a_bundle(folder, capsys
     (folder / "app.fab").write_text("no bundle")
     assert "it is not a bundle of an app" in refused(capsys, *words, "consortium.key")
     (folder / "app.fab").write_bytes(bundle_of("1.0rc1"))
-    assert "'1.0rc1' is no version of a signed app" in refused(capsys, *words, "consortium.key")
+    assert "'1.0rc1' is not a version of a signed app" in refused(capsys, *words, "consortium.key")
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,5 @@ def test_versions_are_compared_as_numbers():
         return AppStatement("@a/b", version, sha256(b"").hexdigest(), 1, 1, 2).release
 
     assert release("1.10.0") > release("1.9.9") > release("1.9") == release("1.9.0")
-    with pytest.raises(AppSignatureError, match="is no version"):
+    with pytest.raises(AppSignatureError, match="is not a version"):
         release("1.09")

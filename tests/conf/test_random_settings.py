@@ -32,10 +32,10 @@ def test_what_is_drawn_is_the_same_each_time_and_judged_in_one_line():
         (within("(0, 1]"), (1e-300, 1.0), (0.0, 1.001), "must be in (0, 1]"),
         (between(1e-9, 16), (1e-9, 16), (0.0, 17, float("inf")), "must be from 1e-09 to 16"),
         (
-            at_least(2, ": the sum of one is no sum"),
+            at_least(2, ": a sum of one client hides nothing"),
             (2, 9),
             (1,),
-            "must be at least 2: the sum of one is no sum",
+            "must be at least 2: a sum of one client hides nothing",
         ),
         (one_of("on", "off"), ("on",), ("", "ON"), "is not known: use on or off"),
     ],

@@ -203,7 +203,7 @@ def damaged(**changes):
         ({"version": 6, "runs": []}, "version 6; this program reads 1 and 2"),
         (damaged(edge_trusted="yes"), "edge_trusted 'yes', which is neither true nor false"),
         ({"version": 1, "runs": {}}, "its runs are not a list"),
-        ({"version": 1, "runs": [{}]}, "its run 0 is no mapping"),
+        ({"version": 1, "runs": [{}]}, "its run 0 is not a mapping"),
         (damaged(terms=3), "its run 0 has no terms"),
         (damaged(epsilons=[0]), "a run's epsilon is 0"),
         (damaged(rounds=[1, 1], steps=[0, 0]), "has had its update already"),

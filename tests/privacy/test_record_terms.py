@@ -200,7 +200,7 @@ def test_a_ledger_with_records_survives_its_file():
         ({"steps": None}, "no lists of budgets, rounds and steps"),
         ({"epsilons": []}, "cannot have 0 budgets"),
         ({"epsilons": 2.0}, "no lists of budgets, rounds and steps"),
-        ({"odd": 1}, "its run 0 is no mapping of delta"),
+        ({"odd": 1}, "its run 0 is not a mapping of delta"),
     ],
 )
 def test_damaged_entries_about_records_are_refused(changes, words):

@@ -34,7 +34,7 @@ def work(job: Job) -> torch.Tensor:
 
     Raises:
         OrderError: an order without the number of classes, or a grid too coarse for counts.
-        LearningError: labels that are no classes.
+        LearningError: labels that are not classes.
     """
     check(job.order, job.theta, job.encoding, job.client_id)
     return of_records(job, job.held_out())

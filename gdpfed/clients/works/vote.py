@@ -117,7 +117,7 @@ def _tried(
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
-    That is the share of right answers or, where labels are no classes, minus the loss. Of classes a loss
+    That is the share of right answers or, where labels are not classes, minus the loss. Of classes a loss
     would make a client with few records, which no model tells from others, vote for the most timid setting.
     """
     if order.records is None:

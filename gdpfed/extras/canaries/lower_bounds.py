@@ -58,7 +58,7 @@ class EpsilonLowerBound:
         scale: by what the plan's noise would have to be divided to explain ``measured``; above 1 the run is
             not what the plan says.
         any_law: the largest epsilon that is ruled out whatever the shape.
-        estimate: of two Gaussians fitted to the scores, which is no bound; None for scores that are none.
+        estimate: of two Gaussians fitted to the scores, which is not a bound; None without scores.
         num_canaries: that were counted.
     """
 

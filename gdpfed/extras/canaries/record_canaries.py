@@ -161,7 +161,7 @@ class RecordCanaries(Canaries):
         """The canary number of each person in the table; -1 for other persons, shape (persons,)."""
         rows = self.rows
         if rows is None:
-            raise LearningError("canaries among records are no persons")
+            raise LearningError("canaries are records, not persons")
         number = np.full(int(rows.person_of.max()) + 1, -1, dtype=np.int64)
         ours = np.flatnonzero(self.number_at >= 0)
         number[rows.whose[ours]] = self.number_at[ours]

@@ -140,7 +140,7 @@ class Mailbox:
     def job(self, round_index: int) -> Job | None:
         """Read the job of a round; None if the round has no job.
 
-        Raises EdgeError: a file that is no job.
+        Raises EdgeError: a file that is not a job.
         """
         read = self._read(JOB, round_index)
         if read is None:

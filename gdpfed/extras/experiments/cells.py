@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def final_scale(self) -> dict[str, Any]:
-        """The factors of settings that are multiplied after all overrides."""
+        """Factors by which settings are multiplied, once all overrides are applied."""
         return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
 
     def changes(self, configs: list[Config]) -> str:

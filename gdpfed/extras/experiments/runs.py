@@ -65,7 +65,7 @@ class Run:
         """Refuse a directory that this run cannot use.
 
         Raises:
-            ExperimentError: it holds another run, or files that are no run.
+            ExperimentError: it holds another run, or files that are not of a run.
             ReportError: it holds this run, finished and damaged.
         """
         if not self.path.is_dir() or not any(self.path.iterdir()):

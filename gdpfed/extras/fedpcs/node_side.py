@@ -35,7 +35,7 @@ class GameNode(NodeSide):
 
         Raises:
             NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
-            BudgetRefusedError: what is announced is no game.
+            BudgetRefusedError: what is announced is not a game.
         """
         if player is None:
             raise NodeConfigError(
@@ -94,7 +94,7 @@ class PriceNode(NodeSide):
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
         """The epsilon that this client spends at the price; without an aversion it is the client's budget.
 
-        Raises BudgetRefusedError: what is posted is no price.
+        Raises BudgetRefusedError: what is posted is not a price.
         """
         if player is None:
             return budget.epsilon

@@ -51,7 +51,7 @@ class GameServer(ServerSide):
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
         """Announce means until the mean field converges or the limit is reached; return the settings.
 
-        A node that does not answer, or with what is no schedule, is left out. The plan has a schedule for
+        A node that does not answer, or with what is not a schedule, is left out. The plan has a schedule for
         each client; that of one who is missing is the least in every round.
 
         Raises:

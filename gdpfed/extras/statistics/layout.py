@@ -208,7 +208,7 @@ class Layout:
     def of(cls, columns: Columns, asked: Asked) -> Self:
         """The layout of the asked statistics for a declaration.
 
-        Raises LearningError: a column that is not declared, groups that are no values, or too many cells.
+        Raises LearningError: a column that is not declared, groups that are not values, or too many cells.
         """
         if asked.survival:
             return cls.of_survival(columns, asked)

@@ -106,7 +106,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """The layout of the statistics that an order asks for, by the client's own declaration.
+    """Lay out the statistics that an order asks for, by the client's own declaration of columns.
 
     Raises LearningError: it has another number of cells than the order says.
     """
@@ -123,7 +123,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
     """The layout of a job, and its client's rows with their cells.
 
     Raises:
-        OrderError: an order that says nothing that can be counted, or data that are no table.
+        OrderError: an order that says nothing that can be counted, or data that are not a table.
         LearningError: a table that cannot be read, or is declared otherwise.
     """
     task, own = job.order.task, job.own_data
@@ -152,7 +152,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
     """The layout of a task, and records of its training split at some positions, with their cells.
 
-    Raises LearningError: a data set that is no table.
+    Raises LearningError: a data set that is not a table.
     """
     data, layout = _read(task.source, *asked_of(task))
     mine = (persons_of(data) if task.by_person else data).train.take(places)
@@ -198,7 +198,7 @@ def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
 def source_columns(source: DataSource) -> Columns:
     """The declared columns of a run's table.
 
-    Raises LearningError: a data set that is no table.
+    Raises LearningError: a data set that is not a table.
     """
     if source.name != "csv":
         raise LearningError(

@@ -31,7 +31,7 @@ def concordance(outputs: Outputs, targets: Targets) -> float | None:
     """Harrell's concordance: the share of comparable pairs in the right order; None without pairs.
 
     A pair is known if the earlier of both is an event, or both are at one time and one is censored, which
-    counts as later. Two events at one time are no pair. The model expects an event of the one first whose
+    counts as later. Two events at one time are not a pair. The model expects an event of the one first whose
     survival, added up over the ends of intervals, is lower; where both are alike the pair counts half
     (Harrell, Lee, Mark, Statistics in Medicine 15, 1996). None where no pair is known.
     """

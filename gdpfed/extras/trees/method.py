@@ -63,7 +63,7 @@ def with_trees(config: Config) -> Config:
     """The configuration with the tree model of its method; applying it twice changes nothing more.
 
     Raises:
-        ConfigError: another model or options of one, or records that are no rows of declared columns.
+        ConfigError: another model or options of one, or records that are not rows of declared columns.
         LearningError: a declaration that cannot be read.
     """
     data, options = config.dataset, cast("TreesConfig", config.method)

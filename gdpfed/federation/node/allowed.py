@@ -2,7 +2,7 @@
 
 Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
 setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
-``*`` everything. What no word allows is refused, also where it is no override.
+``*`` everything. What no word allows is refused, also where it is not an override.
 """
 
 import shlex

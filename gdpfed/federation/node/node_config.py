@@ -192,7 +192,7 @@ class NodeConfig(SumLimits, BudgetLimits):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """The settings in words that `check_settings` has let through; those of stand-ins are left out."""
+        """Read settings that `check_settings` has accepted; settings of edges and apps are left out."""
         known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 

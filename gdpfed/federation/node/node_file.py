@@ -39,7 +39,7 @@ class NodeFile:
         """The file's bytes; None if there is no file.
 
         Raises:
-            NodeConfigError: it is no regular file with one name, or the file system refused.
+            NodeConfigError: it is not a regular file with one name, or the file system refused.
         """
         try:
             return read_regular(self.path)

@@ -95,7 +95,7 @@ def all_settings() -> dict[str, Kind]:
 def settings_in(words: str) -> dict[str, Any]:
     """The settings in the text of ``--node-config``, or in a TOML file, as Flower reads them.
 
-    Raises NodeConfigError: they cannot be read, or are no settings of a node.
+    Raises NodeConfigError: they cannot be read, or are not settings of a node.
     """
     try:
         if words.endswith(".toml"):

@@ -23,7 +23,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
         told: names of runs on this server, and in how many rounds of each it has received an update.
 
     Raises:
-        BudgetRefusedError: the ledger lacks more than `Budget.lost_rounds`, or what is told is no history.
+        BudgetRefusedError: the ledger lacks more than `Budget.lost_rounds`, or what is told is not a history.
         LedgerError: the ledger cannot be relied on.
     """
     if told is None:

@@ -33,7 +33,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
         with path.open("rb") as file:
             if not is_zipfile(file):
                 raise LearningError(
-                    f"{name} cannot be read as .npz: it is no archive of arrays; write one with np.savez"
+                    f"{name} cannot be read as .npz: it is not an archive of arrays; write one with np.savez"
                 )
             with ZipFile(file) as archive_of:
                 size = sum(each.file_size for each in archive_of.infolist())
@@ -60,7 +60,7 @@ def as_numbers(
     `name`: what errors call it. `finite`: whether all must be finite. `copy`: whether the array itself is not
     given back where it has the type already.
 
-    Raises LearningError: text, complex or other values that are no real numbers, or some that are not finite.
+    Raises LearningError: text, complex or other values that are not real numbers, or not finite ones.
     """
     if values.dtype.kind not in "biuf":
         raise LearningError(f"{name} holds values of type {values.dtype}; it must hold real numbers")

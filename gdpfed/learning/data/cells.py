@@ -65,7 +65,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
         import pyarrow as pa
 
         try:
-            # The index of a data frame is no column of it.
+            # The index of a data frame is not a column of it.
             table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise LearningError(f"{place} are not a table: {' '.join(str(error).split())}") from None

@@ -29,7 +29,7 @@ class Records:
     """Complete records of a CSV file.
 
     `data`: their bytes, UTF-8. `lines`: in which line of the file each begins, from 1, shape (N,); empty
-    lines are no records.
+    lines are not records.
     """
 
     data: bytes

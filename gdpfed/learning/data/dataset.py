@@ -99,7 +99,7 @@ class Dataset:
         owner_names: what each of them is called; empty where they have no names.
         target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
         record_groups: how many groups of records are declared; 0 where none are.
-        columns: the declaration that a table was read by; None where it is no table.
+        columns: the declaration that a table was read by; None where it is not a table.
         features: the transform that pictures went through, by name; None where there was none.
         picture_shape: of an example before it.
         encoder: where that transform is an encoder from a file.

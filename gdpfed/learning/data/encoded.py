@@ -145,7 +145,7 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
 def _own_values(encoder: Encoder, defaults: dict[str, Any]) -> dict[str, Any]:
     """The configured sizes, with defaults for the others.
 
-    Raises LearningError: a size that the architecture does not have, or that is no positive whole number.
+    Raises LearningError: a size that the architecture does not have, or that is not a positive whole number.
     """
     said = {key: value for key, value in encoder.values if key != "architecture"}
     for key, value in said.items():

@@ -146,7 +146,7 @@ LEAST_SIZES = {
 def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> Dataset:
     """Transform all examples of a data set to features, kept in memory as float32.
 
-    Raises LearningError: no transform of that name, or examples that are no pictures or too small.
+    Raises LearningError: no transform of that name, or examples that are not pictures or too small.
     """
     transform, shape = transform_of(name, encoder), data.input_shape
     if isinstance(data.train, NormalizedPictures):

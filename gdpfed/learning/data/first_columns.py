@@ -58,7 +58,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
     and values are those of the rows, which is not private. `coarse`: whether ranges that are open are wide
     ones, of a million to both sides.
 
-    Raises LearningError: no such file, one that is no table, or one without the label.
+    Raises LearningError: no such file, one that is not a table, or one without the label.
     """
     table = _read(path)
     if label is not None and label not in table.columns:

@@ -30,7 +30,7 @@ def load(source: DataSource) -> Dataset:
     square of that edge, whatever shape they had.
 
     Raises LearningError: no such folder, none or other classes, a tree that is read one level off, a file
-    that is no picture, or pictures of several sizes without ``image_size``.
+    that is not a picture, or pictures of several sizes without ``image_size``.
     """
     source.allow("path", "image_size", "channels", "test_fraction")
     root = Path(source.path or "").expanduser()

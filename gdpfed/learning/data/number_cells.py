@@ -43,7 +43,7 @@ A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 *
 IN_FULL = f"^({NUMBER})$"
 NO_NUMBER = "which is not a number"
 MARK, UNCLEAR, WRONG = "mark", "unclear", "wrong"
-"""What a cell is that is no number."""
+"""What a cell is that is not a number."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,7 +60,7 @@ def read_picture(
             they are.
         shaped: what is done to the picture in place of that resize.
 
-    Raises LearningError: a file that is no picture, holds several, or one that is too large or too deep.
+    Raises LearningError: a file that is not a picture, holds several, or one that is too large or too deep.
     """
     try:
         # Not by its name: then Pillow 13 maps a turned TIFF into memory with its sides exchanged.

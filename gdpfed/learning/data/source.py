@@ -72,7 +72,7 @@ class DataSource:
 
     @classmethod
     def from_json(cls, text: str) -> "DataSource":
-        """Inverse of `to_json`; ValueError, TypeError, AttributeError: the text is no source."""
+        """Inverse of `to_json`; ValueError, TypeError, AttributeError: the text is not a source."""
         return cls.from_values(json.loads(text))
 
     @property

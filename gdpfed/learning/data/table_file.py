@@ -137,7 +137,7 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     """Open a table and read the names of its columns.
 
-    Raises LearningError: no such file, another ending, or a file that is no table, with the cause.
+    Raises LearningError: no such file, another ending, or a file that is not a table, with the cause.
     """
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""

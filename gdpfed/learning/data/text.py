@@ -83,7 +83,7 @@ def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
 def at_every_position(data: Dataset) -> Dataset:
     """The data set with a training label at every position: the next token; test labels stay.
 
-    Raises LearningError: its examples are no texts whose next token is the label.
+    Raises LearningError: its examples are not texts whose next token is the label.
     """
     train = data.train
     if isinstance(train, Windows):

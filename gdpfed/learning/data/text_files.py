@@ -22,7 +22,7 @@ SIGNS = (
     (b"PK", "an Excel file or a ZIP archive? save it as CSV, or unpack it"),
     (b"PAR1", "a Parquet file: let its name end in .parquet"),
 )
-"""The first bytes of files that are no text, and what they are."""
+"""The first bytes of files that are not text, and what they are."""
 PACKED: Mapping[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
@@ -44,7 +44,7 @@ def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found
     `own`: the encoding as the site says it; None to look. `declared`: for lines that are not UTF-8.
     `found`: told how many lines these are.
 
-    Raises LearningError: no such file, a damaged one, or bytes that are no text; says in which line.
+    Raises LearningError: no such file, a damaged one, or bytes that are not text; says in which line.
     """
     try:
         with path.open("rb") as file:
@@ -153,7 +153,7 @@ def _decoded(encoding: str, head: bytes, blocks: Iterator[bytes], place: str) ->
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
             wrong = error.object[error.start]
-            raise LearningError(f"{place}: byte 0x{wrong:02x} in line {line} is no {encoding}") from None
+            raise LearningError(f"{place}: byte 0x{wrong:02x} in line {line} is not {encoding}") from None
         line += text.count(b"\n")
         yield text
         if following is None:

@@ -1,6 +1,6 @@
 """Read dates as people write them, cell by cell, in forms that show which part is the day.
 
-03/04/2020 shows neither, and is no date unless its form is said, by the declaration or by the site.
+03/04/2020 shows neither, and is not a date unless its form is said, by the declaration or by the site.
 """
 
 import re
@@ -39,7 +39,7 @@ def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[flo
 
     Raises:
         UnclearError: it may be two days.
-        ValueError: it is no date.
+        ValueError: it is not a date.
     """
     if has_other_digits(text):
         raise ValueError(f"{text!r} has digits that are not 0 to 9")

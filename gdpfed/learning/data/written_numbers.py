@@ -16,7 +16,7 @@ TWO_MEANINGS = "^[-+]?[1-9][0-9]{{0,2}}{}[0-9]{{3}}$"
 """A number whose only mark may group thousands."""
 COMMA_IS_UNCLEAR, POINT_IS_UNCLEAR = TWO_MEANINGS.format(","), TWO_MEANINGS.format("[.]")
 SPACES = "'\u2019 \u00a0\u202f"
-"""Marks that group thousands and are no decimal marks."""
+"""Marks that group thousands and are not decimal marks."""
 TRUTHS = {"true": 1.0, "false": 0.0}
 UNCLEAR = (
     f"which is a thousand times as much if its mark groups thousands: say decimal: '.' or ',' of the file in "

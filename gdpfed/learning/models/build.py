@@ -303,7 +303,7 @@ def _in_words(options: Options) -> str:
 def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
     """Refuse a model whose buffers change in a training step, such as BatchNorm's running statistics.
 
-    Buffers are no trainable parameters: they are neither clipped nor covered by the noise, so a client
+    Buffers are not trainable parameters: they are neither clipped nor covered by the noise, so a client
     that sent them would break the guarantee, and one that did not would train another model than the
     one evaluated.
 

@@ -22,7 +22,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
 def start_of(module: nn.Module) -> str:
     """The name of a module's values, from which all clients of a run start: SHA-256 in hexadecimal.
 
-    They are no secret, since every client is sent them, so they must not come from the clients' data.
+    They are not secret, since every client is sent them, so they must not come from the clients' data.
     """
     digest = sha256()
     for name, each in module.state_dict().items():

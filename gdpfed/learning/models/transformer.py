@@ -145,7 +145,7 @@ def build_encoder(
     """The network without its head, from the file of weights or else from torch's generator.
 
     Raises:
-        ValueError: sizes that do not fit each other, or examples that are no texts.
+        ValueError: sizes that do not fit each other, or examples that are not texts.
         LearningError: the packages are missing, there is no such architecture, or the file is another one.
     """
     if sizes.architecture not in ARCHITECTURES:
@@ -209,7 +209,7 @@ class Speaker(nn.Module):
         """Return the products of hidden states and token embeddings."""
         encoder: Any = self.transformer
         states = encoder(input_ids=tokens).last_hidden_state
-        # Whatever stands in its place: torch.func puts a tensor there that is no parameter.
+        # Whatever stands in its place: torch.func puts a tensor there that is not a parameter.
         return functional.linear(states, encoder.wte.weight)
 
 

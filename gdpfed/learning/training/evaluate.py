@@ -28,7 +28,7 @@ class Evaluation:
     """The metrics and loss of a model on test examples.
 
     Attributes:
-        accuracy: share of examples classified rightly; None where labels are no classes, or none are tested.
+        accuracy: share of examples classified rightly; None where labels are not classes, or none are tested.
         loss: mean of what training minimises; None where nothing is tested.
         metrics: the chosen metrics by name, in their order; None where one is not defined.
     """

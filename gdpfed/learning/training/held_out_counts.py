@@ -31,7 +31,7 @@ Metric = Callable[[Counts, int], float | None]
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
     """Return how many numbers the counts have, K K + 2 B, or the rates, 2.
 
-    Raises LearningError: labels that are no classes, or too many of them.
+    Raises LearningError: labels that are not classes, or too many of them.
     """
     if not 2 <= num_classes <= MOST_CLASSES:
         raise LearningError(

@@ -268,7 +268,7 @@ class RecordGraphs:
 
 @dataclass(frozen=True)
 class Called:
-    """In place of a graph: a pass that is called."""
+    """A pass that is called at each use, where it was not recorded as a graph."""
 
     act: Callable[[], None]
 

@@ -14,7 +14,7 @@ arXiv:1905.02383):
 Where both cases are equally likely, the accuracy is at most (1 + v) / 2, v the total variation, which is the
 largest TPR - FPR: delta(0), 2 Phi(mu / 2) - 1, or the largest p - a.
 
-`riskcal` computes the same of distributions; it is no dependency, as it is compiled where it is installed.
+`riskcal` computes the same of distributions; it is not a dependency, as it is compiled where it is installed.
 """
 
 import math

@@ -273,7 +273,7 @@ class ClientLedger:
 
     def _restore(self, number: int, entry: object) -> None:
         if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK} != _ENTRY:
-            raise PrivacyError(f"its run {number} is no mapping of {', '.join(sorted(_ENTRY))}")
+            raise PrivacyError(f"its run {number} is not a mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
             raise PrivacyError(f"its run {number} has no terms, or no lists of budgets, rounds and steps")

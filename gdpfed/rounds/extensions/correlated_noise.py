@@ -51,7 +51,7 @@ class CorrelatedNoise(SumExtension):
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
         """Return the requests of a round with the number of members that the plan's schedule allows in each.
 
-        What is no request is left as it is, for the ledger to refuse.
+        What is not a request is left as it is, for the ledger to refuse.
         """
         return [
             replace(request, scheduled_members=self._members(request, order.round_index))

@@ -141,7 +141,7 @@ def test_ranges_globs_and_quoted_paths_have_values():
     ("words", "line"),
     [
         (["run.seed=interval(0,1)"], "'run.seed=interval(0,1)' has no values to count: list them, as in"),
-        (["run.seed=0,x"], "run.seed=x is no whole number"),
+        (["run.seed=0,x"], "run.seed=x is not a whole number"),
         (
             ["run.seed=0,1", "run.seed=2"],
             "run.seed=0,1 and run.seed=2 are both given: choose one",

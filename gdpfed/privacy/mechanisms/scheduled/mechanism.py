@@ -33,7 +33,10 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLimits:
-    """At most `most_turns` k turns, at least `separation` b rounds apart; its sums' noise has taps g."""
+    """A client's limits: at most k = `most_turns` turns, at least b = `separation` rounds apart.
+
+    `taps`: g, the parts of a sum's noise that later rounds subtract.
+    """
 
     most_turns: int
     separation: int
