@@ -92,11 +92,11 @@ COMMAND = Command(
     name="compare",
     help="was it worth it: the answer for every budget, beside each party alone and all rows in one place",
     description=(
-        "Compare a finished run's model with the most frequent class, a model of each party alone, one of "
-        "all rows in one place, fedavg without privacy, and one that each party fits to its own rows near "
-        "the run's: in all and by party, with 95 % intervals. First comes the answer: with which budgets the "
-        "model is better than each party alone, by AUC where one class is rare. It needs the data of all "
-        "parties, as a "
+        "Compare a finished run's model with each party's most frequent class, a model of each party alone, "
+        "one of all rows in one place, fedavg without privacy, and one that each party fits to its own rows "
+        "near the run's: in all and by party, with 95 % intervals. First comes the answer: with which "
+        "budgets the model is better than each party alone, by AUC where one class is rare. It needs the "
+        "data of all parties, as a "
         "simulation does. Runs that differ in run.seed alone are averaged; others are rows of their own, "
         "named by what differs. What is trained here is not accounted, and the figures carry no noise."
     ),
