@@ -34,6 +34,8 @@ POISSON_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 
 FIXED_SIZE_ORDERS = (1.25, 1.5, 1.75, 2.5, 3.5, *range(2, 33), *range(36, 64, 4), 96, 128, 256, 512, 1024)
 
 ALLOCATION = "allocation"
+# With less noise a block counts as its one sum, of which it is known which it is: that is never less.
+LEAST_ALLOCATED_SIGMA = 0.2
 
 _RELATIONS = {
     "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
@@ -101,8 +103,9 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
         return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
     if event["kind"] == "allocated_gaussian":
         rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
-        block = (ALLOCATION, rounds) if rounds > 1 else ()
-        return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, *block)
+        if rounds == 1 or sigma < LEAST_ALLOCATED_SIGMA:
+            return SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
+        return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds)
     if event["kind"] not in ("sampled_gaussian", "gaussian"):
         raise ValueError(f"this audit has no figure for events of kind {event['kind']}")
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))

@@ -99,7 +99,7 @@ def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
 
 
 def _needed(prices: _Prices) -> tuple[float, float]:
-    """The least and the largest log of a place where a put or call costs more than `LEAST_PRICE`."""
+    """The least and the largest log of a place x where a put over x, or a call, is above `LEAST_PRICE`."""
 
     def last(price: Callable[[Floats], Floats], start: float, end: float) -> float:
         inside, outside = start, end
@@ -110,7 +110,7 @@ def _needed(prices: _Prices) -> tuple[float, float]:
         return outside
 
     low, high = prices.ends
-    return last(prices.put, 0.0, low), last(prices.call, 0.0, high)
+    return last(lambda at: prices.put(at) / at, 0.0, low), last(prices.call, 0.0, high)
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:

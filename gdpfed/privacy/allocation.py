@@ -39,6 +39,11 @@ POINTS_A_DEVIATION = 16
 """Points of a grid in a standard deviation of R; what a grid adds to the variance falls with their square."""
 CUT = 1e-17
 """How much of a distribution of R may be cut off at either end of a grid; it counts as an infinite loss."""
+LEAST_SIGMA = 0.2
+"""With less noise (epsilon above 30) a block costs what its one sum does against who knows which it is.
+
+That is never less, as R is a mean of ratios. The secret would save log b at most, and R leaves the floats.
+"""
 WHOLE_ORDERS = (*range(2, 64), 128, 256)
 
 
@@ -112,7 +117,7 @@ class Allocation(OwnLosses):
 
 @releases_of.register
 def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
-    if event.block_rounds == 1:
+    if event.block_rounds == 1 or event.noise_multiplier < LEAST_SIGMA:
         return Step(event.noise_multiplier), 1
     return Allocation(event.noise_multiplier, event.block_rounds), 1
 
@@ -124,6 +129,8 @@ def _(event: AllocatedGaussian) -> dict[float, float]:
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
     """
+    if event.noise_multiplier < LEAST_SIGMA:
+        return renyi_curve(event.for_members())
     b, inverse = event.block_rounds, 1 / (2 * event.noise_multiplier**2)
     moments = _log_moments(event.noise_multiplier, b)
     return {

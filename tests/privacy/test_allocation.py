@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from conf.load import load
+from gdpfed.audit.accounting import charges_of, epsilon_after
 from gdpfed.audit.allocation import block_divergences, losses_of_block
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods import make_method
@@ -302,3 +303,15 @@ def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_i
     made = make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg"])))
     facts = {fact.name: fact.value for fact in AllocatedReport().facts(made)}
     assert "and against all clients that take part: a client" in facts["against the server"]
+
+
+@pytest.mark.parametrize("sigma", [0.03, 0.15, 0.2])
+def test_where_there_is_hardly_any_noise_a_block_costs_at_most_its_one_sum(sigma):
+    """Epsilon of 700 leaves the floats of a ratio; both computations stay upper bounds."""
+    charges = [Charge(event=block(7, sigma), count=2)]
+    known = compose_against_server(charges, DELTA)
+    planned = pld_epsilon(block(7, sigma), 2, DELTA)
+    audited = epsilon_after(charges_of([each.to_dict() for each in charges]), DELTA)
+    assert known - 2 * math.log(7) < planned <= known * (1 + 1e-9)
+    assert planned * 0.995 < audited <= planned * (1 + 1e-9)
+    assert compose(charges, DELTA, schedule="adaptive").epsilon > planned
