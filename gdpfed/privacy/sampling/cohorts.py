@@ -125,7 +125,8 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
             f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} would "
             "be seen to be skipped, and tell in which rounds its clients take part, with a chance above "
             f"{TELLING_SHARE:g} of delta={plan.delta:g}: raise privacy.sampling_rate or dataset.num_clients, "
-            "have one sum of all groups, as method=gdpfed_star has, or use privacy.against=everyone"
+            "have one sum of all groups, as method=gdpfed_star has, or use privacy.against=everyone "
+            "with privacy.sampling=poisson"
         )
     skipped = skipped_fractions(plan, minimum_cohort).rounds
     if skipped > MOST_SKIPPED:
