@@ -68,9 +68,9 @@ def present_for_a_round(
             f"round; once more of them are there, go on by run.resume={path}"
         )
     if present is not None and _would_tell(plan, secagg, round_index, present):
-        numbers = ", ".join(map(str, reachable_by_group(plan, present)))
+        by_group = ", ".join(map(str, reachable_by_group(plan, present)))
         raise RunError(
-            f"round {round_index + 1}: of the clients of each group {numbers} are there, so few that a "
+            f"round {round_index + 1}: of the clients of each group {by_group} are there, so few that a "
             "cohort too small could tell who takes part in the other rounds (privacy.sampling=allocation): "
             f"nothing is charged for the round; once more of them are there, go on by run.resume={path}"
         )
