@@ -10,7 +10,7 @@ from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import ReplacementBound, replacement_bound
-from gdpfed.privacy.sampling.cohorts import skipped_fractions
+from gdpfed.privacy.sampling.cohorts import TELLING_SHARE, delta_of_skipping, skipped_fractions
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
@@ -193,6 +193,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
         if plan.sums_hidden:
             yield from lying_server_lines(plan, config)
         yield from _unspent_by(plan)
+        yield from skipping_lines(plan, minimum_cohort)
     skipped = skipped_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
@@ -216,6 +217,17 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
         then = "are charged all the same" if charged else "charge nobody"
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and {then}"
+
+
+def skipping_lines(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
+    """Warn where rounds without a sum may tell more of a client than delta has room for."""
+    more = delta_of_skipping(plan, minimum_cohort)
+    if more > TELLING_SHARE * plan.delta:
+        yield (
+            "who sees which rounds have no sum learns something of their cohorts: against them delta is "
+            f"{plan.delta:g} + {more:.2g}. More clients in every sum (privacy.sampling_rate, "
+            "dataset.num_clients, one sum of all groups) make that small"
+        )
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:

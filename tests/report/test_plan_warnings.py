@@ -7,7 +7,7 @@ import pytest
 from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.cohorts import refuse_skipped, skipped_fractions
+from gdpfed.privacy.sampling.cohorts import delta_of_skipping, refuse_skipped, skipped_fractions
 from gdpfed.report.plan_lines import plan_details, plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
@@ -19,10 +19,11 @@ def plan_of(*overrides):
 
 
 def lines(*overrides, minimum=3):
-    """All but that on who takes part."""
+    """All but those that other tests have."""
     config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
     warnings = plan_warnings(make_method(config).plan, config)
-    return [each for each in warnings if not each.startswith(("which clients there are", "every member"))]
+    elsewhere = ("which clients there are", "every member", "who sees which rounds")
+    return [each for each in warnings if not each.startswith(elsewhere)]
 
 
 def test_clients_that_their_data_chooses_are_named():
@@ -69,6 +70,30 @@ def test_cohorts_of_a_fixed_size_are_below_always_or_never():
     assert [line.partition(",")[2].split()[0] for line in groups] == ["100"] * 3
     assert rounds.startswith("100 % of the rounds go without any sum")
     assert lines(*fixed, minimum=4) == []
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed"])
+def test_what_delta_grows_by_for_who_sees_rounds_without_a_sum_is_said(method):
+    config = load([*ROLES, f"method={method}"])
+    plan = make_method(config).plan
+    more = plan.num_rounds * max(
+        group.sampling_rate * below(3, (len(group.clients) - 1, group.sampling_rate)) for group in plan.groups
+    )
+    found = [each for each in plan_warnings(plan, config) if each.startswith("who sees which rounds have no")]
+    if method == "dp_fedavg":
+        assert more <= 0.01 * plan.delta
+        assert found == []
+    else:
+        assert more > plan.delta
+        (line,) = found
+        assert f"delta is {plan.delta:g} + {more:.2g}" in line
+
+
+def test_a_cohort_of_a_fixed_size_or_one_that_is_known_tells_nothing_by_its_sum():
+    fixed = ("method=gdpfed", "privacy.sampling=fixed_size", "privacy.sampling_rate=0.05")
+    everyone = ("privacy.against=everyone", "method=gdpfed_star", "privacy.accountant=pld")
+    for overrides in (fixed, everyone, ("method=fedavg",)):
+        assert delta_of_skipping(plan_of(*ROLES, *overrides), 5) == 0.0
 
 
 @pytest.mark.parametrize("method", ["idp_fedavg_scale", "gdpfed"])

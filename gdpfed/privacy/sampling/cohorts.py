@@ -104,14 +104,43 @@ def tells_turns(
     """
     if not (isinstance(plan.mechanism, DrawsAhead) and plan.sample_is_secret):
         return False
+    largest = max(chance for chance, _ in _others_too_few(plan, minimum_cohort, round_index, there))
+    return largest > TELLING_SHARE * plan.delta / plan.num_rounds
+
+
+def delta_of_skipping(plan: PrivacyPlan, minimum_cohort: int) -> float:
+    """What delta grows by at most for those who see which rounds have no sum: sum_t q_t P(O_t < minimum).
+
+    O_t is how many others are drawn in round t. Where they are enough, there is a sum whether a client takes
+    part or not, as is accounted. Where they are too few there is none, unless the client is the one that they
+    lack. It takes part with probability q_t, so both distributions differ by q_t at most, given O_t. In each
+    round the client counts for which that is largest. It is 0 where nothing rests on a secret draw, and of
+    cohorts of a fixed size, which are too small always or never.
+    """
+    if plan.law.name != "poisson" or not (plan.private and plan.sample_is_secret):
+        return 0.0
+    edges = [*_starts(plan), plan.num_rounds]
+    rounds = (
+        (end - start) * max(chance * rate for chance, rate in _others_too_few(plan, minimum_cohort, start))
+        for start, end in pairwise(edges)
+    )
+    return min(1.0, math.fsum(rounds))
+
+
+def _others_too_few(
+    plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
+) -> list[tuple[float, float]]:
+    """For every sum, the probability that others beside a client are too few, and the client's rate.
+
+    The probability is 0 of a sum whose clients all take part, or that has none.
+    """
     numbers = [len(group.clients) for group in plan.groups] if there is None else there
     below = _below(plan, round_index, minimum_cohort, [max(0, number - 1) for number in numbers])
-    secret = [group.at(round_index).sampling_rate < 1 for group in plan.groups]
-    exposed = [number > 0 and each for number, each in zip(numbers, secret, strict=True)]
+    rates = [group.at(round_index).sampling_rate for group in plan.groups]
+    exposed = [number > 0 and rate < 1 for number, rate in zip(numbers, rates, strict=True)]
     if plan.one_sum:
-        exposed = [any(exposed)]
-    largest = max((chance for chance, each in zip(below, exposed, strict=True) if each), default=0.0)
-    return largest > TELLING_SHARE * plan.delta / plan.num_rounds
+        exposed, rates = [any(exposed)], [max(rates)]
+    return [(chance * each, rate) for chance, each, rate in zip(below, exposed, rates, strict=True)]
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
