@@ -139,7 +139,7 @@ def test_a_run_goes_on_with_the_paths_it_began_with_and_a_changed_mind_stays_out
         run(tmp_path / "run", GAME, grid=players(tmp_path / "nodes", vanishes=vanishes))
     again = players(tmp_path / "nodes")
     again.contexts[FIRST_NODE_ID + 3].node_config["aversion"] = 0.05
-    with pytest.raises(RunError, match="client 3 .* path is not this client's best response"):
+    with pytest.raises(RunError, match="client 3 .* budgets by round are not this client's answer"):
         run(tmp_path / "run", grid=again, resume=True)
     again.contexts[FIRST_NODE_ID + 3].node_config["aversion"] = AVERSIONS[3]
     again.exchanges.clear()
@@ -308,11 +308,11 @@ def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
     grid = players(tmp_path / "nodes", meddle=meddle)
     overrides = [*GAME, "secagg.dropout_tolerance=0.2", "run.stop_after_round=1"]
     if kind == "offer":
-        with pytest.raises(RunError, match="client 1 .* path is not this client's best response"):
+        with pytest.raises(RunError, match="client 1 .* budgets by round are not this client's answer"):
             run(tmp_path / "run", overrides, grid=grid)
     else:
         run(tmp_path / "run", overrides, grid=grid)
-        assert "the terms' path is not this client's best response" in " ".join(refusals(grid))
+        assert "the terms' budgets by round are not this client's answer" in " ".join(refusals(grid))
     assert ledger_of(tmp_path / "nodes", 1).runs == ()
 
 
@@ -342,7 +342,7 @@ def test_a_node_that_comes_back_takes_part_if_its_path_is_still_its_answer(tmp_p
     back = 5 if len(rounds) > 1 else 4
     assert [record.survivors for record in records] == [[5], [4], [back], [back]]
     assert ledger_of(tmp_path / "nodes", 4).runs[0].rounds == rounds
-    assert ("path is not this client's best response" in " ".join(refusals(grid))) == (back == 4)
+    assert ("budgets by round are not this client's answer" in " ".join(refusals(grid))) == (back == 4)
     assert audit_run(tmp_path / "run").passed
 
 
