@@ -215,15 +215,12 @@ class BatchedTraining:
     @contextmanager
     def _forward(self) -> Iterator[None]:
         """Use the operations for many clients at once; in bf16 if asked for."""
-        with BatchedOperations(), self._lower():
-            yield
-
-    def _lower(self) -> torch.autocast:
-        """Compute a forward pass in bf16 if asked for."""
         lower = self.precision == "bf16"
-        return torch.autocast(
+        mixed = torch.autocast(
             self.device.type, torch.bfloat16, enabled=lower, cache_enabled=lower and self.keeps_casts
         )
+        with BatchedOperations(), mixed:
+            yield
 
     @contextmanager
     def _products(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.learning.training.step_recording import MOST_SHAPES, Record, Replays, padded
+from gdpfed.learning.training.step_recording import Record, Replays, held_or_made, padded
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 
@@ -139,15 +139,12 @@ class GraphedTraining(BatchedTraining):
         return Shape(clients, x.shape[1:], x.dtype, y.shape[1:], y.dtype, training.momentum, adds)
 
     def _step(self, shape: Shape, dimension: int) -> RecordedStep:
-        if shape in self._steps:
-            self._steps.move_to_end(shape)
-            return self._steps[shape]
-        if len(self._steps) == MOST_SHAPES:
-            self._steps.popitem(last=False)
-        step = self._new_step(shape, dimension)
-        step.graph = self._record(lambda: self._take(step, shape))
-        self._steps[shape] = step
-        return step
+        def make() -> RecordedStep:
+            step = self._new_step(shape, dimension)
+            step.graph = self._record(lambda: self._take(step, shape))
+            return step
+
+        return held_or_made(self._steps, shape, make)
 
     def _new_step(self, shape: Shape, dimension: int) -> RecordedStep:
         def zeros(*size: int, kind: torch.dtype = torch.float32) -> torch.Tensor:

@@ -18,6 +18,7 @@ without graphs; neither a simulation nor a node tells anyone the time of a singl
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ from gdpfed.learning.training.recorded_pass import (
     width_for,
 )
 from gdpfed.learning.training.secret_draws import PoissonBatches, fill, noise_shape, normal_of
-from gdpfed.learning.training.step_recording import MOST_SHAPES, Record, padded
+from gdpfed.learning.training.step_recording import Record, held_or_made, padded
 from gdpfed.record_steps import RecordSteps
 
 CLIENTS_AN_OCTAVE = 4
@@ -177,19 +178,13 @@ class RecordGraphs:
         return Shape(clients, width, max(1, min(STEPS_AHEAD, steps)), momentum, tuple(kinds))
 
     def _recorded(self, shape: Shape, examples: Examples) -> RecordedPass:
-        if shape in self._held:
-            self._held.move_to_end(shape)
-            return self._held[shape]
-        if len(self._held) == MOST_SHAPES:
-            self._held.popitem(last=False)
-        held = self._new_pass(shape, examples)
+        def make() -> RecordedPass:
+            held = self._new_pass(shape, examples)
+            act = partial(self._pass, held, shape.momentum)
+            held.graph = Called(act) if self._record is None else self._record(act)
+            return held
 
-        def act() -> None:
-            self._pass(held, shape.momentum)
-
-        held.graph = Called(act) if self._record is None else self._record(act)
-        self._held[shape] = held
-        return held
+        return held_or_made(self._held, shape, make)
 
     def _new_pass(self, shape: Shape, examples: Examples) -> RecordedPass:
         dimension = sum(self._gradients.sizes)

@@ -5,8 +5,9 @@ after the other. A graph of all of them starts at once. It repeats them on the t
 on, so what changes from step to step is written into these.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -24,6 +25,8 @@ class Replays(Protocol):
         """Do it again, on the tensors that it was recorded on."""
 
 
+K = TypeVar("K")
+V = TypeVar("V")
 Record = Callable[[Callable[[], None]], Replays]
 """Records a step, which may be carried out some times for it."""
 
@@ -66,6 +69,17 @@ class CudaGraphs:
 def recorder(device: torch.device, graphs: bool = True) -> Record | None:
     """Return what records steps on a device; None where it cannot, or no graphs are wanted."""
     return CudaGraphs(device) if graphs and device.type == "cuda" else None
+
+
+def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
+    """Return what is held for a key, or make it; of `MOST_SHAPES` the one that was used longest ago goes."""
+    if key in held:
+        held.move_to_end(key)
+        return held[key]
+    if len(held) == MOST_SHAPES:
+        held.popitem(last=False)
+    held[key] = made = make()
+    return made
 
 
 def padded(number: int, sizes_an_octave: int) -> int:
