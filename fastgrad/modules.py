@@ -1,6 +1,7 @@
-"""Layers that torch lacks, and the loss that a program differentiates without autograd.
+"""Layers that torch lacks or is slow at, and the loss that a program differentiates without autograd.
 
-A model is built of them where a program or a closed form is to know it.
+A model is built of them where a program or a closed form is to know it. Pooling is the exception: see
+`SlicePooling`.
 
 torch's dropout draws from a generator of the process, which no seed of a run sets, and draws otherwise for
 many models at once than for one. In `DrawnDropout`, entry number e of a batch is left out if the top bits of
@@ -12,13 +13,16 @@ k is the key of the client's step, l the number of the layer in the model, mix t
 g its increment (Steele, Lea, Flood, OOPSLA 2014), all modulo 2^64.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
+from fastgrad.im2col import pair
 from fastgrad.lstm_scan import Scan, checked_scan, states_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,6 +32,8 @@ INCREMENT = -0x61C8864680B583EB
 """The odd number next to 2^64 over the golden ratio, as a signed integer of 64 bits, as are the others."""
 FIRST_FACTOR, SECOND_FACTOR = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 BITS, SHIFT = 24, 40
+LARGEST_WINDOW = 4
+"""Wider windows are left to torch, since they would take too many operations."""
 
 
 def mixed(z: Any) -> Any:
@@ -126,6 +132,60 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
         scan = checked_scan(device)
         for layer in layers:
             layer.scan = scan
+
+
+class SlicePooling(TorchFunctionMode):
+    """While it is entered, maximum pooling is maxima of slices wherever that gives torch's own numbers.
+
+    torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
+    the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
+    Left to torch: tensors on a GPU, gradients, padding, dilation, sizes rounded up, indices, wide windows.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what `func` returns."""
+        options = dict(kwargs or {})
+        if func is functional.max_pool2d:
+            pooled = _pooled(*args, **options)
+            if pooled is not None:
+                return pooled
+        return func(*args, **options)
+
+
+def _pooled(
+    input: torch.Tensor,
+    kernel_size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] | None = None,
+    padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> torch.Tensor | None:
+    """The largest number of each window, shape (..., rows, columns); None for what is left to torch."""
+    size, by = pair(kernel_size), pair(stride or kernel_size)
+    plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
+    fits = all(
+        wide <= min(length, LARGEST_WINDOW) for wide, length in zip(size, input.shape[-2:], strict=True)
+    )
+    if not (plain and fits and input.device.type == "cpu") or torch.is_grad_enabled():
+        return None
+    for dimension in (-2, -1):
+        input = _largest(input, dimension, size[dimension], by[dimension])
+    return input
+
+
+def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.Tensor:
+    """The largest of `wide` neighbours in a dimension, for windows that move `by` places."""
+    reach = (values.shape[dimension] - wide) // by * by + 1
+    moved = values.movedim(dimension, 0)
+    parts = [moved[start : start + reach : by] for start in range(wide)]
+    return reduce(torch.maximum, parts).movedim(0, dimension)
 
 
 class LastPosition(nn.Module):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fastgrad.modules import Loss, cross_entropy
+from fastgrad.modules import Loss, SlicePooling, cross_entropy
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, Examples
 from gdpfed.learning.labels import METRICS, Labels, Metric, Outputs, Targets
@@ -87,7 +87,7 @@ def model_outputs(
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
-    with torch.no_grad():
+    with torch.no_grad(), SlicePooling():
         for start in range(0, len(data), batch_size):
             batch = data.take(np.arange(start, min(start + batch_size, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
