@@ -1,4 +1,4 @@
-"""What low-rank adapters bring when a public text model is trained under a budget, and all parameters beside.
+"""Accuracy of a public text model trained under a privacy budget: low-rank adapters against all parameters.
 
 python -m benchmarks.adapters dataset.path=data/tinyshakespeare.txt [--seeds 3]
 """

@@ -44,13 +44,13 @@ class Measurement:
         return shlex.join(self.words)
 
     def left_out(self, *, has_gpu: bool) -> str:
-        """Why it cannot be measured here, or nothing."""
+        """The reason why this machine cannot carry out the measurement; empty if it can."""
         if self.words[0] != "python":
             return "not a benchmark"
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Measure it at a commit, and return the last line of its error, or nothing."""
+        """Run the command for a commit; return the last line of its error, or an empty text."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603
@@ -72,7 +72,7 @@ def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Meas
 
 
 def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -> tuple[str, str]:
-    """What became of a measurement, and how long it took."""
+    """Return the outcome of a measurement in words, and the time that it took."""
     reason = each.left_out(has_gpu=has_gpu)
     if reason:
         return f"left out: {reason}", ""

@@ -109,7 +109,7 @@ def run_in(content: RecordDict, asked: str) -> str:
 
 
 def told_in(content: RecordDict) -> dict[str, Values]:
-    """The values that systems send in a message, by plug-in."""
+    """The values that the server's plug-ins send to the node in a message, by plug-in."""
     return {name: dict(values_in(content, name) or {}) for name in NODE_SIDES.names() if name in content}
 
 

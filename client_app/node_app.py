@@ -100,7 +100,7 @@ def _refusal(asked: str, error: Exception, context: Context, run: str) -> Record
 
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
-    """Return what the server may read of an error: only its kind if its text might tell of the data."""
+    """Return what the server may read of an error: only its kind, if its text might reveal data."""
     log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
     public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
     reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"
@@ -173,7 +173,7 @@ def _terms(message: Message, context: Context) -> Terms:
 @app.query(ASK)
 @answering
 def ask(message: Message, context: Context) -> RecordDict:
-    """Answer questions of systems, such as a game's best response; the answer holds no data of the node."""
+    """Answer questions of a method's plug-ins, such as a game's best response; the answer holds no data."""
     node, told = settings_of(context), told_in(message.content)
     answers = {
         name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()

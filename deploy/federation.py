@@ -134,7 +134,7 @@ class Federation:
     def playing(
         self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
     ) -> "Federation":
-        """Assign aversions and first budgets to the nodes, in the order in which they are listed.
+        """Give the nodes the aversions and first budgets with which they play a game, in order.
 
         Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """

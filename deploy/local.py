@@ -77,7 +77,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
-    """Say that the app is less isolated from other files than it should be, and why.
+    """Warn that the app is less isolated from other files than it should be, and say why.
 
     Raises InputError: something does, and ``--require-wall`` is given.
     """
@@ -99,7 +99,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return overrides with the nodes' privacy cost weights: their game is planned before they start.
+    """Return overrides that tell the plan the nodes' aversions and first budgets before nodes start.
 
     Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """

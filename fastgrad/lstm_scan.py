@@ -56,7 +56,7 @@ def plain_scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.
 
 @dataclass(frozen=True)
 class CellKernels:
-    """What computes one position of all rows.
+    """The kernels that compute one position of an LSTM layer, forward and backward, for all rows at once.
 
     `forward`: a_t and W h_(t-1), (rows, 4 H) each, and c_(t-1), (rows, H), to h_t, c_t and the gates after
     their functions. `backward`: gradients by h_t and c_t (None for zero), c_(t-1), c_t and the gates to the
@@ -139,7 +139,7 @@ def scan_by(kernels: CellKernels) -> Scan:
 
 
 class _Recurrence(torch.autograd.Function):
-    """(K, B, L, 4 H) and (K, 4 H, H) to the states (K, B, L, H), and what the way back needs.
+    """(K, B, L, 4 H) and (K, 4 H, H) to the states (K, B, L, H), and what the backward pass needs.
 
     The latter are cells and gates of all positions, (L, K B, H) and (L, K B, 4 H).
     """

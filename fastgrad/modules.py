@@ -37,7 +37,7 @@ LARGEST_WINDOW = 4
 
 
 def mixed(z: Any) -> Any:
-    """Mix int64 by the finaliser of SplitMix64: of tensors, and of numbers in compiled loops."""
+    """Apply the finaliser of SplitMix64 to int64 values: tensors, or numbers in compiled loops."""
     z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
     z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
     return z ^ (z >> 31 & 2**33 - 1)
@@ -119,7 +119,7 @@ class LSTMLayer(nn.Module):
 
 
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
-    """Let LSTM layers take few kernels a position, where the device has them and they were checked there.
+    """Have LSTM layers use a device's fused kernels, if it has some and their results were checked there.
 
     Their gradients can be taken once, so those of single records go by the layers' own lines.
     """
@@ -135,7 +135,7 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 
 
 class SlicePooling(TorchFunctionMode):
-    """While it is entered, maximum pooling is maxima of slices wherever that gives torch's own numbers.
+    """A context in which maximum pooling takes the maxima of slices, where that gives torch's own numbers.
 
     torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
     the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
@@ -149,7 +149,7 @@ class SlicePooling(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return what `func` returns."""
+        """Compute a maximum pooling by slices where that is exact, and pass every other call on to torch."""
         options = dict(kwargs or {})
         if func is functional.max_pool2d:
             pooled = _pooled(*args, **options)
@@ -167,7 +167,7 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """The largest number of each window, shape (..., rows, columns); None for what is left to torch."""
+    """The largest number of each window, shape (..., rows, columns); None if torch must pool."""
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(
@@ -197,7 +197,7 @@ class LastPosition(nn.Module):
 
 
 class UnitInputs(nn.Module):
-    """Scale every input to L2 norm 1 and append a constant, so that all norms equal r; zeros stay zeros.
+    """Scale every input to L2 norm 1 and append b, so that all norms are sqrt(1 + b^2); zeros stay.
 
     `constant`: b, in place of a bias: r^2 = 1 + b^2.
     """

@@ -106,11 +106,11 @@ class OuterSum:
 
     @staticmethod
     def costs_less(places: int, outputs: int, inputs: int) -> bool:
-        """Whether inner products of places, in float64, take less than rows in float32."""
+        """Whether inner products of places, in float64, cost less than full rows in float32."""
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> torch.Tensor:
-        """Squared norms, shape (records,), of what float32 makes of the gradients.
+        """Squared norms of the gradients as they are in float32, shape (records,).
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at

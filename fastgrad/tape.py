@@ -154,7 +154,7 @@ class RecordTape(TorchFunctionMode):
         dilation: int | Pair = 1,
         groups: int = 1,
     ) -> torch.Tensor:
-        """One group, without dilation, as the product of patches and weights, or by the library."""
+        """Convolve in one group without dilation: by a product of patches and weights, or by the library."""
         if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
             raise NotOnTapeError("a convolution in groups, with dilation or with padding in words")
         if goes_by_library(input, weight):
@@ -178,7 +178,7 @@ class RecordTape(TorchFunctionMode):
         stride: int | Pair,
         padding: int | Pair,
     ) -> torch.Tensor:
-        """As a convolution of one client's pictures; patches are for the records' gradients alone."""
+        """Convolve one client's pictures by the library; patches are made only for the records' gradients."""
         own = None if bias is None else bias[0]
         pictures = functional.conv2d(input, weight[0], own, stride, padding)
         output = self._watched(pictures.flatten(2))

@@ -49,7 +49,7 @@ class RunError(FailedError):
 
 
 class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
-    """A run whose purpose has ended before it, so that no further round begins."""
+    """The purpose of a run is reached or gone before its last round, so no further round begins."""
 
 
 class AuditError(FailedError, ValueError):

@@ -145,7 +145,7 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of these stages; a message or an exchange of several stages has its name."""
+    """Return the earliest of these stages, which names a message or an exchange with several stages."""
     return next(stage for stage in STAGES if stage in asked)
 
 

@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: grids and sessions without a network, and small runs."""
+"""Shared by tests and benchmarks: grids and sessions without a network, and small runs."""

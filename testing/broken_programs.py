@@ -1,4 +1,4 @@
-"""Programs that do not do what they state, for measurements that must find it."""
+"""Programs that break what they state, to test that an audit by canaries finds it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def _taken_back(
 
 
 def _same_key_again(self: NoiseStreams, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-    """Every second round has the new noise of the one before, as if a process went on from an old copy."""
+    """Give every second round the noise of the round before, like a process that resumes from an old copy."""
     noise = _draw_noise(self, name, taps, round_index)
     last = getattr(self, "last", None)
     if round_index % 2 and last is not None:
@@ -127,6 +127,6 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """A program with one of the faults."""
+    """Within this context, the program has one of the faults."""
     with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

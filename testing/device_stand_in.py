@@ -1,4 +1,4 @@
-"""Stands in for a GPU that masks: the same calls on a CPU, without Triton."""
+"""A stand-in for a GPU that adds masks: the same calls on a CPU, without Triton."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from secagg.crypto import prg
 
 
 class MaskingKernel:
-    """What `add_chacha20` does, with a CPU's cipher.
+    """A CPU implementation of the kernel `add_chacha20`.
 
     `launches`: how often it was started. `keys`: of the last start, which are wiped afterwards.
     """
@@ -44,5 +44,5 @@ class MaskingKernel:
 
 
 def masks_on_cpu() -> DeviceMasks:
-    """Masks of a device that is this CPU."""
+    """Return a mask generator for a device that is this CPU."""
     return DeviceMasks(torch.device("cpu"), kernel=MaskingKernel())

@@ -1,4 +1,4 @@
-"""Shapes that docstrings state, held to in every call while tests run.
+"""Check in every call, while tests run, the array shapes that docstrings state.
 
 `float[d] -> int64[d]` is said of the parameters in their order and of the result, `x float32[n, ...], y
 int64[n] -> float64[n]` of those named. So is `x: float32[n]` in a list of arguments or attributes, and of the
@@ -35,11 +35,11 @@ Stated = tuple[str, str, str]
 
 
 class ShapeError(Exception):
-    """A function took or gave another shape than its docstring states."""
+    """A function received or returned an array of another shape than its docstring states."""
 
 
 def stated_shapes(text: str | None, parameters: Sequence[str]) -> tuple[dict[str, Stated], list[Stated]]:
-    """What a docstring states: the shape of parameters by name, and those of the results in order."""
+    """Read the shapes that a docstring states: of parameters by name, and of results in order."""
     documentation = text or ""
     arguments = {each[0]: each for each in _PARTS.findall("\n".join(_LISTED.findall(documentation)))}
     found = _CALL.search(" ".join(documentation.split()))
@@ -53,7 +53,7 @@ def stated_shapes(text: str | None, parameters: Sequence[str]) -> tuple[dict[str
 
 
 def held_to(function: Callable[..., Any], documentation: str | None) -> Callable[..., Any]:
-    """The function, which raises ShapeError after a call that does not keep what is stated."""
+    """Wrap a function so that it raises ShapeError after a call that contradicts the stated shapes."""
     signature = inspect.signature(function)
     arguments, results = stated_shapes(documentation, list(signature.parameters))
     if not arguments and not results:
@@ -86,7 +86,7 @@ def held_to(function: Callable[..., Any], documentation: str | None) -> Callable
 
 
 def _fits(value: Any, dtype: str, axes: str, sizes: dict[str, int], owner: object) -> bool:
-    """Whether an array has a dtype and axes; names that are new get their sizes."""
+    """Whether an array has this dtype and these axes; the first use of an axis name fixes its size."""
     own = str(value.dtype).removeprefix("torch.")
     names, shape = [each.strip() for each in axes.split(",") if each.strip()], list(value.shape)
     if names and names[-1] == "...":
@@ -104,7 +104,7 @@ def _fits(value: Any, dtype: str, axes: str, sizes: dict[str, int], owner: objec
 
 
 def check_module(module: ModuleType) -> None:
-    """Hold the functions and methods of a module to what they state, or what a method of a base states."""
+    """Check calls in a module from now on; a method without stated shapes uses its base class's."""
     for name, value in list(vars(module).items()):
         if getattr(value, "__module__", None) != module.__name__:
             continue
@@ -117,7 +117,7 @@ def check_module(module: ModuleType) -> None:
 
 
 def _stated_for(cls: type, method: str) -> str:
-    """The docstring of the nearest class that states shapes for a method; of `__init__` the class's own."""
+    """Return the docstring of the nearest class that states shapes for a method."""
     own = cls.__doc__ if method == "__init__" else None
     texts = [own, *(getattr(vars(each).get(method), "__doc__", None) for each in cls.__mro__)]
     return next((text for text in texts if text and re.search(_ARRAY, text)), "")
@@ -130,7 +130,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds the modules of some packages as ever, and has them checked once they are loaded."""
+    """An import hook that wraps the modules of some packages with shape checks once they are loaded."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = frozenset(packages)
@@ -145,5 +145,5 @@ class _Finder:
 
 
 def check_documented_shapes(*packages: str) -> None:
-    """Check the modules of these packages that are imported from now on."""
+    """Check shapes in all modules of these packages that are imported from now on."""
     sys.meta_path.insert(0, _Finder(packages))

@@ -1,4 +1,4 @@
-"""What Flower's programs have left behind, processes and directories, of the commands of one test only."""
+"""Find the processes and directories that the Flower commands of one test have left behind."""
 
 import os
 from contextlib import suppress
@@ -10,7 +10,7 @@ from gdpfed.launch.home import HOMES_VARIABLE
 
 
 class FlowerTraces:
-    """An empty home directory, and a place of its own for Flower's, so that tests can run side by side.
+    """An empty home directory with a separate Flower home, so that tests can run side by side.
 
     `home`: the user's home. `homes`: where Flower's homes are made.
     """
@@ -22,11 +22,11 @@ class FlowerTraces:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a command whose traces these are."""
+        """The environment variables for a command that uses these directories."""
         return os.environ | {"HOME": str(self.home), HOMES_VARIABLE: str(self.homes)}
 
     def running(self) -> list[str]:
-        """The Flower homes of processes that run."""
+        """The Flower homes of the processes that still run."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -36,6 +36,6 @@ class FlowerTraces:
         return found
 
     def left(self) -> list[str]:
-        """Everything that is still there and should not be."""
+        """The processes and files that a test should have removed and did not."""
         directories = [*self.homes.glob("tmp*"), *self.home.iterdir()]
         return [*self.running(), *(str(path) for path in directories)]

@@ -1,4 +1,4 @@
-"""What a forger does who knows a run's files: after an edit, every hash that the files have is made anew."""
+"""Edit a run's files as a forger would, who recomputes every hash after an edit."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from gdpfed.runs.file_formats import DESCRIPTION_FILE, LEDGER_FILE, MANIFEST_FIL
 
 
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
-    """Change a file of JSON, or of JSON lines, in place."""
+    """Change a JSON or JSON lines file in place."""
     text = path.read_text()
     lines = path.suffix == ".jsonl"
     data = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
@@ -20,7 +20,7 @@ def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
 
 
 def renew(directory: Path) -> None:
-    """Make the plan's fingerprint in the ledger, the manifest of the model and the seal anew."""
+    """Recompute the plan's fingerprint in the ledger, the model's manifest and the seal."""
     fingerprint = RunFiles.read(directory).fingerprint()
     edit_json(directory / LEDGER_FILE, lambda ledger: ledger.update(plan=fingerprint))
     model = {Path(name).name: _sha256(directory / name) for name in (DESCRIPTION_FILE, MODEL_FILE)}
@@ -29,7 +29,7 @@ def renew(directory: Path) -> None:
 
 
 def reseal(directory: Path) -> None:
-    """Make the seal anew, of the files that it names."""
+    """Recompute the seal for the files that it names."""
     edit_json(
         directory / SEAL_FILE,
         lambda seal: seal.update(sha256={name: _sha256(directory / name) for name in seal["sha256"]}),

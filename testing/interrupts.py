@@ -1,10 +1,10 @@
-"""Ctrl-C in tests, also where the suite was started by nohup or in the background of a script."""
+"""Make Ctrl-C work in tests, even if the suite was started by nohup or in the background of a script."""
 
 import signal
 
 
 def take_interrupts() -> None:
-    """Have SIGINT raise KeyboardInterrupt again where this process was started to ignore it.
+    """Make SIGINT raise KeyboardInterrupt again, if this process inherited that it is ignored.
 
     A process hands that down to all it starts, and what tests interrupt would then go on.
     """

@@ -1,4 +1,4 @@
-"""A layered federation in one process: edges' runs in threads, and the cloud's over their clients."""
+"""A federation with edges in one process: a thread for each edge's run, and the cloud's run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ CLOUD = ("method=edge_average", "secagg=off")
 
 
 def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -> LocalGrid:
-    """A grid whose node k is the edge client of the edge that shares ``folders[k]`` with it."""
+    """Return a grid whose node k is the client of the edge with the shared folder ``folders[k]``."""
     grid = LocalGrid(len(folders), **options)
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)
@@ -23,7 +23,7 @@ def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -
 
 
 class EdgeRun(Thread):
-    """An edge's run into ``directory`` on a grid of its devices; what it raises is kept."""
+    """A thread that runs an edge into ``directory`` on a grid of its devices; it keeps an error."""
 
     def __init__(self, directory: Path, folder: Path, grid: LocalGrid, overrides: Sequence[str]) -> None:
         super().__init__(daemon=True)
@@ -48,7 +48,7 @@ def run_layers(
     cloud: Sequence[str],
     edge_clients: LocalGrid | None = None,
 ) -> None:
-    """Run edges and cloud to their ends: into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
+    """Run edges and cloud to their ends, into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
 
     Raises what an edge's run has raised.
     """

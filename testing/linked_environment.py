@@ -1,4 +1,4 @@
-"""Environments that hold a wheel and what its metadata asks for, as links to packages that are here."""
+"""Environments with a wheel and its requirements, which are links to packages of this environment."""
 
 import venv
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ def _wanted(line: str, extras: Iterable[str]) -> list[Requirement]:
 
 
 def _closure(requirements: Iterable[Requirement]) -> set[str]:
-    """Return the packages that are needed, all of which are here."""
+    """Return the names of these packages and of all their dependencies that are installed here."""
     left, seen = list(requirements), set[tuple[str, frozenset[str]]]()
     while left:
         requirement = left.pop()

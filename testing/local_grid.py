@@ -1,4 +1,4 @@
-"""A grid without Flower's runtime: messages go straight to the real ClientApp handlers, in this process."""
+"""A grid without Flower's runtime: messages go directly to the real ClientApp handlers in this process."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,30 +21,30 @@ IN_CLEAR = {"secagg-mode": "off"}
 
 
 class Crash(BaseException):
-    """What a killed process looks like to the code in it."""
+    """Raised in place of a kill, so that a test can end a process at a chosen point."""
 
 
 def make_context(
     client_id: int, settings: Mapping[str, Any] | None = None, node_id: int = FIRST_NODE_ID
 ) -> Context:
-    """A context as a SuperNode makes it of a node that was started with these settings."""
+    """Make the context of a node that was started with these settings, as a SuperNode does."""
     config = {"partition-id": client_id, **(settings or {})}
     return Context(run_id=1, node_id=node_id, node_config=config, state=RecordDict(), run_config={})
 
 
 def ask(message_type: str, content: RecordDict, context: Context) -> Mapping[str, Any]:
-    """The records of one node's answer."""
+    """Send one message to a node, and return the records of its answer."""
     identify_task()
     return app(Message(content, context.node_id, message_type), context).content
 
 
 def identify_task() -> None:
-    """Say who this process is, as Flower does before it calls an app."""
+    """Set the identity of this process, as Flower does before it calls an app."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
 class LocalGrid:
-    """One context a node, kept between messages as Flower keeps it.
+    """A grid with one context for each node, kept between messages as Flower keeps it.
 
     Args:
         num_nodes: nodes; node k answers as client k.
@@ -92,7 +92,7 @@ class LocalGrid:
         return list(self.contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str | None]:
-        """Deliver at once; a message to a client that is gone is none, so that nobody waits for it."""
+        """Deliver messages at once; a message to a client that has left gets no id and no answer."""
         self.exchanges.append(set())
         return [self._push(f"{time.monotonic_ns()}-{k}", message) for k, message in enumerate(messages)]
 
@@ -131,12 +131,12 @@ class LocalGrid:
 
 
 def as_grid(grid: LocalGrid) -> Grid:
-    """The grid as the server's code takes it: that code uses no more of a Grid than a LocalGrid has."""
+    """Return the grid typed as Flower's Grid; the server's code uses only methods that a LocalGrid has."""
     return cast("Grid", grid)
 
 
 def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
-    """A grid on which training ends when some message of a stage is sent, counted over all clients."""
+    """Return a grid that raises `Crash` when a stage's n-th message is sent, counted over all clients."""
     seen: list[str] = []
 
     def vanishes(kind: str, client: int) -> bool:
@@ -149,7 +149,7 @@ def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
 
 
 def kinds_of(message: Message) -> list[str]:
-    """What a message asks: the stages in it, or its query."""
+    """Return what a message asks: the names of its stages, or its query."""
     action = message.metadata.message_type.partition(".")[2]
     stages = [stage for stage in STAGES if stage in message.content]
     if stages and stages[0] != action:
@@ -158,7 +158,7 @@ def kinds_of(message: Message) -> list[str]:
 
 
 def refusals(grid: LocalGrid) -> list[str]:
-    """The reason of every refusal, of a query or of a stage, in order."""
+    """Return the reasons of all refused queries and stages, in order."""
     return [
         str(record[key])
         for reply in grid.replies

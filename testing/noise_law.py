@@ -1,4 +1,4 @@
-"""The exact law of what the tables of discrete Gaussian noise draw, and its distance from D(S)."""
+"""The exact distribution of draws from the noise tables, and its distance from the discrete Gaussian."""
 
 import math
 from fractions import Fraction
@@ -21,7 +21,7 @@ from secagg.arithmetic.discrete_gaussian import (
 
 
 def exact_moments(integer_stddev: float) -> tuple[Fraction, Fraction]:
-    """E[z**2] and E[z**4] of what `sample` draws, from the tables; the odd moments are 0.
+    """Return E[z**2] and E[z**4] of draws of `sample`, computed from the tables; odd moments are 0.
 
     With v and w those of D(sigma): (1 + k**2) v and (1 + k**4) w + 6 k**2 v**2.
     """
@@ -34,7 +34,7 @@ def exact_moments(integer_stddev: float) -> tuple[Fraction, Fraction]:
 
 
 def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
-    """How far `num_draws` coordinates together are from exact discrete Gaussians D(S), at most.
+    """Return a bound on the total variation distance of `num_draws` coordinates from exact draws of D(S).
 
     TV <= num_draws * (2 TV(table, D(sigma)) + 4.2 exp(-2 pi**2 eta**2)): two draws of the table, and
     z1 + k z2 against D(S), whose ratio lies within (1 +- t) / (1 -+ t), t < 2.1 exp(-2 pi**2 eta**2).
@@ -50,7 +50,7 @@ def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
 
 @lru_cache(maxsize=len(_SHAPES))
 def _table_distance(sigma: int, cells: int) -> float:
-    """TV(table, D(sigma)), at most: the difference within the table, and the tail beyond it.
+    """A bound on TV(table, D(sigma)): the difference within the table plus the tail beyond it.
 
     D(sigma) has at most 2 exp(-(cells / 2)**2 / (2 sigma**2)) beyond (Canonne, Kamath, Steinke,
     section 4). 2**-300 covers the rounding of the probabilities that the tables are made from.
@@ -63,7 +63,7 @@ def _table_distance(sigma: int, cells: int) -> float:
 
 
 def law_of(drawn_from: Tables) -> dict[int, Fraction]:
-    """The exact probability of each value that drawing from the tables can give."""
+    """Return the exact probability of each value that a draw from the tables can have."""
     values, counts = np.unique(drawn_from.direct, return_counts=True)
     law = {int(v): Fraction(int(c), 1 << _DIRECT_BITS) for v, c in zip(values, counts, strict=True)}
     cells, weights = len(drawn_from.alias), dict.fromkeys(_span(len(drawn_from.alias)), 0)

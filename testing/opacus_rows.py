@@ -1,4 +1,4 @@
-"""Opacus on a linear model whose gradient of a record is the record, in an environment of its own.
+"""A program for Opacus' own environment: DP-SGD on a linear model whose gradient for a record is the record.
 
     python -m testing.opacus_rows work.npz released.npz
 
@@ -24,7 +24,7 @@ HUGE = 1e9
 
 
 def main() -> None:
-    """Train once, and write what came out."""
+    """Train once, and write the results."""
     warnings.simplefilter("ignore")
     with np.load(sys.argv[1]) as work:
         rows, numbers = work["rows"], json.loads(str(work["numbers"]))
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def stated(numbers: Any) -> float:
-    """Epsilon by Opacus' own accountant."""
+    """Return epsilon, as computed by Opacus' own accountant."""
     accountant = PRVAccountant()
     rounds = numbers["num_rounds"] // (2 if numbers["fault"] == "epsilon of half the steps" else 1)
     accountant.history = [(numbers["noise_multiplier"], numbers["sampling_rate"], rounds)]
@@ -41,7 +41,7 @@ def stated(numbers: Any) -> float:
 
 
 def trained(rows: Any, numbers: Any) -> tuple[Any, Any]:
-    """The model before the first step and after each, and who was in each batch."""
+    """Return the initial model and the model after each step, and the members of each batch."""
     count, steps, fault = len(rows), numbers["num_rounds"], numbers["fault"]
     sigma, norm = numbers["noise_multiplier"], numbers["clipping_norm"]
     x = torch.from_numpy(rows.astype(np.float32))

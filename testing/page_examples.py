@@ -1,4 +1,4 @@
-"""What is to be run in a page of docs/, as it stands there: Python, files, commands, and what they print."""
+"""Find and run the examples of a page in docs/: Python, files and commands, with what they print."""
 
 import re
 import runpy
@@ -34,7 +34,7 @@ _FILE = re.compile(r"`([\w/.]+\.(?:py|csv|sql|yaml))`")
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a page.
+    """A part of a page: text, a code block or an indented block.
 
     Attributes:
         kind: what it is; an `excerpt` is the beginning of a file that a command has made.
@@ -50,7 +50,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """All of a page, in order. An indented block is commands, or the file that its paragraph names first."""
+    """Return all parts of a page in order; an indented one is commands, or a file that its text names."""
     found, end = list[Block](), 0
     for block in _BLOCK.finditer(text):
         before, end = text[end : block.start()], block.end()
@@ -82,7 +82,7 @@ def commands_of(block: Block) -> list[str]:
 
 
 def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ()) -> dict[str, str]:
-    """Do all that a page says, in the current directory; returns what each command and its Python printed.
+    """Carry out a whole page in the current directory; return what each command and the Python code printed.
 
     `printed` returns what was printed since it was last asked. The commands that are `failing` exit with 1.
     """
@@ -96,7 +96,7 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
 def steps(
     text: str, printed: Callable[[], str], failing: Collection[str] = ()
 ) -> Iterator[tuple[Block, dict[str, str]]]:
-    """Do what a page says block by block; yields each with what its commands, or its Python, printed."""
+    """Carry out a page block by block; yield each block with what its commands or its Python code printed."""
     from gdpfed.cli import main
 
     names = dict[str, Any]()
@@ -122,7 +122,7 @@ def steps(
 
 
 def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
-    """A page that shows after each of these blocks what it printed, in place of what it showed before."""
+    """Return the page with the outputs of these blocks replaced by what they printed now."""
     for block, output in sorted(outputs, key=lambda shown: shown[0].end, reverse=True):
         after = text[block.end :].lstrip("\n")
         earlier = _BLOCK.match(after)
@@ -133,7 +133,7 @@ def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
 
 
 def examples_of(page: str) -> dict[str, str]:
-    """The first block of Python of each section of a page in docs/, by its heading."""
+    """Return the first Python block of each section of a page in docs/, by heading."""
     examples, title = dict[str, str](), ""
     for block in blocks_of((DOCS / page).read_text("utf-8")):
         if block.kind == "python":
@@ -143,7 +143,7 @@ def examples_of(page: str) -> dict[str, str]:
 
 
 def executed(page: str, title: str) -> dict[str, Any]:
-    """Run an example in the current directory; the names that it leaves behind."""
+    """Run an example in the current directory; return the variables that it defines."""
     names: dict[str, Any] = {}
     exec(compile(examples_of(page)[title], title, "exec"), names)  # noqa: S102
     return names

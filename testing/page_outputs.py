@@ -1,4 +1,4 @@
-"""Carries out tutorials of docs/, and writes into them what each command printed, and their pictures.
+"""Carry out tutorials of docs/, and write into them what each command printed, and their pictures.
 
     python -m testing.page_outputs own_table.md hospitals.md eicu.md omop.md own_budgets.md
 
@@ -25,7 +25,7 @@ COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
 
 
 def shown(output: str, folder: str) -> str:
-    """What a reader is to see of an output: without this machine's folder, and of a long one both ends."""
+    """Return an output as readers see it: without this machine's folder, a long one cut in its middle."""
     text = output.replace(f"{folder}/", "").replace(folder, ".")
     lines = [
         part
@@ -38,7 +38,7 @@ def shown(output: str, folder: str) -> str:
 
 
 def write_outputs(page: str) -> None:
-    """Carry out a page in a new folder, and write what it printed into it."""
+    """Carry out a page in a new folder, and write what its commands printed into the page."""
     path = DOCS / page
     text = path.read_text(encoding="utf-8")
     printed = StringIO()

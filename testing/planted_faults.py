@@ -1,4 +1,4 @@
-"""Programs with one fault each, of the kinds that canaries are to find, with masks and without.
+"""Programs with one planted fault each, which an audit by canaries must find, with masks and without.
 
 Every fault is one thing that the program does otherwise. Where a session or a ledger would refuse it, that
 defence is taken away as well: what is tried here is whether a measurement finds what nothing has refused.
@@ -33,7 +33,7 @@ _draw_noise = NoiseStreams.draw
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A fault, and how to find it.
+    """A planted fault, and the check that must find it.
 
     Attributes:
         name: of the fault.
@@ -51,7 +51,7 @@ class PlantedFault:
 
 
 def _less_noise(share: float) -> tuple[Patches, Patches]:
-    """All noise of a sum times a share: that of the server, and that of every member."""
+    """Multiply all noise of a sum by a share: the server's, and every member's."""
 
     def plain(size: int, stddev: float, *more: Any, **how: Any) -> Any:
         return share * gaussian_noise(size, stddev, *more, **how)
@@ -79,13 +79,13 @@ _KEY_OF_ALL_SUMS = os.urandom(KEY_BYTES)
 
 
 def _key_of_every_sum(key: bytes, client_id: int) -> bytes:
-    """Every client has one key for all its turns."""
+    """Return the same noise key for all turns of a client."""
     del key
     return member_key(_KEY_OF_ALL_SUMS, client_id)
 
 
 def _turns_too_close(self: ScheduledSums, m: int, group: Any, round_index: int, generator: Any) -> Any:
-    """The second turn of everybody is one round too early."""
+    """Draw cohorts in which every client's second turn comes one round too early."""
     del generator
     clients, limits = np.asarray(group.clients, dtype=np.int64), self.limits[m]
     since = round_index - np.arange(len(clients)) % limits.separation
@@ -97,7 +97,7 @@ def _first_sample(plan: Any, round_index: int, key: bytes) -> Any:
 
 
 def _norm_of_the_sum(self: Cohort, clients: Sequence[int]) -> list[Encoding]:
-    """Everybody is clipped to the largest norm of all groups."""
+    """Return encodings that clip every client to the largest norm of all groups."""
     return [self.encoding for _ in clients]
 
 
@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """A program with a fault, of sums with masks or without."""
+    """Within this context, the program has a fault, in sums with masks or without."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:

@@ -1,4 +1,4 @@
-"""Several machines of a Ray cluster on this one: each has a raylet and an object store of its own."""
+"""Emulate several machines of a Ray cluster on this machine, each with its own raylet and object store."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CARE = {"health_check_period_ms": 200, "health_check_failure_threshold": 5, "mem
 
 @contextmanager
 def ray_cluster(first: int, *others: int) -> Iterator[tuple[Cluster, list[Any]]]:
-    """A cluster whose machines have so many CPUs, and its machines but the first, which is its head."""
+    """Yield a cluster whose machines have these numbers of CPUs, and its machines without the head."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     each: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(

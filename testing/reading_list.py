@@ -1,4 +1,4 @@
-"""The kernel's reading list: the files that are called in one masked round over Flower, and in its run.
+"""The kernel's reading list: files whose functions are called in one masked round over Flower.
 
     python -m testing.reading_list              prints the list of ARCHITECTURE.md, and how long it is
     python -m testing.reading_list --write      writes them into ARCHITECTURE.md
@@ -37,7 +37,7 @@ SETTINGS = (
 
 
 class Watch:
-    """The files of the project that were called, while it is on.
+    """Records which files of the project have had a function called.
 
     Attributes:
         run: in the whole run.
@@ -63,7 +63,7 @@ class Watch:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Watch, this thread and those that are begun meanwhile."""
+        """Record calls in this thread and in threads that start within this context."""
         original = RoundLoop._round
 
         def watched(*arguments: Any) -> Any:
@@ -85,7 +85,7 @@ class Watch:
 
 
 def called() -> tuple[list[str], list[str]]:
-    """Return the files that are called in a round, and in the run around it, by name."""
+    """Return the files that are called in a round, and those called only in the run around it, by name."""
     with TemporaryDirectory() as folder:
         run(Path(folder) / "first", [*SETTINGS, "run.seed=1", "dataset.num_rounds=2"])
         watch = Watch()
@@ -100,7 +100,7 @@ def lines_of(name: str) -> int:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Return the list as ARCHITECTURE.md shows it: a line a folder, with the names of its files."""
+    """Return the list as ARCHITECTURE.md shows it: one line for each folder, with the names of its files."""
     by_folder = sorted(names, key=lambda name: name.rpartition("/"))
     folders = groupby(by_folder, key=lambda name: name.rpartition("/")[0])
     rows = [
@@ -133,7 +133,7 @@ def _counts(names: Sequence[str]) -> tuple[int, str]:
 
 
 def write(listed: str, length: str) -> None:
-    """Write the list and its length into ARCHITECTURE.md, in place of those that stand there."""
+    """Write the list and its length into ARCHITECTURE.md, replacing the earlier ones."""
     text = DOCUMENT.read_text(encoding="utf-8")
     text, lists = re.subn(r"(?<=\n\n)\* `client_app/`:.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL)
     text, lengths = re.subn(

@@ -1,4 +1,4 @@
-"""A server and its clients joined in memory: real sessions, bytes carried by hand."""
+"""A server and its clients in memory: real sessions whose bytes a test passes on by hand."""
 
 from collections.abc import Callable, Collection, Iterable
 from hashlib import sha256
@@ -43,7 +43,7 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
 
 
 class Joined:
-    """One sum. Each client's vector is random; `expected` sums those of the survivors, with their noise.
+    """One sum with random vectors; `expected` is the sum of the survivors' vectors and noise.
 
     The clients after the first are those of whom no update is asked, as many as the parameters say.
 
@@ -78,7 +78,7 @@ class Joined:
         return ClientSession(client_id, POLICY, source, IDENTITIES.get(client_id), ROSTER)
 
     def answer(self, client_id: int, request: bytes) -> bytes:
-        """The client's reply to the request of the stage the server is in."""
+        """Return the client's reply to a request of the server's present stage."""
         if self.serialise:
             self.clients[client_id] = self.restored(client_id)
         client = self.clients[client_id]
@@ -108,13 +108,13 @@ class Joined:
         return client.mask(self.vectors[client.client_id], context, noise=noise)
 
     def number(self, client_id: int) -> int:
-        """The client's number in the sum."""
+        """Return the client's member number in the sum."""
         return self.clients[client_id].member
 
     def exchange(
         self, silent: Collection[int] = (), alter: Callable[[int, bytes], bytes] = lambda _, reply: reply
     ) -> None:
-        """One stage, in which the silent clients do not answer; then close it."""
+        """Carry out one stage, in which the silent clients do not answer, and close it."""
         for client_id, request in self.server.requests().items():
             if client_id not in silent:
                 self.server.receive(client_id, alter(client_id, self.answer(client_id, request)))
@@ -139,7 +139,7 @@ class Joined:
 
 
 def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
-    """A client's noise part by part, derived a second time."""
+    """Derive the parts of a client's noise independently of the session."""
     state, parameters = client._state, client.parameters
     levels = state.encoding().levels
     if levels is None:

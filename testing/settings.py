@@ -1,8 +1,8 @@
-"""Settings of tests, of which each may be said once."""
+"""Settings of tests, where a later one replaces an earlier one of the same name."""
 
 from collections.abc import Iterable
 
 
 def last_of_each(settings: Iterable[str]) -> list[str]:
-    """These settings; of one that stands there twice the last, as a command takes no second."""
+    """Return the settings without those that a later one repeats; commands refuse a repeated setting."""
     return list({setting.partition("=")[0]: setting for setting in settings}.values())

@@ -1,4 +1,4 @@
-"""Bundles that are small, and what trusts a consortium's key as Flower reads it."""
+"""Small app bundles, and the file by which Flower trusts a consortium's key."""
 
 import io
 import zipfile
@@ -21,7 +21,7 @@ overrides = ""
 
 
 def bundle_of(version: str) -> bytes:
-    """A bundle of one file, whose app has this version."""
+    """Return a bundle with a single file, whose app has this version."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as bundle:
         bundle.writestr(zipfile.ZipInfo("pyproject.toml"), PROJECT.format(version=version))
@@ -29,6 +29,6 @@ def bundle_of(version: str) -> bytes:
 
 
 def trusted(key: bytes) -> dict[str, str]:
-    """What ``--trusted-entities`` holds: this key alone."""
+    """Return the content of a ``--trusted-entities`` file with this key alone."""
     public = Ed25519PublicKey.from_public_bytes(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return {key.hex(): public.decode()}

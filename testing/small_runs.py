@@ -1,4 +1,4 @@
-"""Small runs in this process, and requests as a fleet takes them, without a ledger that charges them."""
+"""Small runs in this process, and requests that look charged without a ledger."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -58,7 +58,7 @@ def run(
     pictures: bool = False,
     without_a_sum: bool = False,
 ) -> list[RoundLogEntry]:
-    """Train with small settings into ``directory`` and return its record.
+    """Train with small settings into ``directory``, and return the log entries of its rounds.
 
     Without ``pictures`` nothing is drawn: their files are empty. A run that is said to end ``without_a_sum``
     must say so itself.
@@ -77,19 +77,19 @@ def run(
 
 
 def only_a_card(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Observers of a run that is neither shown nor drawn: it leaves its files, a model card among them."""
+    """Return observers that show and draw nothing, but write the run's files and its model card."""
     del announce
     return [ModelCard(run)]
 
 
 def grid_for(config: Config) -> LocalGrid:
-    """A grid whose nodes were started for a configuration's mode of secure aggregation."""
+    """Return a grid whose nodes were started for a configuration's mode of secure aggregation."""
     told = {"off": IN_CLEAR, "active": FIRST_SEEN}.get(config.secagg.mode)
     return LocalGrid(config.dataset.num_clients, node_config=told)
 
 
 def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool = False) -> Config:
-    """The configuration of a small run that begins in ``directory``, or that continues there."""
+    """Return the configuration of a small run that begins in ``directory``, or continues there."""
     if resume:
         return load_run([*overrides, f"run.resume={directory}"])
     config = deepcopy(_loaded((*SMALL, *overrides)))
@@ -100,13 +100,13 @@ def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool
 
 @lru_cache(maxsize=512)
 def _loaded(overrides: tuple[str, ...]) -> Config:
-    """The configuration of these overrides, composed once in a process."""
+    """Return the configuration of these overrides, composed once in each process."""
     return load(overrides)
 
 
 @contextmanager
 def nothing_drawn() -> Iterator[None]:
-    """Leave the files of pictures empty; a run lays none out, which takes a fifth of a small run."""
+    """Write empty files in place of a run's pictures, since drawing takes a fifth of a small run."""
     with (
         patch.object(Figure, "savefig", lambda figure, file, **options: None),
         patch.object(run_observers, "accuracy_curve", _empty_picture),
@@ -116,17 +116,17 @@ def nothing_drawn() -> Iterator[None]:
 
 
 def _empty_picture(records: Sequence[RoundLogEntry], drawn: Any, title: str, path: Path, *more: Any) -> None:
-    """Write the empty file of a picture of a run, in place of one of `gdpfed.report.plots`."""
+    """Write an empty file in place of a picture of `gdpfed.report.plots`."""
     save_whole(path, b"")
 
 
 def files_in(directory: Path) -> dict[Path, bytes]:
-    """Every file below a directory."""
+    """Return the content of every file below a directory."""
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def final_model(directory: Path) -> npt.NDArray[np.float32]:
-    """The parameters of a finished run as one vector."""
+    """Return the parameters of a finished run as one vector, float32[d]."""
     tensors = load_file(directory / MODEL_FILE)
     return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
 
@@ -134,7 +134,7 @@ def final_model(directory: Path) -> npt.NDArray[np.float32]:
 def grid_of_owners(
     folder: Path, epsilons: Sequence[float | None], more: dict[str, Any] | None = None, **options: Any
 ) -> LocalGrid:
-    """A grid on which node k has the budget ``epsilons[k]`` of its own, and its ledger in ``folder``."""
+    """Return a grid on which node k has its own budget ``epsilons[k]``, and its ledger in ``folder``."""
     grid = LocalGrid(len(epsilons), **options)
     folder.mkdir(exist_ok=True)
     for client, epsilon in enumerate(epsilons):
@@ -149,16 +149,16 @@ def grid_of_owners(
 
 
 def ledger_of(folder: Path, client: int) -> ClientLedger:
-    """The ledger that a client of :func:`grid_of_owners` keeps."""
+    """Read the ledger of a client of :func:`grid_of_owners`."""
     with locked_ledger(folder / f"{client}.json") as file:
         return file.ledger
 
 
 def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[ChargedSum[SumRequest]]:
-    """The requests, as if a ledger had charged them."""
+    """Return the requests as charged sums, without a ledger."""
     return [ChargedSum(SEAL, request, round_index) for request in requests]
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """The requests, as if a ledger expected them of a round."""
+    """Return the requests as sums that a ledger expects in a round, without a ledger."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

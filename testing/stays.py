@@ -1,4 +1,4 @@
-"""A made-up table with the columns of the eICU demo's ``patient.csv``: no row of it is anybody's."""
+"""A made-up table with the columns of the eICU demo's ``patient.csv``; no row belongs to a real person."""
 
 import csv
 from pathlib import Path
@@ -15,7 +15,7 @@ REGIONS = ("Midwest", "Northeast", "South", "West")
 
 
 def write_stays(path: Path, per_hospital: int = 3, hospitals: int | None = None) -> Path:
-    """Write stays of each declared hospital, or of the first so many; every fifth one follows another one.
+    """Write stays for each declared hospital, or for the first few; every fifth stay is a readmission.
 
     The sicker of every ten die. Of each hospital the region is known; one stay in ten has no outcome, one no
     region, and one a score of -1. Returns the path.

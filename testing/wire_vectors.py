@@ -1,4 +1,4 @@
-"""Published messages of whole sums, from fixed secrets: for whoever writes another implementation.
+"""Published messages of whole sums from fixed secrets, to test other implementations of the protocol.
 
     python -m testing.wire_vectors > docs/secagg_wire_vectors.json
 
@@ -38,7 +38,7 @@ SUMS: dict[str, dict[str, Any]] = {
 
 
 def transcript(name: str) -> dict[str, Any]:
-    """All that one client is sent and answers, and the sum; the last client is lost in stage mask."""
+    """Return all messages to and from one client, and the sum; the last client is lost in stage mask."""
     values = dict(SUMS[name])
     drawn = values.pop("drawn", False)
     joined = Joined(make_parameters(values.pop("num_clients"), **values), drawn=drawn)
@@ -65,7 +65,7 @@ def transcript(name: str) -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """Every sum by name."""
+    """Return the transcript of every published sum, by name."""
     return {name: transcript(name) for name in SUMS}
 
 

@@ -1,4 +1,4 @@
-"""Run directories with known figures, as a training would leave them."""
+"""Write run directories with known figures, as a training would leave them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def write_run(
     accuracies: Sequence[float | None] = (0.25, 0.5),
     seconds: float = 2.0,
 ) -> Path:
-    """A finished run of as many rounds as there are accuracies."""
+    """Write a finished run with one round for each accuracy."""
     config = load([*overrides, f"run.num_rounds={len(accuracies)}", f"run.directory={directory}"])
     begin_run(config)
     for accuracy in accuracies:
@@ -47,7 +47,7 @@ def write_run(
 
 
 def begin_run(config: Config) -> None:
-    """Configuration, plan and ledger, and no round yet."""
+    """Write the configuration and plan of a run that has no round yet."""
     directory = Path(config.run.directory or "")
     directory.mkdir(parents=True, exist_ok=True)
     method = _method(config)
@@ -64,7 +64,7 @@ def append_record(
     seconds: float = 2.0,
     observe: Callable[[RoundLogEntry], None] | None = None,
 ) -> None:
-    """One more round; group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
+    """Add one round: group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
     number = len(path.read_text(encoding="utf-8").splitlines()) + 1
     plan = _method(config).plan
@@ -89,7 +89,7 @@ def append_record(
 
 
 def finish_run(config: Config) -> Path:
-    """The final model, which says that nothing is left to do, and a seal; what no report reads is empty."""
+    """Write the final model, which marks the run as finished, and a seal; unread files are empty."""
     directory = Path(config.run.resume or config.run.directory or "")
     tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
     (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ def finish_run(config: Config) -> Path:
 
 
 def _method(config: Config) -> Method:
-    """The configured method with its plan, made once for all seeds and directories."""
+    """Return the configured method with its plan, made once for all seeds and directories."""
     settings = computed_settings(asdict(config))
     key = json.dumps(settings, sort_keys=True)
     if key not in _METHODS:

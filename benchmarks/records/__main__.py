@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """A table a work of one client's records a second: ours, plain SGD, and Opacus in these ways."""
+    """One table for each work, of a client's records a second: our steps, plain SGD, and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -77,7 +77,7 @@ def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
 
 
 def _results(program: str, works: Sequence[Work], way: str) -> list[dict[str, Any]]:
-    """What a program finds for each work, in a process of its own."""
+    """Run a benchmark program in its own process, and return its result for each work."""
     python = opacus_python() if program == "opacus_steps" else Path(sys.executable)
     settings = {"works": [vars(work) for work in works], "way": way}
     threads = works[0].threads

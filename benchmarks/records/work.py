@@ -65,7 +65,7 @@ def opacus_python() -> Path:
 
 
 def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
-    """Print the results of the works in the first argument of this process, in the way that it names."""
+    """Measure every work in this process's first argument, in the way that it names; print the results."""
     settings = json.loads(sys.argv[1])
     results = []
     for each in settings["works"]:

@@ -1,4 +1,4 @@
-"""A client's update to its masked vector: on the GPU where it was trained, and on the CPU beside it.
+"""Time from a client's update to its masked vector, on the GPU that trained it and on the CPU.
 
 Both begin with the update in float64 where they compute, and with a session that has its shares; both end
 with the bytes of the message, agreement with every partner and noise included. Runs alternate.
@@ -58,7 +58,7 @@ WHOLE, QUICK = Effort(120, 11_000_000, 4), Effort(30, 1_000_000, 3)
 
 
 class Client:
-    """A member of a sum that is about to mask, as often as it is asked; its session is restored each time.
+    """A member of a sum just before it masks; its session is restored for each repetition.
 
     `suite`: of the masks. `effort`: the sizes of the sum.
     """
@@ -83,11 +83,11 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
-        """The session, before it masks."""
+        """A fresh copy of the session, in its state before masking."""
         return ClientSession.from_bytes(self._saved, POLICY)
 
     def on_cpu(self, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]) -> bytes:
-        """The message of a client whose CPU does all."""
+        """The client's masked message, computed on the CPU alone."""
         steps = contribution_steps(ORDER, update, self.encoding)
         if law == "discrete_gaussian":
             return self.session.mask(steps, noise=law)
@@ -96,7 +96,7 @@ class Client:
     def on_device(
         self, there: DeviceSum, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]
     ) -> bytes:
-        """The same message from a device."""
+        """The client's masked message, computed on its device."""
         steps = there.contribution(ORDER, update, self.encoding)
         if law == "discrete_gaussian":
             return self.session.mask(there.vector(steps), noise=law)

@@ -1,4 +1,4 @@
-"""The cost of a block of rounds of which a client takes part in one, drawn in secret, by prices of options.
+"""The privacy cost of a block of rounds, of which a client takes part in one secret round, by option prices.
 
 In a block of b rounds with noise of sigma clipping norms, R is the mean of b independent lognormal ratios
 exp(z / sigma - 1 / (2 sigma^2)). Of two neighbouring runs
@@ -33,7 +33,7 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """Prices on the mean of some ratios: `call` and `put` at any place, and the range of logs of points."""
+    """Option prices on a mean of likelihood ratios: functions of the strike, and the range of log strikes."""
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]
@@ -42,7 +42,7 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Points:
-    """A law on points x_0 = 0 < x_1 < ..., whose prices are linear between them; all arrays have shape (n,).
+    """A discrete distribution on x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
 
     `beyond`: what a call at the last point costs, which is counted at infinity.
     """
@@ -64,7 +64,7 @@ class _Points:
 
 
 def _of_one(sigma: float) -> _Prices:
-    """Black and Scholes's prices on one ratio."""
+    """Black and Scholes's option prices on one likelihood ratio."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
         logs = np.log(at) * sigma
@@ -82,7 +82,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Prices on share X + (1 - share) Y, of independent X and Y."""
+    """Option prices on share X + (1 - share) Y, for independent X and Y."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)
@@ -99,7 +99,7 @@ def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
 
 
 def _needed(prices: _Prices) -> tuple[float, float]:
-    """The least and the largest log of a place x where a put over x, or a call, is above `LEAST_PRICE`."""
+    """The least and largest log of a strike x at which put(x) / x, or call(x), is above `LEAST_PRICE`."""
 
     def last(price: Callable[[Floats], Floats], start: float, end: float) -> float:
         inside, outside = start, end
@@ -114,7 +114,7 @@ def _needed(prices: _Prices) -> tuple[float, float]:
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:
-    """The law whose prices are these at points a step of the logarithm apart, and linear between them."""
+    """The discrete distribution with these option prices on a grid of log x, and linear prices between."""
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))

@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Each sum of a round whose members added the noise: its number, s sqrt(r - c), and the planned noise."""
+    """Yield each sum whose members added the noise: its number, s sqrt(r - c), and the planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]

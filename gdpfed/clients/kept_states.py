@@ -24,7 +24,7 @@ def state_file(folder: Path, client_id: int, round_index: int) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class KeptStates:
-    """What the clients of a round have kept, and where they write what they keep next.
+    """The states that clients kept from earlier rounds, and the folder for those that they keep next.
 
     Attributes:
         kind: of the state, by name.
@@ -41,7 +41,7 @@ class KeptStates:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def added(self, clients: Sequence[int], training: LocalTraining) -> Floats:
-        """What these clients add to every gradient of the round, float32[clients, d]."""
+        """The corrections that these clients add to every gradient of the round, float32[clients, d]."""
         return np.array(self._kind.added(self._kept(clients), self.told, training), np.float32)
 
     def keep(

@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError where parts of the noise are to be taken out again, which noise from keys has not."""
+    """Raise OrderError if the sum needs removable noise parts, which Gaussian noise from keys lacks."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
 

@@ -50,7 +50,7 @@ built_gradients = lru_cache(maxsize=1)(gradients_of)
 def graphs_of(
     task: Task, gradients: RecordGradients, record: Record | None, examples: Examples | None = None
 ) -> tuple[RecordGraphs | None, str]:
-    """Steps on records as graphs, if those on drawn records can be; and words for what became of it.
+    """Return DP-SGD steps as CUDA graphs if a trial succeeds, else None; and the outcome in words.
 
     Args:
         task: whose model it is.
@@ -70,7 +70,7 @@ def graphs_of(
 
 @lru_cache(maxsize=1)
 def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
-    """Steps on records as graphs, on a GPU whose graphs have the bits of steps that are called."""
+    """DP-SGD steps on records as CUDA graphs; None if there is no GPU or a trial of them fails."""
     return graphs_of(task, built_gradients(task, device), recorder(device))[0]
 
 

@@ -60,7 +60,7 @@ class RecordJobs:
 
     @property
     def bounds(self) -> list[float]:
-        """What each client's records are clipped to: `record_bound`."""
+        """The norm to which each client's record gradients are clipped, as `record_bound` computes it."""
         return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
 
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:

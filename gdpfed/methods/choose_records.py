@@ -81,7 +81,7 @@ class PublicNumbers:
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return eta at which T steps add that noise: eta sqrt(T) C sigma / (q N), times sqrt(n) if own.
+        """Return eta, at most 1 / C, at which T steps add noise `parameter_noise` to a parameter.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """

@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest D_i, if what clients send must be bounded by it."""
+        """Return the largest D_i if the bound on what a client sends depends on it; else None."""
         return None
 
     @classmethod

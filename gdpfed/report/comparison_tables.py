@@ -45,7 +45,7 @@ def kilobytes_up(run: FinishedRun) -> float | None:
 
 
 def kilobytes_down(run: FinishedRun) -> float:
-    """The model that a client gets in a round that it takes part in, in kB."""
+    """Return how many kB a client receives in a round that it takes part in: the model."""
     return run.download_bytes / KILO
 
 

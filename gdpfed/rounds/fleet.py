@@ -231,7 +231,7 @@ class Fleet(ABC):
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
     def _parameters_or_why(self, round_index: int, request: SumRequest) -> SumParameters | str:
-        """The parameters of a sum, or why there are none, as if too few updates would carry noise."""
+        """The parameters of a sum, or why there are none, such as too few updates to carry the noise."""
         try:
             return self.parameters(round_index, request)
         except ValueError as error:

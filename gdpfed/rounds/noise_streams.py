@@ -152,7 +152,7 @@ def _packed(each: NewNoise) -> bytes:
 
 
 def _unpacked(index: int, data: npt.NDArray[Any]) -> NewNoise:
-    """The noise of one round's sum; the other clients asked do not matter after the process has ended."""
+    """Read the stored noise of one round's sum."""
     if data.dtype != np.uint8 or data.ndim != 1 or len(data) < _HEAD.size or (len(data) - _HEAD.size) % 8:
         raise ValueError(ODD_KEYS)
     raw = data.tobytes()

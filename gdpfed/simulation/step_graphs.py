@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph is for: sizes, kinds of numbers, and what a step does beside its gradient."""
+    """The key of a step's graph: shapes, data types, and what the step adds to its gradient."""
 
     clients: int
     x: tuple[int, ...]
@@ -120,7 +120,7 @@ class GraphedTraining(BatchedTraining):
         return step.ours[:clients].double() - start.double()
 
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
-        """Record a step on given examples, (n, ...) and (n, ...); return why that cannot be, or nothing."""
+        """Record a step on given examples, (n, ...) and (n, ...); return why that fails, or ""."""
         training = LocalTraining(1, len(x), 1.0, momentum)
         inputs, labels = (torch.stack([given] * TRIED_CLIENTS) for given in (x, y))
         try:

@@ -41,7 +41,7 @@ def choose_training(
 
 
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
-    """Steps as graphs; without them where one of drawn records cannot be recorded, which the words say."""
+    """Training with steps as CUDA graphs, or plain training if a trial step cannot be recorded; and which."""
     model, loss = task.build_model(), task.make_loss()
     training = GraphedTraining(model, device, precision, loss, record)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))

@@ -188,7 +188,7 @@ def _span(cells: int) -> range:
 
 
 def shape_of(integer_stddev: float) -> tuple[int, int, int]:
-    """Return sigma, k and the cells of the alias table of a distribution; ValueError: it has no such name."""
+    """Return sigma, k and the number of alias cells of this standard deviation; ValueError if unknown."""
     if integer_stddev not in _SHAPES:
         raise ValueError(f"integer_stddev is {integer_stddev!r}: use one of {', '.join(map(str, _SHAPES))}")
     return _SHAPES[integer_stddev]

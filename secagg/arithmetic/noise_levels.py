@@ -134,7 +134,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Each bound as far as an excess of excess / 4096 allows."""
+    """Choose levels in turn, each as far as an excess of excess / 4096 allows."""
     bounds = [0]
     while bounds[-1] < most:
         most_noisy = (num_noisy - bounds[-1] - 1) * _EXCESS_DENOMINATOR
@@ -216,7 +216,7 @@ class Contributors:
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
-        """A client's noise with part 0 of this name; see `noise_levels`."""
+        """A client's noise levels, of which part 0 has this standard deviation; see `noise_levels`."""
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:

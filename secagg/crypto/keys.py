@@ -209,7 +209,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PublicKeys":
-        """Read `to_bytes`; DecodeError where it does not say what the member brings."""
+        """Read `to_bytes`; DecodeError if the last byte does not say whether the member sends an update."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
             raise DecodeError(f"a member brings {data[third:].hex()}, which is neither an update nor none")
@@ -217,5 +217,5 @@ class PublicKeys:
 
 
 def correctors_among(members: Mapping[int, bytes]) -> tuple[int, ...]:
-    """The members without an update, ascending, of number -> `PublicKeys.to_bytes`."""
+    """Return the members that send no update, ascending; `members` maps numbers to `PublicKeys.to_bytes`."""
     return tuple(sorted(member for member, keys in members.items() if PublicKeys.from_bytes(keys).corrects))

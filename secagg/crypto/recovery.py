@@ -29,7 +29,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:
-    """Recovers secrets from exactly `threshold` shares each, and remembers who misled it.
+    """Recovers secrets from exactly `threshold` shares each, and remembers who sent wrong shares.
 
     A secret counts only if it fits its commitment. If the first t shares give no such secret, those that are
     not what the dealer committed to are left out, and the m others decoded as a Reed-Solomon code: up to

@@ -137,7 +137,7 @@ def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> b
 
 
 def _tail(population: int, marked: int, draws: int, least: int) -> int:
-    """Draws without replacement with at least `least` marked: how many of the comb(population, draws)."""
+    """Count the draws without replacement that have at least `least` marked members."""
     return sum(
         comb(marked, hits) * comb(population - marked, draws - hits)
         for hits in range(least, min(marked, draws) + 1)

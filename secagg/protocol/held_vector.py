@@ -1,4 +1,4 @@
-"""What a session asks of a vector that lies where it does not reach, such as in the memory of a GPU."""
+"""An update that a session masks without holding it, since it lies elsewhere, such as in a GPU's memory."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -46,7 +46,7 @@ Calls = Mapping[str, Mapping[AnyStage, AnyStage]]
 
 
 class Transitions(TypedDict):
-    """Role -> mode -> calls."""
+    """The transition table of both roles: role -> mode -> calls."""
 
     client: Mapping[str, Calls[ClientStage]]
     server: Mapping[str, Calls[Stage]]

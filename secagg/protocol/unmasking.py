@@ -137,7 +137,7 @@ def _remaining_masks(
 
 
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
-    """Keys of the survivors' masks with orphans, with the sign that takes each out.
+    """Yield the key of each mask that a survivor shares with an orphan, and the sign that removes it.
 
     Raises ThresholdNotMet: a survivor that shares one has not answered.
     """

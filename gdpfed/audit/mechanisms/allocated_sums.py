@@ -58,7 +58,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Of a block whose rounds all ended and reached everybody, the cohorts are everybody, once."""
+        """Check that the cohorts of each finished block that reached everybody contain every client once."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])
@@ -145,7 +145,7 @@ class AllocatedEntry(SumEntry):
 
 
 def _known(event: Mapping[str, Any]) -> Any:
-    """The sum of a round that a client is known to be in."""
+    """The sum of a round against adversaries who know that the client is in it: without sampling."""
     ((block, _),) = charges_of([{"event": event, "count": 1}])
     return replace(block, sampling_rate=1.0, bound="", window_steps=1)
 

@@ -1,4 +1,4 @@
-"""Residues packed where they lie, into the bytes that `secagg.arithmetic.packing.pack` makes of them."""
+"""Pack residues on their device, into the bytes that `secagg.arithmetic.packing.pack` makes of them."""
 
 import numpy as np
 import torch

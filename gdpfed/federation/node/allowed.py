@@ -93,7 +93,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
 
 def check_by_party(settings: "NodeSettings") -> None:
-    """Refuse counts of this node's own in place of those of all, unless its operator allows them.
+    """Refuse a run that shows this node's own noised counts, unless its operator allows it.
 
     Raises NodeConfigError: the operator does not.
     """
@@ -105,7 +105,7 @@ def check_by_party(settings: "NodeSettings") -> None:
 
 
 def check_weights(settings: "NodeSettings", wanted: str, named: str | None = None) -> None:
-    """Read this node's own file of weights, and compare it with what a run is built on.
+    """Refuse a run built on a file of weights unless this node's own file has the same SHA-256.
 
     `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
     node without a file of its own reads that.
@@ -136,7 +136,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 
 
 def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
-    """Refuse a file that the server names: which ones this node opens is for its operator to say.
+    """Refuse a run in which the server names a file for this node to open; only its operator chooses files.
 
     Raises:
         NodeConfigError: the node has nothing of its own to train on in its place.

@@ -1,4 +1,4 @@
-"""Whether a node reaches its server: what its SuperNode writes down, for the node's operator.
+"""The file in which a SuperNode notes whether it reaches its server, for the node's operator.
 
 The file lies in the SuperNode's own folder. No app and no guard sees it, and it has no secret.
 """
@@ -23,7 +23,7 @@ SILENT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class ConnectionState:
-    """The way from a node to its server, as its SuperNode has found it.
+    """The state of a node's connection to its server, as its SuperNode last observed it.
 
     Attributes:
         reason: what failed, and what to do; empty where the server answers.
@@ -64,7 +64,7 @@ class ConnectionState:
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy``, and why; of a SuperNode that has ended, that it has."""
+        """Return ``healthy`` or ``unhealthy`` and the reason, which may be that the SuperNode has ended."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason

@@ -69,7 +69,7 @@ def checked_order(
 
 @dataclass(frozen=True)
 class Contributor:
-    """Who answers a sum, and with what data.
+    """The client that contributes to a sum, and the source of its data.
 
     Attributes:
         client_id: its number.

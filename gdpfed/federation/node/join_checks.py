@@ -49,7 +49,7 @@ class DataRefusedError(NodeConfigError):
 
 
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
-    """Refuse to join a run whose largest sum is too small for this node, before it charges for nothing.
+    """Refuse to join a run whose largest sum is too small for this node, before anything is charged in vain.
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
@@ -165,7 +165,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Write to this node's log only which of its data a new run shortens or does not read."""
+    """Write into this node's log alone which of its values a run clips, and which files it does not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)

@@ -115,7 +115,7 @@ File = Annotated[Path, path()]
 
 @dataclass(frozen=True, kw_only=True)
 class SumLimits:
-    """The node's limits on a sum: fields of ``ClientPolicy``; None for one that is not given."""
+    """The node's limits on a sum, as fields of ``ClientPolicy``; None for a limit that is not given."""
 
     minimum_cohort: Clients | None = None
     minimum_survivors: Clients | None = None
@@ -135,7 +135,7 @@ class SumLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLimits:
-    """What goes with a budget of the node's own: fields of ``Budget``; None for one that is not given."""
+    """The settings that go with a node's own budget, as fields of ``Budget``; None if not given."""
 
     max_epsilon_against_server: Positive | None = None
     max_participations: Rounds | None = None
@@ -146,7 +146,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(SumLimits, BudgetLimits):
-    """The words of a node's start; None for one that is not given, whose default its reader has.
+    """The settings given at a node's start; None if not given: the code that reads a setting has its default.
 
     Attributes:
         partition_id: which client it is.

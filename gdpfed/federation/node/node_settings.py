@@ -59,7 +59,7 @@ class NodeSettings:
 
     @cached_property
     def given(self) -> NodeConfig:
-        """The words as values of their types."""
+        """The given settings as typed values."""
         return NodeConfig.of(self.config)
 
     @property
@@ -163,7 +163,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Return the terms with what the node's own data says of them; the server cannot change that.
+        """Return the terms with the node's own statements on held-out records and persons.
 
         Raises:
             LearningError: a table without a declaration.

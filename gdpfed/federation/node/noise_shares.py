@@ -26,7 +26,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 
 @dataclass(frozen=True)
 class Correction:
-    """What a message asks a node to take back.
+    """A request that a node subtracts, in this round, parts of the noise that it added in earlier rounds.
 
     Attributes:
         turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.

@@ -60,7 +60,7 @@ class DevicePart:
 
 
 def device_part(device: torch.device, session: ClientSession) -> DevicePart | None:
-    """A node's part on a device; None where its CPU masks, of which a line of the log says why."""
+    """A node's part of a sum on its device; None if its CPU masks instead, with the reason in the log."""
     found = device_sum(device, session.parameters.suite)
     if isinstance(found, str):
         log(INFO, "%s", found)

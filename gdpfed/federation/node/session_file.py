@@ -63,7 +63,7 @@ class _Contents:
 
 @dataclass(frozen=True)
 class SessionFile:
-    """The file of one node.
+    """The file in which one node keeps the keys of its open sessions and its shares of noise.
 
     Attributes:
         path: of the file.

@@ -55,7 +55,7 @@ class RosterTrust:
 
 
 def trust_of(settings: NodeSettings) -> RosterTrust | None:
-    """What the node's settings say about who signs; None for a node that signs nothing.
+    """The keys that a node's settings tell it to trust for signatures; None for a node that signs nothing.
 
     Raises:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the

@@ -129,7 +129,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
 def _taken_back(
     node: Node, round_of_run: RoundOfRun, turns: tuple[int, ...], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the noise of these turns that is taken back, which a node's own ledger says by then."""
+    """Record in the node's own ledger that noise of these turns is taken back, and return that noise."""
     if not turns:
         return []
     if own := node.settings.budgets:

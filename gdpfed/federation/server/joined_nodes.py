@@ -48,7 +48,7 @@ def sides_wait_for_nodes(config: Config) -> bool:
 
 
 def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
-    """The configuration with what nodes answered to the plug-ins that ask them.
+    """Have every plug-in that asks nodes ask them; return the configuration that includes the answers.
 
     Raises:
         RunError: fewer than ``enough`` nodes answer.

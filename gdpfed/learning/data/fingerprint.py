@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Hash(Protocol):
-    """Takes bytes, piece by piece."""
+    """The method of a hash object that is used here: it takes bytes piece by piece."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 

@@ -101,7 +101,7 @@ class Scaffold(KeptState):
 
 
 def _length(training: LocalTraining) -> float:
-    """K eta."""
+    """K eta: the local steps times their learning rate."""
     return training.local_steps * training.learning_rate
 
 

@@ -141,7 +141,7 @@ class RecordGraphs:
             held.graph.replay()
 
     def _sent(self, values: torch.Tensor) -> torch.Tensor:
-        """Values of the host on the device, for which the host does not wait."""
+        """Copy values to the device without waiting until they are there."""
         if not self._on_gpu:
             return values
         return values.pin_memory().to(self._device, non_blocking=True)
@@ -234,7 +234,7 @@ class RecordGraphs:
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:
-        """Take steps on given records, (n, ...) and (n, ...); return why they cannot be recorded, or nothing.
+        """Take steps on given records, (n, ...) and (n, ...); return why they cannot be recorded, or "".
 
         They are compared, bit for bit, with the same passes that are called one by one.
         """
@@ -263,10 +263,10 @@ class RecordGraphs:
 
 @dataclass(frozen=True)
 class Called:
-    """A pass that is called at each use, where it was not recorded as a graph."""
+    """A pass without a graph: `replay` simply calls its function."""
 
     act: Callable[[], None]
 
     def replay(self) -> None:
-        """Call the function, which was not recorded as a graph."""
+        """Call the function."""
         self.act()

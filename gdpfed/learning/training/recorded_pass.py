@@ -28,7 +28,7 @@ EMPTY = -1
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph is for.
+    """The shape of a recorded pass, which is the key of its graph in the cache.
 
     `steps`: whose noise it holds at once, and as many passes. `examples`: shapes and kinds of inputs and
     targets, and where they lie if they stay there.

@@ -22,7 +22,7 @@ class Replays(Protocol):
     """A recorded step."""
 
     def replay(self) -> None:
-        """Do it again, on the tensors that it was recorded on."""
+        """Run the recorded step again, on the tensors on which it was recorded."""
 
 
 K = TypeVar("K")
@@ -44,7 +44,7 @@ class CudaGraphs:
         self._pool: Any = None
 
     def __call__(self, step: Callable[[], None]) -> Replays:
-        """Record a step; RuntimeError: it does something that no graph can, as to wait for the device."""
+        """Record a step; RuntimeError if a graph cannot hold it, as when it waits for the device."""
         current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
         with torch.cuda.stream(aside):
@@ -67,12 +67,12 @@ class CudaGraphs:
 
 
 def recorder(device: torch.device, graphs: bool = True) -> Record | None:
-    """Return what records steps on a device; None where it cannot, or no graphs are wanted."""
+    """Return a recorder of CUDA graphs for a device; None for a CPU, or with `graphs` false."""
     return CudaGraphs(device) if graphs and device.type == "cuda" else None
 
 
 def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """Return what is held for a key, or make it; of `MOST_SHAPES` the one that was used longest ago goes."""
+    """Return a cached value, or make it; the cache drops the least recently used of `MOST_SHAPES` values."""
     if key in held:
         held.move_to_end(key)
         return held[key]
