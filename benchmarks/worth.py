@@ -109,7 +109,7 @@ def steps_of(method: FedPCS) -> list[Step]:
 
 
 def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Plan once, and return a table row; epsilon is that of every client's expected total."""
+    """Plan once, and return a table row; its epsilon is for the expected total of each client."""
     config = load(overrides)
     method = FedPCS.from_config(config)
     spending, totals = method.spending, method.spending.expected_totals()

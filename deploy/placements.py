@@ -12,7 +12,7 @@ from gdpfed.launch.home import free_ports
 
 @dataclass(frozen=True)
 class Loopback:
-    """Every service is on 127.0.0.1, on its own port and in its own directory.
+    """Places every service on 127.0.0.1, with its own port and its own directory.
 
     `root`: holds one directory a service. `ports`: of every service. `variables`: those that are set of the
     description.

@@ -110,7 +110,7 @@ def _folder(name: str, volume: Tree) -> Folder:
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """A service with the paths, hosts and ports of the place where it runs.
+    """Return a service with the paths, hosts and ports that it has in the place where it runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """

@@ -49,7 +49,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Placement(Protocol):
-    """A Placement defines where a service runs and where it finds its files."""
+    """Where a service runs, and the paths, hosts and ports under which it finds files and other services."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -85,7 +85,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Service:
-    """One long-running program.
+    """One long-running program of a federation, such as a SuperLink or a guard.
 
     Attributes:
         name: of the service, and its host name among containers.

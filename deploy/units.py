@@ -68,7 +68,7 @@ CONFINED = (
 
 @dataclass(frozen=True)
 class Units:
-    """Services of one host under systemd: each has its own port, and its credentials in memory.
+    """The services of one host as systemd units, each with its own port; credentials are in memory.
 
     `root`: the store of `python -m deploy.init`. `superlink_host`, `superlink_port`: where nodes find the
     gate; the SuperLink itself is for this machine alone. `at_server`: whether this is its host.

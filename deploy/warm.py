@@ -162,7 +162,7 @@ def flower_program(imported: Sequence[str]) -> Callable[[], object]:
 
 
 def install_once(install: Callable[..., Path]) -> Callable[..., Path]:
-    """Make Flower's installation of a bundle leave out what it repeats for every message of a run.
+    """Make Flower reuse the folder of an installed bundle, rather than unpack the bundle for each message.
 
     It unpacks the bundle, checks it, and then takes the folder of its hash as it is, if there is one.
     """

@@ -231,7 +231,7 @@ def look_up(characters: Integers, table: Floats, count: int, width: int, out: Fl
 
 @compiled(_I, _F, int64, int64, _F)
 def look_up_back(characters: Integers, gradient: Floats, count: int, width: int, out: Floats) -> None:
-    """Add the gradient of every row that was looked up; shapes are those of `look_up`, the other way."""
+    """Write the gradient with respect to the table to ``out``; the shapes of `look_up` in reverse."""
     length = len(characters) // count if count else 0
     for t in range(len(out)):
         out[t] = _ZERO

@@ -127,7 +127,7 @@ FUSED = CellKernels(_fused_forward, _fused_backward)
 
 
 def scan_by(kernels: CellKernels) -> Scan:
-    """Return the recurrence by these kernels, which `torch.func.vmap` makes one of many clients."""
+    """Return an LSTM recurrence that uses these kernels; under `torch.func.vmap` it serves many clients."""
 
     def scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
         # A layer of one client is one of many: vmap comes before this function and hands all of them over.
@@ -212,7 +212,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def checked_scan(device: torch.device) -> Scan | None:
-    """Return the fused recurrence where a device has it and it computes what `plain_scan` does."""
+    """Return a device's fused recurrence if its results agree with `plain_scan`; None if there is none."""
     scan = scan_by(FUSED)
     generator = torch.Generator().manual_seed(0)
     clients, records, length, units = _TRIED

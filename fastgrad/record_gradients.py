@@ -155,7 +155,7 @@ class RecordGradients:
         return int(MEMORY_SHARE * free)
 
     def _float32(self) -> AbstractContextManager[None]:
-        """Compute in float32, also where torch would take less by itself, as a GPU's convolutions."""
+        """Compute in float32, even where torch would use less precision, as for a GPU's convolutions."""
         return nullcontext() if self.device.type == "cpu" else float32_products()
 
     def _all_parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:

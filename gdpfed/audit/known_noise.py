@@ -1,4 +1,4 @@
-"""The noise of a sum that is left against its own members, who know the noise that they added.
+"""The noise that still hides updates from a sum's own members, who each know the noise that they added.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those

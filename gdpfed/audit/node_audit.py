@@ -162,7 +162,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return all that the run may charge the client, or one group of its records as of the run `last`."""
+        """Return all that the run may charge the client, or one of the record groups of the run `last`."""
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:

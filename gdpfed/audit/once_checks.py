@@ -109,7 +109,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that what was released was charged and has the noise, and that a vote precedes all rounds."""
+    """Check that the released sum was charged and has its noise, and that a vote precedes all rounds."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield "the ledger has rounds, and not the vote before them"

@@ -1,4 +1,4 @@
-"""The base of an audit rule: what an audit checks of a run, by the mechanism that its plan names.
+"""The base class of audit rules, one for each mechanism: what an audit checks of a run.
 
 The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
 and imports nothing else of it, so that it shares no code with what it audits.
@@ -180,7 +180,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check what the run has recorded of a group against its figures."""
+        """Check the figures that the run has recorded of a group against the computed ones."""
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
@@ -197,7 +197,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """The noise of all rounds together, divided by that of as many rounds with independent noise."""
+        """The total noise of all rounds, divided by the total of as many rounds with independent noise."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
@@ -209,7 +209,7 @@ class AuditRule(ABC):
 
 
 def rule_of(files: RunFiles) -> AuditRule:
-    """The rule by which a run is audited.
+    """Return the rule for the mechanism that a run's plan names.
 
     Raises AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """

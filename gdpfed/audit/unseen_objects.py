@@ -22,7 +22,7 @@ UPDATES = ("update", "client_statistics")
 
 
 def is_of_package(work: str) -> bool:
-    """Whether an installed package has a work of this name; such a work costs what an update costs."""
+    """Whether an installed package defines this work; such a work costs as much as an update."""
     return work not in OWN_WORKS and bool(entry_points(group="gdpfed.works", name=work))
 
 

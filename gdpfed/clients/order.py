@@ -114,7 +114,7 @@ class TrainingOrder:
 
     @property
     def more_coordinates(self) -> int:
-        """How many coordinates a contribution has beside those of the model."""
+        """The number of coordinates that a contribution has in addition to the model's."""
         return int(self.indicator_share > 0)
 
     def model_dimension(self, dimension: int) -> int:

@@ -9,7 +9,7 @@ from secagg import Encoding, EncodingError
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
-    """Clip every update to its ``clip_bound`` and round it to the grid, as a client does with its own.
+    """Clip each update to its ``clip_bound`` and round it to the grid, as each client does on its node.
 
     The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
     whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its

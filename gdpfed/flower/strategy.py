@@ -191,7 +191,7 @@ def _refuse_steps() -> NoReturn:
 
 
 def _refuse_other_work(config: Config) -> None:
-    """Refuse what an app's own function cannot answer: everything but updates of whole clients."""
+    """Refuse methods that need more than updates of whole clients, which is all that an app can answer."""
     if config.privacy.unit != "client":
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
@@ -235,7 +235,7 @@ class _Watch(Extension):
     _round: int = 0
 
     def opened(self, run: RunOpened) -> None:
-        """Evaluate the initial model, which nobody has trained."""
+        """Evaluate the initial model."""
         self._round = run.completed_rounds
         if self.evaluate_fn is not None and not self._round:
             self._keep(self.evaluate_fn(0, self.initial))

@@ -55,7 +55,7 @@ class FlowerRun:
         self._process = home.spawn(command, log=LOG_FILE, folder=folder)
 
     def running(self) -> bool:
-        """Wait a moment, and return whether the run still goes on."""
+        """Wait a moment, and return whether the run has not ended."""
         try:
             self._process.wait(timeout=POLL_SECONDS)
         except subprocess.TimeoutExpired:
@@ -210,7 +210,7 @@ class Launch:
         self._stack.close()
 
     def running(self) -> bool:
-        """Wait a moment, and return whether the run still goes on."""
+        """Wait a moment, and return whether the run has not ended."""
         return self._run.running()
 
     def check(self) -> str:

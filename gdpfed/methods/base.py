@@ -55,7 +55,7 @@ class SumRequest(Release):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What clients are told about this sum, by name, in a fixed order."""
+        """The values about this sum that clients receive, by name, in a fixed order."""
         names = ("noise", "work", "window", "norm_factor", "indicator_share", "taps", "settings")
         return {name: getattr(self, name) for name in names}
 
@@ -276,7 +276,7 @@ class Method(ABC):
         raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return what a round's record keeps of single clients' released values; by default nothing."""
+        """Return values that single clients have released, for the round's log entry; by default none."""
         return {}
 
     def round(

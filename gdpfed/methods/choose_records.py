@@ -1,4 +1,4 @@
-"""Settings of methods for records that nobody set, chosen from public numbers alone.
+"""Choose settings of methods on records that the user left open, from public numbers alone.
 
 It reads the numbers of records and parties, their budgets and delta, and the number of parameters; no
 record, label, gradient or accuracy. A heuristic that costs no budget, and not optimal.
@@ -166,7 +166,7 @@ def with_value(config: Config, key: str, value: float) -> Config:
 
 
 def chosen_lines(config: Config) -> Iterator[str]:
-    """Say in one line what was chosen in a resolved configuration; nothing if nothing was."""
+    """Name the settings that were chosen in a resolved configuration, in one line; no line if none were."""
     chosen = dict(each.split("=") for each in getattr(config.method, "chosen", None) or () if "=" in each)
     form = {
         "run.num_rounds": "{} rounds",

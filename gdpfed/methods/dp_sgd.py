@@ -67,7 +67,7 @@ class DPSGD(RecordMethod):
 
     @property
     def step_noise(self) -> float:
-        """sqrt(sum_i (p_i sigma_i C_i / B_i)^2), of noise that every client adds by itself."""
+        """sqrt(sum_i (p_i sigma_i C_i / B_i)^2): the noise of a step of the common model."""
         scale = np.empty(len(self.expected_batches))
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             scale[list(group.clients)] = records.noise_multiplier * records.clipping_norm

@@ -54,7 +54,7 @@ def default_keep_fractions(num_groups: int) -> list[float]:
 
 
 class GDPFed(Method):
-    """Every group at its own budget and noise, all at the overall rate q."""
+    """One sum for each group, with the group's own budget and noise; all groups have the overall rate q."""
 
     name: ClassVar[str] = "gdpfed"
     label: ClassVar[str] = "GDPFed"
@@ -73,7 +73,7 @@ class GDPFed(Method):
 
 
 class GDPFedOp(Method):
-    """Every group at its own rate, the rates that solve Problem 1.
+    """One sum for each group, with the group's own budget, noise and rate; the rates solve Problem 1.
 
     Against everyone they are turns, those with the least noise for the step under the weights of the sums.
     """

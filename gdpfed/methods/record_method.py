@@ -74,7 +74,7 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     @abstractmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau of every round of a client, of which there are ``num_rounds``."""
+        """Return tau, the number of steps, for each of the rounds that a client takes part in."""
 
     @classmethod
     def resolve(cls, config: Config) -> Config:

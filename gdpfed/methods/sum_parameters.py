@@ -27,7 +27,7 @@ NO_EDGE = (
 def parameters_of(
     secagg: SecAggConfig, label: str, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
 ) -> SumParameters:
-    """Return what the clients of a sum agree to; `corrections` counts members that only take noise back.
+    """Return the public parameters of a sum; `corrections` counts members that only take noise back.
 
     An edge that is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is
     to add any. Raises ValueError: a sum that cannot be.

@@ -27,7 +27,7 @@ Setting = tuple[float, ...]
 
 
 class RecordRun(Protocol):
-    """A run about records that a client can try by itself.
+    """A method on records whose run a client can rehearse alone on its own records.
 
     Attributes:
         config: by which it goes on; the setting that was chosen goes there.

@@ -77,7 +77,7 @@ class AllocatedGaussian(Event):
 
     @property
     def sampling_rate(self) -> float:
-        """1 / b: the chance of each round."""
+        """1 / b, the probability that the unit is in a given round of the block."""
         return 1 / self.block_rounds
 
     @property
@@ -89,7 +89,7 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return the one sum that the unit is in, which is all that it costs against who knows which."""
+        """Return the one sum that contains the unit: the whole cost against those who know its round."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 
@@ -106,7 +106,7 @@ class Allocation(OwnLosses):
         return interval_bounds_of_losses(_deviation(self.sigma, self.rounds) / 20, largest)
 
     def losses(self, interval: float) -> BothLosses:
-        """P over Q, when the unit is removed, and Q over P, when it is added, on a grid of this step."""
+        """The privacy losses of a block in both directions, unit removed and unit added, on a grid."""
         law = _mean_ratio(self.sigma, self.rounds, interval)
         chances = law.masses * np.exp(law.logs)
         highest = law.lowest + len(law.masses) - 1
@@ -162,7 +162,7 @@ def _log_product(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """A law of the ratio R that is at least as spread as the true one, with the same mean, 1.
+    """A distribution of the likelihood ratio R, at least as spread as the true one, and of the same mean, 1.
 
     `step`: of the grid of log R. `lowest`: its first point, in steps. `masses`: chances under Q, shape (n,).
     `zero`: that of R = 0. `infinite`: the part of the mean that has left for infinity, where Q has no mass.
@@ -180,7 +180,7 @@ class _Ratio:
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":
-        """Move up to CUT of Q at the low end to 0 and to the first kept point, and of P at the other one."""
+        """Cut off both ends of the grid, each of mass at most CUT, so that the spread does not shrink."""
         ratios = np.exp(self.logs)
         below, above = np.cumsum(self.masses), np.cumsum((self.masses * ratios)[::-1])[::-1]
         first = int(np.searchsorted(below, CUT))
@@ -201,13 +201,13 @@ class _Ratio:
 
 
 def _deviation(sigma: float, rounds: int) -> float:
-    """The standard deviation of R."""
+    """The standard deviation of R for a block of rounds."""
     return math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
 
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """The law of R for a block of rounds, on a grid of this step; it is made of those of two halves."""
+    """The distribution of R for a block of rounds, combined from those of two parts of the block."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1
@@ -220,7 +220,7 @@ def _coarse(sigma: float, rounds: int) -> float:
 
 
 def _one_ratio(sigma: float, step: float) -> _Ratio:
-    """One lognormal ratio: what lies between two points is moved to both, so that its mean is kept."""
+    """One lognormal ratio on a grid: mass between two points is split between them, which keeps the mean."""
     reach = -float(special.ndtri(TAIL))
     ends = [(place - 0.5 / sigma) / sigma for place in (-reach, reach + 1 / sigma)]
     lowest, highest = math.floor(ends[0] / step), math.ceil(ends[1] / step)
@@ -241,13 +241,13 @@ def _one_ratio(sigma: float, step: float) -> _Ratio:
 
 
 def _between(z: Floats) -> Floats:
-    """The chances of N(0, 1) between neighbouring places, from the tail that is nearer."""
+    """The probabilities under N(0, 1) between neighbouring places, computed from the nearer tail."""
     below, above = np.diff(special.ndtr(z)), -np.diff(special.ndtr(-z))
     return np.asarray(np.where(z[:-1] < 0, below, above))
 
 
 def _mixed(left: _Ratio, share: float, right: _Ratio, step: float) -> _Ratio:
-    """The law of share R + (1 - share) R' of independent ratios, on a grid of this step."""
+    """The distribution of share R + (1 - share) R' for independent ratios, on a grid with this step."""
     ratios = [np.append(0.0, np.exp(each.logs)) for each in (left, right)]
     masses = [np.append(each.zero, each.masses) for each in (left, right)]
     values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()

@@ -1,4 +1,4 @@
-"""Noise that later rounds mostly remove, and what a client's turns cost under it.
+"""Correlated noise, which later rounds mostly subtract again, and the privacy cost of turns under it.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is

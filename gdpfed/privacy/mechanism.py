@@ -120,7 +120,7 @@ class Mechanism(ABC):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what a history costs a client of a group, or a record of one of its groups of records.
+        """Return the cost of a history for a client of a group, or for a record of one of its record groups.
 
         It is the cost against those who are told nothing of the cohorts.
         """
@@ -154,7 +154,7 @@ class Mechanism(ABC):
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        """Say how bound, noise or steps of a request break what the round was charged for; "" if not.
+        """Say how norm, noise or steps of a request contradict the charge for the round; "" if they do not.
 
         By default it compares the noise of the sum and the norms with the plan's.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KeepsTurns(ABC):
-    """The cost depends on which rounds a client took part in, not only on their number."""
+    """A mechanism whose cost depends on which rounds a client took part in, not only on their number."""
 
     @abstractmethod
     def epsilon_of_most(
@@ -40,7 +40,7 @@ class KeepsTurns(ABC):
 
 
 class HasTurns(KeepsTurns):
-    """Clients have turns by a schedule, and later rounds take back parts of a round's noise."""
+    """A mechanism with a schedule of turns, in which later rounds take back parts of a round's noise."""
 
     @abstractmethod
     def taps_of(self, m: int) -> tuple[float, ...]:
@@ -71,7 +71,7 @@ class HasTurns(KeepsTurns):
 
 
 class OwnTotals(KeepsTurns):
-    """Every client has its own totals; samples may depend on what clients have released.
+    """A mechanism with own totals for every client; samples may depend on what clients have released.
 
     Attributes:
         rule: by which samples follow from releases; None where a secret key draws them.
@@ -111,7 +111,7 @@ class RecordGroup:
 
 
 class ProtectsRecords(ABC):
-    """Single records are protected, in groups with a budget each."""
+    """A mechanism that protects single records, in groups with a budget each."""
 
     @abstractmethod
     def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
@@ -123,15 +123,15 @@ class ProtectsRecords(ABC):
 
 
 class DrawsAhead(ABC):
-    """Several rounds are drawn at once."""
+    """A mechanism that draws the cohorts of several rounds together."""
 
     @abstractmethod
     def drawn_at(self, group: GroupPlan, round_index: int) -> int:
-        """Return the first round of those that are drawn together with a round of a group."""
+        """Return the first of the rounds whose cohorts are drawn together with a round of a group."""
 
 
 class HasEdges(ABC):
-    """Edges between clients and server, some of which see single contributions."""
+    """A mechanism with edges between clients and server, some of which see single contributions."""
 
     @abstractmethod
     def edge_adds_noise(self, m: int) -> bool:
@@ -158,7 +158,7 @@ def counts_rho(mechanism: object) -> float:
 
 
 def sampling_rule(mechanism: object) -> str | None:
-    """Return the rule by which samples follow from what clients released; None if a key draws them."""
+    """Return the rule that draws samples from what clients have released; None if a secret key draws them."""
     return mechanism.rule if isinstance(mechanism, OwnTotals) else None
 
 
@@ -183,7 +183,7 @@ def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Say how the place where a request's noise is added breaks the plan's; "" if it does not."""
+    """Say how a request has its noise added elsewhere than planned; "" if it does not."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

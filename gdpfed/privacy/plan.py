@@ -81,7 +81,7 @@ class PrivacyPlan:
     record_is: RecordIs = "record"
 
     def made_by(self, kind: type[M]) -> M:
-        """Return the mechanism as one of a kind; TypeError where it is another."""
+        """Return the mechanism if it is of this class; TypeError if it is another one."""
         if not isinstance(self.mechanism, kind):
             raise TypeError(f"the plan's mechanism is {self.mechanism.kind}, no {kind.__name__}")
         return self.mechanism
@@ -136,7 +136,7 @@ class PrivacyPlan:
 
     @property
     def absent_clients_count(self) -> bool:
-        """Whether a client that cannot be reached stays in the cohort, as the accounting wants full ones.
+        """Whether unreachable clients stay in the cohort, since the accounting assumes full cohorts.
 
         No figure about records rests on the size of a cohort.
         """
@@ -169,7 +169,7 @@ class PrivacyPlan:
 
     @property
     def last_round_counts(self) -> bool:
-        """Whether clients send what they have counted in the last round, in place of updates."""
+        """Whether clients send counts of right answers in the last round, in place of updates."""
         return "held_out_rates" in self.works
 
     @property
@@ -187,7 +187,7 @@ class PrivacyPlan:
     def charges(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what the first `rounds` rounds cost a client of a group; all of them for None.
+        """Return the cost of the first `rounds` rounds, or of all if None, for a client of a group.
 
         A vote before them is `vote`. Where records are protected it is what they cost a record of one group
         of records. There are none where every client has totals of its own, which are in the mechanism.

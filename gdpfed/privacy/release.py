@@ -1,4 +1,4 @@
-"""The privacy side of what a method wants released: a sum over a cohort, or class counts."""
+"""The privacy side of a requested release: a sum over a cohort, or class counts."""
 
 import math
 from collections.abc import Sequence

@@ -72,7 +72,7 @@ def replaced(charges: Sequence[Charge]) -> list[Charge]:
 
 @singledispatch
 def replace_unit(event: Event, charge: Charge) -> Charge:
-    """Return the charge of an event whose unit is replaced by another; a new event may register its own.
+    """Return the charge of an event if a unit is replaced by another; new kinds of events register theirs.
 
     Raises PrivacyError for an event that has none.
     """
@@ -87,7 +87,7 @@ def _(event: Gaussian | SampledGaussian, charge: Charge) -> Charge:
 
 @replace_unit.register
 def _(event: DPSGDSteps, charge: Charge) -> Charge:
-    """A step is a sum over records, of which each is drawn with the batch rate."""
+    """Return the charge of DP-SGD steps: each is a sum over records, drawn with the batch rate."""
     if event.parties > 1:
         raise PrivacyError("a person at several parties has no bound for being replaced; use group privacy")
     step = SampledGaussian(
@@ -102,7 +102,7 @@ def _(event: DPSGDSteps, charge: Charge) -> Charge:
 
 
 def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
-    """Return 2 epsilon' at the largest delta' found with (1 + e^epsilon') delta' <= delta; inf without one.
+    """Return 2 epsilon', for the largest delta' found with (1 + e^epsilon') delta' <= delta; else inf.
 
     `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """

@@ -33,7 +33,7 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
 
 
 def heading(method: Method) -> FactLines:
-    """Three lines: whose budgets, what is promised against whom, and what it costs."""
+    """Return three lines: who has which budgets, the promise and against whom it holds, and its cost."""
     report, plan = report_of(method.plan), method.plan
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"

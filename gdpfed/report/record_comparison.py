@@ -1,4 +1,4 @@
-"""Compare methods that protect records, and the noise in what they learn."""
+"""Compare methods that protect records by the noise that remains in the model."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -210,7 +210,7 @@ class BatchedTraining:
         return logits
 
     def forget(self) -> None:
-        """Give back memory that is kept from round to round; here there is none."""
+        """Release memory that is kept between rounds; this class keeps none."""
 
     @contextmanager
     def _forward(self) -> Iterator[None]:

@@ -32,7 +32,7 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """The sum's grid as each of these clients uses it, with its own bound."""
+        """The encoding of each of these clients: the sum's grid with the client's own bound."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}

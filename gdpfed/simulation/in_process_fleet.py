@@ -95,7 +95,7 @@ class InProcessFleet(Fleet):
         return [masked[id(each)] if id(each) in masked else self._answers(each) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Train all cohorts at once, and add up what they would send."""
+        """Train all cohorts at once, and add up their updates without masks."""
         jobs = [
             SumJob(
                 each.order,

@@ -98,7 +98,7 @@ def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int,
 def survivors_statement(
     roster_digest: bytes, sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]
 ) -> bytes:
-    """Return the statement of the check stage: I was told U2 and U3, and answer for these only."""
+    """Return the statement of the check stage: I was told these contributors and survivors, and no others."""
     digest = sha256(_SURVIVORS_PURPOSE + roster_digest + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))

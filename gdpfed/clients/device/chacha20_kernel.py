@@ -39,13 +39,13 @@ def _word(at, mask):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _four_words(at, left):  # type: ignore[no-untyped-def]
-    """Read four words of each block, of which `left` are in the vector; zeros beyond its end."""
+    """Read four words of each block; words beyond the `left` words of the vector are zeros."""
     return _word(at, left > 0), _word(at + 1, left > 1), _word(at + 2, left > 2), _word(at + 3, left > 3)
 
 
 @triton.jit
 def _one_word(at, zero):  # type: ignore[no-untyped-def]
-    """One word for all blocks."""
+    """Return one word, repeated for all blocks."""
     return zero + tl.load(at).to(tl.uint32, bitcast=True)
 
 

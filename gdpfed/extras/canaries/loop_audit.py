@@ -125,7 +125,7 @@ def _stated(plan: PrivacyPlan) -> float:
 
 
 def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]:
-    """Check that the loop states at least the epsilon that its own numbers cost."""
+    """Check that the loop's stated epsilon is not below the epsilon that its noise, rate and rounds cost."""
     if loop.epsilon is None:
         return
     cost = _stated(plan)

@@ -315,7 +315,7 @@ def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[i
 
 
 def _twice(transcript: Transcript, m: int) -> str:
-    """Name the sum of a round that came out twice; "" if there is none."""
+    """Name a sum that was revealed twice in the same round; "" if there is none."""
     seen = set[tuple[str, int]]()
     for each in transcript.sums:
         if m in each.groups and (key := (each.name, each.round_index)) in seen:

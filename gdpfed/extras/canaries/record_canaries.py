@@ -53,7 +53,7 @@ class PersonRows:
 
     @classmethod
     def of(cls, task: Task, parties: int) -> "PersonRows":
-        """Number the rows of a table, and put the numbers together as a run does with the rows.
+        """Number the rows of a table, and group these numbers by person as a run groups the rows.
 
         Whose a row is comes from its column: of one party, unless a person may be at several. Raises
         LearningError: data in which no row has a person.

@@ -126,7 +126,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 
 
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
-    """An entry as of `planned_entry`, with the cell's runs; paths are relative to ``directory``."""
+    """The entry of `planned_entry` and the cell's runs; paths are relative to ``directory``."""
     runs = [
         {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs

@@ -122,7 +122,7 @@ class ClientBudgets:
 
     @property
     def made_of(self) -> str:
-        """Name what a client's epsilon adds up, for reports."""
+        """Say, for reports, which releases a client's epsilon adds up."""
         return "that of one Gaussian mechanism of its total zCDP"
 
     def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:

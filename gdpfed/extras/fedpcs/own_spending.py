@@ -1,4 +1,4 @@
-"""The mechanism of clients that spend chosen budgets, each with its own noise.
+"""The mechanism in which each client spends its own chosen budget under its own noise.
 
 A client adds its noise itself, and none is there where it is not: sampling does not amplify. What it costs is
 `ClientBudgets`, by the rounds that each client took part in. Whoever sees a contribution learns nothing more.

@@ -58,7 +58,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 
 def _at_an_edge(method: "H2FDP") -> bool:
-    """Whether the plan is that of a real edge, which is the server of its devices."""
+    """Whether the plan is for the run of a real edge, which acts as the server of its devices."""
     return method.config.run.mailbox is not None
 
 

@@ -52,7 +52,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 
 
 def blocks_in(order: TrainingOrder) -> int:
-    """The number of blocks of an order, in each of which a record has one cell."""
+    """The number of blocks in an order; each record counts once in each block."""
     asked = Asked.from_json(asked_of(order.task)[0])
     if asked.survival:
         return 1

@@ -1,4 +1,4 @@
-"""``gdpfed stats``: count before a model is trained, and show what the noised counts say."""
+"""``gdpfed stats``: count rows by column before a model is trained, and show the noised counts."""
 
 import argparse
 from collections.abc import Sequence

@@ -75,7 +75,7 @@ class ConnectionState:
         return HEALTHY, ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form of what was found."""
+        """Return the connection's state in its JSON form."""
         state, reason = self.found()
         return {"state": state, "since": _iso(self.since), "seen": _iso(self.seen), "reason": reason}
 

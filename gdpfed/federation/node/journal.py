@@ -1,4 +1,4 @@
-"""A node's journal: what it began and refused, and when, in a file beside its ledger for its operator alone.
+"""A node's journal, for its operator alone: what it began and refused, and when, in a file beside its ledger.
 
 A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
 runs. Where a node has answered with zeros, since its examples could not be used, its server was told nothing,
@@ -69,7 +69,7 @@ def cause_of(error: Exception) -> str:
 
 
 def note(settings: NodeSettings, entry: JournalEntry) -> None:
-    """Add a line; if that fails, the node's log says so and the node goes on."""
+    """Add a line to the journal; if that fails, log the failure and continue."""
     path = settings.kept_beside(JOURNAL_SUFFIX)
     if path is None:
         return

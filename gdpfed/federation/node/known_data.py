@@ -30,7 +30,7 @@ UNUSABLE = "data cannot be used, see the log of this client"
 
 
 def refuse_other_data(settings: NodeSettings, run: str) -> None:
-    """Refuse to go on with a run if the node's examples have changed since it began; a new run passes.
+    """Refuse to continue a run if the node's examples have changed since it began; a new run passes.
 
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.

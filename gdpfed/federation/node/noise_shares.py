@@ -93,7 +93,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase the shares of which no part is due in this round or later."""
+    """Erase the shares of noise that no part is taken back of in this round or later."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):

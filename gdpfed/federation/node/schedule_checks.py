@@ -27,7 +27,7 @@ def check_schedule(
     updates: Collection[int],
     corrupt_fraction: float,
 ) -> None:
-    """Refuse a signed sum of a run with turns if its members are not those of the schedule.
+    """Refuse a signed sum of a run with turns if other clients than the scheduled ones are its members.
 
     Args:
         budgets: of the node, with its ledger.

@@ -147,7 +147,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Load what is not too old; empty if the file is missing or damaged, since keys may be lost."""
+        """Load the entries that are not too old; empty if the file is missing or damaged."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

@@ -111,7 +111,7 @@ def keep_session(
     round_of_run: RoundOfRun,
     before: StoredSession | None = None,
 ) -> None:
-    """Store the session for the next message of its round; ``before`` is what was stored until now."""
+    """Store the session for the next message of its round, in place of ``before``."""
     file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
@@ -149,7 +149,7 @@ def _delete(node: Node, kept: StoredSession | None) -> None:
 
 
 def session_file_of(node: Node) -> SessionFile | None:
-    """The file for what the node must not lose or answer twice; None if the node's settings name no file."""
+    """The file of session keys, so that no stage is answered twice; None if the settings name no file."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 

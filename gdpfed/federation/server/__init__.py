@@ -1,1 +1,1 @@
-"""The server: which nodes are there, what they are asked and offered, and which are left out."""
+"""The server's side of a federation: which nodes join, what they are asked, and which are left out."""

@@ -110,7 +110,7 @@ class Offer:
 def terms_of_clients(
     run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
 ) -> dict[int, Offer]:
-    """The terms of every client with its own budget, from a round on; empty once all are charged.
+    """The terms from a round on, for every client with its own budget; empty once all are charged.
 
     With them each is told of its earlier runs.
     """

@@ -51,7 +51,7 @@ class ServerSide:
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """The configuration with what the nodes answered."""
+        """Return the configuration with the nodes' answers included."""
         return config
 
     def told_at_join(self, config: Config) -> Values | None:

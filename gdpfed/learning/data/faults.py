@@ -27,7 +27,7 @@ class Fault:
 
     @property
     def of_value(self) -> str:
-        """Say what is wrong with the value, without its row."""
+        """Describe the fault of the value, without naming its row."""
         return f"column '{self.column}' {self._held}, {self.words}"
 
     @property

@@ -1,4 +1,4 @@
-"""Kinds of labels, one a file: what a label is, and the checks, losses and metrics that go with it.
+"""Kinds of labels, one file for each, with their checks, losses and metrics.
 
 A label is one class, a number, a set of labels, or a class for each pixel. Another package adds a kind as an
 entry point of the group ``gdpfed.label_kinds``, or for one process with ``LABEL_KINDS.register``.

@@ -92,7 +92,7 @@ class RecordGraphs:
         self._held.clear()
 
     def _run(self, held: RecordedPass, holders: Sequence[RecordHolder], num_steps: int, take: Take) -> None:
-        """Take steps; what the next ones need is drawn and sent while the device computes."""
+        """Take steps; batches and noise of the next steps are drawn while the device computes."""
         ahead, width = len(held.noise), held.places.shape[2]
         under_way: deque[torch.cuda.Event] = deque()
         for begin in range(0, num_steps, ahead):

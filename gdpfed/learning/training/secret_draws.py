@@ -81,7 +81,7 @@ def noise_shape(dimension: int) -> tuple[int, int]:
 
 @runtime_checkable
 class IntoBuffers(Protocol):
-    """A source of bytes that writes them where they are needed."""
+    """A source of random bytes that can write into a given buffer."""
 
     def into(self, buffer: memoryview) -> None:
         """Write the next bytes into a buffer of bytes."""
@@ -106,7 +106,7 @@ def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
 
 
 def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
-    """The noise that `gaussian_noise` makes of these bits, which lie on a device: float64[dimension], there.
+    """Turn secret bits on a device into the noise that `gaussian_noise` draws: float64[dimension] there.
 
     Sums, products and roots are the same on all devices, logarithm, sine and cosine to the last place or two.
     `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.

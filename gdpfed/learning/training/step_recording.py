@@ -1,4 +1,4 @@
-"""Steps as graphs: what a GPU computes in a step is recorded once a shape, and repeated without Python.
+"""Record a GPU's training step as a graph, once for each shape, and replay it without Python.
 
 A small network's step is some hundred kernels of microseconds each, for which a GPU waits: Python starts one
 after the other. A graph of all of them starts at once. It repeats them on the tensors that it was recorded

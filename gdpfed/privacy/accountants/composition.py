@@ -156,7 +156,7 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
 
 
 def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """The smallest epsilon among the proofs that cover all charges."""
+    """The smallest epsilon that any proof gives, among those that cover all charges."""
     proofs: dict[Proof, Callable[[], float]] = {
         "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
         "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
@@ -224,7 +224,7 @@ def _discrete_releases(charges: Sequence[Charge]) -> int:
 
 
 def _continuous(event: Event) -> Event:
-    """The event with continuous noise whose divergences at whole orders equal those of this event."""
+    """The event with continuous noise that has the same divergences at whole orders as this event."""
     return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 

@@ -86,7 +86,7 @@ class Losses:
         return low, high
 
     def with_losses(self, other: "Losses") -> "Losses":
-        """The losses of both releases together, on the grid of both."""
+        """The losses of this release and another together; both have the same grid."""
         chances = signal.fftconvolve(self.chances, other.chances)
         below = int(np.argmax(np.cumsum(chances) > CUT / 2))
         end = len(chances) - int(np.argmax(np.cumsum(chances[::-1]) > CUT / 2))
@@ -151,7 +151,7 @@ class BothLosses:
         return BothLosses(tuple(direction.repeated(count) for direction in self.directions))
 
     def with_losses(self, other: "BothLosses") -> "BothLosses":
-        """The losses of both releases together, in both directions."""
+        """The losses of this release and another together, in both directions."""
         number = max(len(self.directions), len(other.directions))
         pairs = zip(self._of(number), other._of(number), strict=True)
         return BothLosses(tuple(own.with_losses(further) for own, further in pairs))
@@ -252,11 +252,11 @@ class _Mixture:
         return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
 
     def beyond(self, at: Floats) -> Floats:
-        """The probability of more than each place."""
+        """P(x > a) of the mixture, for each place a."""
         return self._summed(lambda rows: special.ndtr((self.moves - rows) / self.stddev), at)
 
     def scaled_below(self, at: Floats, epsilons: Floats) -> Floats:
-        """e^epsilon times the probability of less than each place."""
+        """e^epsilon P(x < a) of the mixture, for each place a and its epsilon."""
         return self._summed(
             lambda rows: np.exp(rows[:, 1:] + special.log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
             np.column_stack([at, epsilons]),
@@ -268,7 +268,7 @@ class _Mixture:
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
     def furthest(self) -> float:
-        """The place beyond which the mixture has the probability TAIL."""
+        """The place x beyond which the mixture has probability TAIL."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)

@@ -41,11 +41,11 @@ class Step:
 
 
 class OwnLosses(ABC):
-    """A release of which an event's own file computes the losses."""
+    """A release whose privacy losses are computed in the file that defines its event."""
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return the grid step of losses that it should have, and the smallest that is fast enough."""
+        """Return the grid step that its losses should have, and the smallest step that is fast enough."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
@@ -57,7 +57,7 @@ OneRelease = Step | GaussianMixture | OwnLosses
 
 @singledispatch
 def releases_of(event: Event) -> tuple[OneRelease, int]:
-    """Return what an event releases, and how often; each kind of event registers this.
+    """Return the single release that an event repeats, and how often; each kind of event registers this.
 
     Raises PrivacyError for an event that has no bound by losses.
     """
@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """The grid step of losses that a release should have, and the smallest that is fast enough."""
+    """The grid step that a release's losses should have, and the smallest step that is fast enough."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -234,5 +234,5 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return a wished grid step within what a largest loss asks for, and the smallest that is fast enough."""
+    """Limit a wished grid step by the largest loss; also return the smallest step that is fast enough."""
     return min(wish, max(most, largest_loss / 20_000)), largest_loss / 40_000

@@ -119,7 +119,7 @@ class OpenRound:
         self._sums_of: Counter[int] = Counter()
 
     def check(self, subject: str, requests: Sequence[Release]) -> None:
-        """Check all requests, then note what they take of the round.
+        """Check all requests; if they pass, record the sums and clients of the round that they use up.
 
         Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
         the round was charged for. Then nothing is noted.
@@ -133,7 +133,7 @@ class OpenRound:
         self._names, self._sums_of = names, sums_of
 
     def _broken_rule(self, request: Release, names: set[str], sums_of: Mapping[int, int]) -> str:
-        """Say how a request breaks what the round was charged for; "" if it does not."""
+        """Say how a request contradicts what was charged for the round; "" if it does not."""
         plan = self._plan
         if request.name in names:
             return "the round has a sum of this name already"
@@ -156,7 +156,7 @@ class OpenRound:
         return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
 
     def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:
-        """Say which client of a request cannot be asked; "" where all can."""
+        """Say which client of a request cannot be asked, and why; "" if all can."""
         clients, most = request.clients.tolist(), self._plan.sums_per_round
         if len(set(clients)) != len(clients):
             return "a client is asked twice in one sum"

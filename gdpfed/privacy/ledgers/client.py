@@ -1,4 +1,4 @@
-"""What one client has agreed to and sent, kept by itself across runs.
+"""A client's own ledger: the runs that it has agreed to, and what it has sent in them.
 
 A run is charged in full when it begins, from the round on in which the client came: sampling hides a
 client only if the rounds that it is not drawn in count as well, and those it never hears of. Against the

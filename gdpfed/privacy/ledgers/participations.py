@@ -1,4 +1,4 @@
-"""Counts who took part how often, and in which rounds if the cost depends on that."""
+"""Counts how often each client took part, and in which rounds if the cost depends on that."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ RESTS = "has no step left; its budget is spent"
 
 
 class Participations:
-    """The charged participations of all clients. They are sparse: who never took part costs nothing."""
+    """The charged participations of all clients; a client that never took part has no entry."""
 
     def __init__(self, plan: PrivacyPlan) -> None:
         self._plan = plan
@@ -56,7 +56,7 @@ class Participations:
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients whose turn a round was; nothing where a sample is drawn."""
+        """Return, per group, the clients that had their turn in a round; empty if clients are sampled."""
         if not self._plan.mechanism.against_everyone:
             return []
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]

@@ -77,7 +77,7 @@ class Ledger:
         return self._counts_charged
 
     def charge_counts(self, request: CountsRequest) -> ChargedCounts:
-        """Charge every client for its class counts, before any round, and return what a fleet may ask for.
+        """Charge every client for its class counts, before any round; return the request for a fleet.
 
         Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
         less noise than the plan's. Nothing is charged where it raises.
@@ -224,11 +224,11 @@ class Ledger:
         return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 
     def most_participations(self) -> list[int]:
-        """Return, per group, how often the client took part that did so most."""
+        """Return, per group, the largest number of charged rounds of any client."""
         return self._participations.most()
 
     def total_participations(self) -> tuple[int, ...]:
-        """Return, per group, the sizes of the charged rounds' cohorts, added up."""
+        """Return, per group, the sum of the cohort sizes of the charged rounds."""
         return self._participations.total()
 
     def participations(self, client_id: int) -> int:
@@ -315,7 +315,7 @@ class Ledger:
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
     ) -> tuple[OpenRound, tuple[list[int], ...]]:
-        """A round over these cohorts, which must be such as the plan draws."""
+        """Make a round over these cohorts; refuse cohorts that the plan cannot draw."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))

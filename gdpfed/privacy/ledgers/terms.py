@@ -36,7 +36,7 @@ PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
 
 
 class Instructions(Protocol):
-    """What a client is told to do for a sum, as far as terms limit it."""
+    """What the server tells a client to do for a sum, as far as the terms limit it."""
 
     @property
     def work(self) -> str: ...
@@ -179,7 +179,7 @@ class Terms(ABC):
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:
-        """Describe what is charged to a client that takes part `at_most` so often."""
+        """Describe what a client is charged that takes part at most `at_most` times."""
 
     def to_scalars(self) -> dict[str, Scalar]:
         """Return a flat mapping for a message or a file; nested values are JSON."""
@@ -229,7 +229,7 @@ TERMS: Registry[type[Terms]] = Registry(
 
 
 def json_list(name: str, values: Mapping[str, Any]) -> list[Any]:
-    """Return the list that an entry of terms holds as JSON; PrivacyError where it holds none."""
+    """Read an entry of terms as a JSON list; PrivacyError if it holds anything else."""
     try:
         entries = json.loads(values[name]) if isinstance(values[name], str) else None
     except ValueError:
@@ -250,7 +250,7 @@ def terms_of(
     seed: int = 0,
     **said: Any,
 ) -> Terms:
-    """Return the terms of one group of a plan; where each client has its own, those of `client`.
+    """Return the terms of one group of a plan; if the terms differ by client, those of `client`.
 
     Args:
         plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.

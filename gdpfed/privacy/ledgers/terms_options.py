@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SampledTerms(ABC):
-    """The client is drawn, in secret, and pays whether it is or not."""
+    """Terms of a client that is sampled in secret, and pays for a round whether it is drawn or not."""
 
     @abstractmethod
     def draws(self) -> tuple[tuple[range, float, float], ...]:
@@ -25,15 +25,15 @@ class SampledTerms(ABC):
 
 
 class LimitsRounds(ABC):
-    """The terms say in which rounds a client that took part in some may take part as well."""
+    """Terms that limit a client's next rounds by those in which it has already taken part."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
-        """Refuse, with PrivacyError, a round that the terms do not allow a client with these turns."""
+        """Refuse, with PrivacyError, a round that the terms do not allow after the turns taken so far."""
 
 
 class TurnTerms(LimitsRounds):
-    """The client has turns, and later rounds take back parts of a round's noise.
+    """Terms of a client with turns, in which later rounds take back parts of a round's noise.
 
     Attributes:
         turns: how many the client may have, and how many rounds apart at least.
@@ -50,7 +50,7 @@ class TurnTerms(LimitsRounds):
 
 
 class RecordBudgets(ABC):
-    """The client's records pay, in groups with a budget each.
+    """Terms under which the client's records pay, in groups with a budget each.
 
     Attributes:
         num_budgets: how many groups there are.
@@ -85,7 +85,7 @@ def noise_taps(terms: "Terms") -> tuple[float, ...]:
 
 
 def num_budgets(terms: "Terms") -> int:
-    """Return the number of a client's budgets in the run: one, or one for each record group."""
+    """Return the number of budgets that a client has in the run: one, or one for each record group."""
     return terms.num_budgets if isinstance(terms, RecordBudgets) else 1
 
 

@@ -1,4 +1,4 @@
-"""Plans that allocate clients to rounds: as those that sample, with the number of rounds that each is in."""
+"""The report of plans that allocate clients to rounds: as for sampling, with the rounds of each client."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class AllocatedReport(ClientReport):
     members: ClassVar[str] = "all clients that take part"
 
     def promise(self, subject: CardSubject) -> list[str]:
-        """As of a secret sample, and against whom the figures against members hold besides."""
+        """The promise for secretly sampled clients, and that every client counts as a member of each sum."""
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:

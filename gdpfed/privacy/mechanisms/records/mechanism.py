@@ -58,7 +58,7 @@ class RecordPlan:
         return self.noise_multiplier * math.sqrt(self.parties)
 
     def broken_steps(self, client: int, num_steps: int, most: int) -> str:
-        """Say how this many steps of a client exceed those of a round; "" if they do not."""
+        """Say how a client's steps exceed those planned for a round; "" if they do not."""
         if num_steps > most:
             return f"client {client} is asked for {num_steps} steps, above the plan's {most}"
         return ""
@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what a record pays, for the most expensive rounds, as the actual ones are not known here.
+        """Return the cost for a record in the most expensive rounds, since the actual rounds are not known.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """

@@ -48,7 +48,7 @@ class _Common:
 
     @property
     def is_noised(self) -> bool:
-        """Whether the sum is noised, and not every step."""
+        """Whether the noise is added to the sum rather than to every step."""
         return not kind_of(self.training.work).own_noise
 
     @property

@@ -1,4 +1,4 @@
-"""Building a plan: from groups and budgets to noise and what is guaranteed."""
+"""Make the plan of sums over sampled clients: from groups and budgets to noise and epsilon."""
 
 import math
 from collections.abc import Sequence
@@ -54,14 +54,14 @@ class _Common:
 
     @property
     def is_constant(self) -> bool:
-        """Whether every round is as the plan says, with one sum."""
+        """Whether all rounds have the same rate, norm and noise, and one sum each."""
         return self.sums_per_round == 1 and all(
             (each.sampling_rate, each.clipping_norm, each.noise_multiplier) == (1.0, 1.0, 1.0)
             for each in self.schedule
         )
 
     def ranges(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-        """The rounds of a group whose plain rate, norm and noise are these."""
+        """The ranges of a group's rounds; rate, norm and noise are multiplied by each range's factors."""
         if self.is_constant:
             return (_round_range(self.num_rounds, rate, norm, sigma),)
         return tuple(
