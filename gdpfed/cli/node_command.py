@@ -1,4 +1,4 @@
-"""``gdpfed node``: what a node's operator can ask of its ledger while the node runs."""
+"""``gdpfed node``: report what a node has spent and refused, from its ledger, while the node runs."""
 
 import argparse
 import json
@@ -83,7 +83,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     accept = add_parser(
         actions,
         "accept-ledger",
-        words="go on from the larger spend of a ledger and its copy",
+        words="merge a ledger and its copy, and keep the larger spend",
         description=ACCEPT,
         examples=ACCEPT_EXAMPLES,
     )
@@ -202,7 +202,7 @@ def _show(status: "NodeStatus") -> None:
 COMMAND = Command(
     name="node",
     help="say where a node stands: spent, left, refused",
-    description="What a node's operator asks of its ledger while it runs.",
+    description="Show what a running node has spent of its budget, or merge its ledger and a copy.",
     examples=EXAMPLES,
     add_arguments=_add_arguments,
     execute=_execute,

@@ -35,14 +35,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="all methods side by side, for both meanings of epsilon, by one accountant, with --json by all "
-        "of them; of records: by what differs by budget",
+        help="show the plans of all methods side by side, with epsilon against outsiders and against "
+        "everyone; --json adds the other accountants",
     )
     parser.add_argument(
         "--choose",
         action="store_true",
         help="propose rounds, norm, local steps and the server's step from public quantities alone, with the "
-        "plan that comes of them; what you name stays",
+        "plan that follows; settings that you give stay",
     )
     parser.add_argument(
         "--epsilons",
@@ -56,15 +56,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=user_path,
         metavar="FILE.png",
-        help="also draw it: turns and noise that is taken back, the game of method=fedpcs, or what --price "
-        "or --epsilons finds",
+        help="draw the plan, too: turns and the noise that is taken back, the game of method=fedpcs, or the "
+        "results of --price or --epsilons",
     )
     parser.add_argument(
         "--most-rounds",
         type=whole_number,
         default=200,
         metavar="T",
-        help="with --choose (default: %(default)s)",
+        help="with --choose: consider at most this many rounds (default: %(default)s)",
     )
 
 

@@ -77,7 +77,7 @@ def _execute(options: argparse.Namespace) -> int:
 COMMAND = Command(
     name="run",
     help="train on Flower's simulation backend and follow it",
-    description="Start Flower in a home of its own, train, follow the rounds, and leave no process.",
+    description="Start Flower in a folder of its own, train, show the rounds, and end all its processes.",
     examples=EXAMPLES,
     add_arguments=_add_arguments,
     execute=_execute,

@@ -134,7 +134,7 @@ COMMAND = Command(
         "masked, noised sum that is charged as a training is. Means, standard deviations and quantiles "
         "follow from the counts and cost nothing more.\n\n"
         "Each record counts once, or each person where the columns declare persons; with "
-        "privacy=client_level each client does. What is shown has what the noise leaves open beside it."
+        "privacy=client_level each client does. Every figure has its interval for the noise beside it."
     ),
     examples=EXAMPLES,
     add_arguments=_add_arguments,
