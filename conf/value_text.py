@@ -53,8 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """The first word of a value that Python alone reads as a number: with a mark inside, as in 1_0, or in
-    digits of another script; None where there is none."""
+    """The first word that only Python reads as a number, as 1_0 or digits of other scripts; else None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

@@ -85,7 +85,7 @@ def require_runs(paths: Sequence[Path]) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture that cannot be written, before what it shows is computed.
+    """Refuse a picture file that cannot be written, before its content is computed.
 
     Raises ConfigError: names the path.
     """
@@ -96,13 +96,13 @@ def check_picture(path: Path) -> None:
 
 
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
-    """Declare the trailing overrides of a configuration."""
+    """Add the overrides of a configuration as the last arguments of a command."""
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"for instance {example}")
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
 def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
-    """Declare how many runs are trained at the same time, and where they are written."""
+    """Add the options for the number of runs trained at the same time, and for their folder."""
     parser.add_argument(
         "--jobs",
         type=whole_number,
@@ -115,7 +115,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
-    """Declare where metrics are served, and the certificates to serve them with."""
+    """Add the options for the address at which metrics are served, and for the server's certificates."""
     parser.add_argument(
         "--listen",
         default=str(port),

@@ -74,7 +74,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """All methods: against outsiders with each accountant, and against everyone, where epsilon is exact.
+    """Plans of all methods: against outsiders with each accountant, and against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """

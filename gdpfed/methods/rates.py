@@ -116,7 +116,7 @@ def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
 def one_noise_plan(
     config: Config, groups: Sequence[Group], apart: PrivacyPlan, weights: Sequence[float]
 ) -> PrivacyPlan:
-    """The plan with one sum for all groups, whose noise meets every budget, at the rates of separate sums.
+    """The plan with one sum whose noise meets every budget; groups keep the rates of separate sums.
 
     C_m is proportional to 1 / sigma_m, with mean C under these weights of the groups.
     """

@@ -142,7 +142,7 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
 
 
 def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Settings that a method chose by itself: they follow from others, so they name no line."""
+    """Settings that a method chose by itself; they follow from others, so line names leave them out."""
     for entry in settings.get("method.chosen") or ():
         key = entry.partition("=")[0]
         yield from ("method.chosen", key, key.replace("training.", "dataset."))

@@ -74,7 +74,7 @@ class DeviceSum:
         return words.view(-1).to(self.device)
 
     def vector(self, steps: torch.Tensor, noise: torch.Tensor | None = None) -> "DeviceVector":
-        """The update and its noise, as a session masks it."""
+        """Combine an update and its noise to a vector that a session can mask on the device."""
         return DeviceVector(self.masks, steps, noise)
 
 

@@ -126,7 +126,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """The hashes of the ledgers that may be here; empty if the ledger was never opened."""
+        """The hashes of the ledgers that may be on disk; empty if the ledger was never opened."""
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:
@@ -140,7 +140,7 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Record which ledgers may be here, in a single write at the same place."""
+        """Record the hashes of the ledgers that may be on disk, all in a single write."""
         line = json.dumps({"ledger": digests}).encode().ljust(MARK_BYTES - 1) + b"\n"
         try:
             os.pwrite(self.lock.fileno(), line, 0)

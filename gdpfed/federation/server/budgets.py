@@ -103,7 +103,7 @@ class Offer:
     told: Records
 
     def content(self) -> Records:
-        """The records of a message."""
+        """The offer as records of a message."""
         return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 

@@ -150,7 +150,7 @@ def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3
 
 
 class LastCharacters(nn.Module):
-    """(B, L) to (B, n): the last n characters, numbered separately for each position."""
+    """Takes the last n characters, numbered separately for each position: (B, L) to (B, n)."""
 
     def __init__(self, characters: int, vocabulary: int) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class LastCharacters(nn.Module):
 
 
 class Added(nn.Module):
-    """(B, n, classes) to (B, classes)."""
+    """Adds up scores over the characters: (B, n, classes) to (B, classes)."""
 
     def forward(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the sum over the characters."""
