@@ -140,7 +140,7 @@ class Guard:
         except Exception as error:
             # Its text may tell of the data.
             log(ERROR, "%s: %s", _kind(error), one_line(str(error)))
-            raise GuardError(f"the guard answers no such message: {_kind(error)}, see its log") from None
+            raise GuardError(f"the guard cannot answer this message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
         """The context that the node stores for a run."""
@@ -194,7 +194,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
     def check(self, token: bytes) -> None:
         """Refuse a connection that does not know the token, which is in the file beside the socket."""
         if not hmac.compare_digest(token, self._token):
-            raise GuardError("whoever asks this guard is to read the token beside its socket first")
+            raise GuardError("the token is wrong: send the guard the token from the file beside its socket")
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; if too many connections have not shown the token, close the oldest."""

@@ -159,7 +159,8 @@ def _terms(message: Message, context: Context) -> Terms:
         raise NodeConfigError("the terms do not say what is trained: the server runs another version")
     if terms.unit == "record" and not (terms.sums_hidden or settings_of(context).sends_in_clear):
         raise NodeConfigError(
-            f"this run has updates leave in clear, and this node was not started with secagg-mode={OFF}"
+            f"this run asks for updates without masks, and this node was not started with secagg-mode={OFF}: "
+            "use secagg=pairwise"
         )
     node, told = settings_of(context), told_in(message.content)
     terms = node.own_terms(terms)

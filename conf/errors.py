@@ -22,7 +22,8 @@ class ConfigError(InputError):
 
 def not_known(value: str, known: Iterable[str]) -> str:
     """The message for a value that must be one of a few: "X is not known: use A, B or C"."""
-    return f"{value} is not known: use {either(known)}"
+    words = tuple(known)
+    return f"{value} is not known: " + (f"use {either(words)}" if words else "none is installed")
 
 
 def either(words: Iterable[str]) -> str:

@@ -164,7 +164,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
-            return f"there is no setting '{key}'{_suggestion(key, known)}"
+            return f"setting '{key}' is not known{_suggestion(key, known)}"
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read: a text with signs needs quotes of its own, and {_IN_QUOTES}"
     cause = error.__cause__
@@ -215,12 +215,12 @@ def _go_on(
                 continue
             if _refers(value):
                 raise ConfigError(
-                    f"the run's {name} is {value}: what refers to another value, or to a variable of whoever "
-                    "resumes it, is not read from a run's files; restore them from a copy"
+                    f"the run's {name} is {value}, which refers to another value or to a variable: a run "
+                    "never writes that, so its files were changed; restore them from a copy"
                 )
             if key not in composed.get(group, {}):
                 raise ConfigError(
-                    f"there is no setting '{name}', which the run has: resume it with its own gdpfed"
+                    f"setting '{name}' of the run is not known here: resume it with the gdpfed that began it"
                 )
             OmegaConf.update(composed, name, value, merge=False)
 
@@ -294,7 +294,7 @@ def load(
 
 
 def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
-    """Tell a method that chooses settings which of them neither overrides nor the data set name."""
+    """Tell a method that chooses settings itself which ones neither overrides nor the data set fix."""
     if getattr(config.method, "chosen", ()) is None:
         named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
         config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]

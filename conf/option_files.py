@@ -24,7 +24,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from conf.errors import ConfigError
+from conf.errors import ConfigError, not_known
 from conf.schema import (
     Config,
     DatasetConfig,
@@ -103,7 +103,7 @@ def add_dataset_option(name: str, values: Mapping[str, Any]) -> None:
     known = [field.name for field in fields(DatasetConfig) if field.name != "name"]
     for key in values:
         if key not in known:
-            raise ConfigError(f"there is no setting 'dataset.{key}': a data set has {', '.join(known)}")
+            raise ConfigError(not_known(f"setting 'dataset.{key}'", known))
     for directory in option_directories():
         if (directory / "dataset" / f"{name}.yaml").exists():
             raise ConfigError(f"there is an option dataset={name} already: register yours under another name")
@@ -208,7 +208,7 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
 
 @lru_cache(maxsize=64)
 def _packed(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> bytes:
-    """The tree of some choices in a form that is copied faster than the tree itself."""
+    """The settings of some choices, pickled, since that is copied faster than the tree itself."""
     return pickle.dumps(_tree(chosen, directories, methods))
 
 
@@ -238,7 +238,7 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """A tree that has each option of each group (None is the default); filled as trees are made.
+    """A cache of composed settings: one tree for each option of each group (None is the group's default).
 
     Of a method's option it is one with these methods.
     """

@@ -83,7 +83,7 @@ def counted_groups() -> dict[str, tuple[int, int]]:
 
 
 def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:
-    """What matches all words: a group by its name, or a setting by a part of its name or comment.
+    """The groups and settings that match all words: a group by its name, a setting by its name or comment.
 
     Raises ConfigError: nothing matches; it names what is nearest.
     """
@@ -101,7 +101,7 @@ def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingG
         known = [setting.key for group in found for setting in group.settings]
         near = nearest(words[-1], [*known, *groups()])
         hint = f"; did you mean '{near}'?" if near else ""
-        raise ConfigError(f"no setting has '{' '.join(words)}' in its name or its words{hint}")
+        raise ConfigError(f"no setting has '{' '.join(words)}' in its name or description{hint}")
     return shown
 
 

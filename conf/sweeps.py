@@ -85,7 +85,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     words = [override for override in overrides if override not in ours]
     for word in words:
         if not word.lstrip("+").startswith((f"{LAUNCHER}=", "hydra.launcher.")):
-            raise ConfigError(f"'{word}': of Hydra's own settings only the launcher is used")
+            raise ConfigError(f"'{word}' sets Hydra itself, of which only the launcher is used: leave it out")
     if not words:
         return words, ours
     with initialized(tuple(method_configs().items())):

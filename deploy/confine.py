@@ -61,7 +61,7 @@ def lacking() -> str:
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"
     if version < WHOLE_VERSION:
-        return f"version {version} of Landlock is below {WHOLE_VERSION}, so an app is kept from less"
+        return f"version {version} of Landlock is below {WHOLE_VERSION}, so an app is less confined"
     return ""
 
 

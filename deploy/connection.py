@@ -68,8 +68,8 @@ class Way:
         other = next((each for each in causes if isinstance(each, ssl.SSLError)), None)
         if other is not None:
             return (
-                f"{self.gate} and this node do not come to terms on TLS ({other.reason or 'cut off'}): see "
-                "that it is the port of the gate, and that nothing between cuts TLS off"
+                f"{self.gate} and this node cannot agree on TLS ({other.reason or 'cut off'}): check that "
+                "this is the gate's port, and that nothing on the way cuts TLS connections off"
             )
         first, named = (
             (f"the proxy {self.proxy.address}", self.proxy_file) if self.proxy else (self.gate, "--superlink")
@@ -83,7 +83,8 @@ class Way:
         unknown = next((each for each in causes if isinstance(each, gaierror)), None)
         if unknown is not None:
             return (
-                f"the name of {first} is not known here ({unknown.strerror}): see {named}, and the site's DNS"
+                f"the name of {first} cannot be resolved ({unknown.strerror}): check {named} and the site's "
+                "DNS"
             )
         numbers = [number for each in causes if (number := _number_of(each))]
         reason = os.strerror(numbers[0]) if numbers else "no answer in time"

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
-from gdpfed.errors import LearningError, PrivacyError
+from gdpfed.errors import LearningError, PrivacyError, either, not_known
 from gdpfed.registry import Registry
 
 Work = str
@@ -96,30 +96,28 @@ def kind_of(work: str) -> WorkKind:
     if work in KINDS:
         return KINDS[work]
     if work not in WORKS.names():
-        raise PrivacyError(
-            f"there is no work {work!r}, so nobody knows what it costs: choose one of "
-            f"{', '.join(WORKS.names())}, or install the package that has it"
-        )
+        raise PrivacyError(f"{not_known(f'work={work}', WORKS.names())}, or install the package that has it")
     if work not in PACKAGE_KINDS.names():
         return PLAIN
     kind = PACKAGE_KINDS.get(work)
     if not isinstance(kind, WorkKind):
         raise PrivacyError(
-            f"the kind of work {work!r} is a {type(kind).__name__}, so nobody knows what it costs: its "
+            f"the kind of work {work!r} is a {type(kind).__name__}, so its privacy cost is not known: its "
             "package must give a WorkKind of gdpfed.record_steps"
         )
     return kind
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Refuse a work that is not made on records, and by steps one that releases the end of a window alone.
+    """Refuse a work without noisy steps on records; `by_steps`: also one that releases only a window's end.
 
     `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
     """
     kind = kind_of(work)
     if not kind.on_records or (by_steps and kind.window is not None):
         fitting = (key for key, each in KINDS.items() if each.on_records and not (by_steps and each.window))
-        raise PrivacyError(f"{name} is {work!r}; choose one of {', '.join(sorted(fitting))}")
+        what = "release each of its noisy steps" if by_steps else "take noisy steps"
+        raise PrivacyError(f"{name}={work} does not {what} on records: use {either(sorted(fitting))}")
 
 
 @dataclass(frozen=True, kw_only=True)

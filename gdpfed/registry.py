@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar
 
+from gdpfed.errors import not_known
 from gdpfed.extras_table import EXTRAS
 
 T = TypeVar("T")
@@ -93,9 +94,7 @@ class Registry(Generic[T]):
                 'or use the run there, and give it again, as in gdpfed.simulate("run.resume=DIR", ...)'
             )
         if not declared:
-            raise self._error(
-                f"there is no {self.kind} '{name}': choose one of {', '.join(self._names(all_declared))}"
-            )
+            raise self._error(not_known(f"{self.kind} '{name}'", self._names(all_declared)))
         return self._load(declared[0])
 
     def _load(self, point: EntryPoint) -> T:

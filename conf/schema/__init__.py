@@ -57,18 +57,18 @@ class Config:
         least = self.run.minimum_nodes
         require(
             least is None or least >= self.secagg.minimum_cohort,
-            f"run.minimum_nodes={least} is below secagg.minimum_cohort={self.secagg.minimum_cohort}: no sum "
-            f"of {least} is ever made; wait for {self.secagg.minimum_cohort} nodes at least",
+            f"run.minimum_nodes={least} is below secagg.minimum_cohort={self.secagg.minimum_cohort}, the "
+            f"smallest sum: set run.minimum_nodes={self.secagg.minimum_cohort} or more",
         )
         require(
             self.secagg.noise_levels == 0 or self.privacy.noise == "discrete_gaussian",
-            f"secagg.noise_levels={self.secagg.noise_levels} takes noise out again as the integers it was "
-            "added as: use privacy.noise=discrete_gaussian",
+            f"secagg.noise_levels={self.secagg.noise_levels} removes parts of the noise, which must be "
+            "integers: use privacy.noise=discrete_gaussian, or secagg.noise_levels=0",
         )
         require(
             self.run.mailbox is None or self.privacy.against == "outsiders",
-            f"privacy.against=everyone does not go with run.mailbox={self.run.mailbox}: an edge's rounds "
-            "begin where the cloud says, and are not a stream of sums; use privacy.against=outsiders",
+            f"privacy.against=everyone does not go with run.mailbox={self.run.mailbox}: the cloud sets the "
+            "model from which each round of an edge begins; use privacy.against=outsiders",
         )
         require(
             self.training.client_state is None or self.simulation.backend == LOCAL,

@@ -120,7 +120,7 @@ class PrivacyConfig:
         price, bounds, aversions = self.price, self.price_bounds, self.client_aversions
         require(
             price is None or self.budgets == CLIENTS,
-            f"privacy.price={price} is answered by clients with budgets: set privacy.budgets={CLIENTS}",
+            f"privacy.price={price} lets each client choose its budget: set privacy.budgets={CLIENTS}",
         )
         require(
             len(bounds) == 2 and 0 < bounds[0] < bounds[1] < inf,
@@ -167,8 +167,8 @@ class PrivacyConfig:
         )
         require(
             all(count >= 1 for count in self.client_records or ()),
-            f"privacy.client_records={_short(self.client_records)} has a client without records: leave it "
-            "out",
+            f"privacy.client_records={_short(self.client_records)} has a client without records: leave that "
+            "client out",
         )
 
     @property

@@ -41,7 +41,7 @@ class RunConfig:
         require_ranges("run", self)
         require(
             not self.evaluation_by_party or self.evaluation != "server",
-            "run.evaluation_by_party=true has nodes count, each for itself: set run.evaluation=nodes or both",
+            "run.evaluation_by_party=true shows counts that nodes make: set run.evaluation=nodes or both",
         )
         named = self.extensions or {}
         require(

@@ -60,9 +60,9 @@ class SecAggConfig:
         )
         require(
             not self.signs or self.roster_file is not None or self.identities is not None,
-            "secagg.mode=active needs to know whose key is whose: set secagg.roster_file and "
+            "secagg.mode=active needs to know the key of each client: set secagg.roster_file and "
             "secagg.consortium_key (see gdpfed identity --help), or secagg.identities=first_seen, which "
-            "believes what is sent first",
+            "trusts the keys that the server sends first",
         )
 
     @property

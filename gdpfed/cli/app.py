@@ -95,8 +95,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     named = not first.startswith("-")
     if named and first not in (*COMMANDS, *EXTRA_COMMANDS.names()):
         near = nearest_word(first, COMMANDS)
-        meant = f"did you mean {near}?" if near else "'gdpfed --help' lists those that there are"
-        raise InputError(f"there is no command {first}; {meant}")
+        meant = f"did you mean {near}?" if near else "'gdpfed --help' lists all"
+        raise InputError(f"command {first} is not known; {meant}")
     parser = _parser([first] if named else COMMANDS)
     options, further = parser.parse_known_args(arguments or [first])
     if further and not hasattr(options, "overrides"):

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
-gdpfed audit --node-ledger ledger.json --client 3 runs/*   and lacks no round
-gdpfed audit --canaries method=gdpfed           epsilon as it is measured
+gdpfed audit --node-ledger ledger.json --client 3 runs/*   is a round missing?
+gdpfed audit --canaries method=gdpfed           epsilon, measured by simulation
 gdpfed audit --canaries --loop train:LOOP       of a training loop of your own
-gdpfed audit --attack runs/heart    what its model tells of single records
+gdpfed audit --attack runs/heart    what its model reveals of single records
 gdpfed audit --attack runs/heart --outside others    and of whole parties"""
 
 
@@ -60,7 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a coordinate for each canary (dirac), or vectors among clients that train",
     )
     canaries.add_argument(
-        "--confidence", type=decimal_number, default=0.95, help="of all figures together (0.95)"
+        "--confidence", type=decimal_number, default=0.95, help="confidence of all figures together (0.95)"
     )
     canaries.add_argument(
         "--output", type=user_path, metavar="DIR", help="write the figures and a picture there"
@@ -83,7 +83,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):
-        raise ConfigError("--client is the node's number in the runs that --node-ledger is compared with")
+        raise ConfigError("--client N goes with --node-ledger FILE and runs, in which the node is client N")
     require_folders(named)
     from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
     from gdpfed.audit.run_audit import RunAudit, audit_run
@@ -134,7 +134,7 @@ COMMAND = Command(
     description=(
         "Read a run's files, or a node's own ledger, compute every figure anew without the code that made "
         "them, and say whether every budget held. Or, with --canaries, simulate runs in which known vectors "
-        "are hidden, measure how well what comes out tells who was there, and look at what the program did. "
+        "are hidden, measure how well the results reveal them, and check the program against its plan. "
         "Exit status 0: the statement held; 1: not; 3, with --canaries: not everything could be computed."
     ),
     examples=EXAMPLES,

@@ -179,7 +179,7 @@ def _roster(options: argparse.Namespace) -> None:
             raise InputError(f"client {client_id} is named twice: keep one of its keys")
         keys[client_id] = public_key_of(entry["key"])
     if not keys:
-        raise InputError("nobody is named: write ID=KEY for each client, or name a list by --from FILE")
+        raise InputError("the roster has no client: write ID=KEY for each, or name a list by --from FILE")
     before = read_roster(options.after, consortium.public_bytes()).number if options.after else -1
     write_new(options.file, signed_roster(keys, consortium, options.number, after=before), PUBLIC_MODE)
     print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")

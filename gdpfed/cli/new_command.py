@@ -192,7 +192,7 @@ def _asked(question: Question, default: str) -> Any:
         try:
             said = input(f"[{default}] " if default else "> ").strip()
         except EOFError:
-            raise InputError("gdpfed new was not told all: nothing is written") from None
+            raise InputError("the input ended before the last question, so no file is written") from None
         try:
             return question.read(said or default)
         except ValueError as error:

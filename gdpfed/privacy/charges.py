@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import PrivacyError, not_known
 from gdpfed.privacy.events import Event, Unit
 from gdpfed.privacy.validation import require_choice, require_count
 
@@ -68,7 +68,7 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
 def event_from_dict(data: object) -> Event:
     """Return the event that `to_dict` wrote; PrivacyError as in `charge_from_dict`."""
     if not isinstance(data, Mapping) or data.get("kind") not in Event.kinds:
-        raise PrivacyError(f"an event is {data!r}; its kind must be one of {', '.join(Event.kinds)}")
+        raise PrivacyError(not_known(f"the kind of the event {data!r}", Event.kinds))
     values = {name: value for name, value in data.items() if name != "kind"}
     try:
         return Event.kinds[data["kind"]](**values)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from numbers import Integral, Real
 
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import PrivacyError, not_known
 
 SMALLEST_RATE = 1e-9
 
@@ -27,7 +27,7 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_rate(name: str, value: object) -> float:
-    """Return `value` if it lies in (0, 1], and not where the accountants' arithmetic ends."""
+    """Return `value` if it lies in (0, 1] and is large enough for the accountants' arithmetic."""
     number = require_number(name, value)
     if number > 1.0:
         raise PrivacyError(f"{name} is {value}; that needs more than every client, choose a rate in (0, 1]")
@@ -56,7 +56,7 @@ def require_count(name: str, value: object, *, at_least: int = 1) -> int:
 def require_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Refuse a `value` that is not among `choices`."""
     if value not in choices:
-        raise PrivacyError(f"{name} is {value!r}; choose one of {', '.join(sorted(choices))}")
+        raise PrivacyError(not_known(f"{name}={value}", sorted(choices)))
 
 
 def require_length(name: str, values: Collection[object], num_groups: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from conf.load import compose_options, given_value, nearest
 from conf.schema import CLIENTS, Config
 from conf.schema.run_config import LOCAL
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.late_import import packages_needed
 from gdpfed.methods.party_budgets import budgets_in_order
 from gdpfed.python_objects.named import KEYS as NAMED_KEYS
@@ -164,8 +164,8 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
             near = nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else ""
             raise ConfigError(
-                f"there is no argument '{name}'{hint}; there are {', '.join(known)}, and settings as texts, "
-                'as in "privacy.clipping_norm=0.5"'
+                f"{not_known(f'argument {name!r}', known)}, and settings as texts, "
+                f'as in "privacy.clipping_norm=0.5"{hint}'
             )
     for name in ("owners", "columns"):
         if name in objects and "data" not in objects:
@@ -191,8 +191,8 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
             words.append(f"{KEYS['clients']}={count}")
     if data is not None and count is None:
         raise ConfigError(
-            "data= is given, and nobody says whose they are: give owners=, a name or a number for each "
-            "training example, or clients=, among how many clients they are shared out"
+            "data= does not say which client has which example: give owners=, a name or a number for each "
+            "training example, or clients=, the number of clients that share them"
         )
     rated = {"dataset", "privacy.sampling_rate", "dataset.sampling_rate"} & said
     if hasattr(count, "__index__") and count > 0 and not rated:

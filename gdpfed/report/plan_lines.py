@@ -283,8 +283,8 @@ def unspent(budgets: Sequence[float], spent: Sequence[float]) -> Iterator[str]:
     ]
     if groups:
         yield (
-            f"budgets that no further turn fits into are not used: {', '.join(groups)}; raise "
-            "privacy.sampling_rate, or take method=gdpfed_star"
+            f"budgets are used only in part, since one more turn would not fit: {', '.join(groups)}; raise "
+            "privacy.sampling_rate, or use method=gdpfed_star"
         )
 
 

@@ -169,8 +169,8 @@ class RunDirectory:
             data = read_json(self._ledger_was)
         except (OSError, ValueError) as error:
             raise RunError(
-                f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}); without it nobody "
-                "knows what has been spent: restore it from a copy or start a new run"
+                f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}), and only it says what "
+                "has been spent: restore it from a copy or start a new run"
             ) from None
         ledger = Ledger.from_dict(plan, data, subject, kinds)
         if self._mark is not None and plan.private:

@@ -49,8 +49,8 @@ def refuse_other_data(run: Path, task: Task) -> None:
         began = dict(read_versioned(path)["sha256"])
     except (OSError, *WRONG_FORM) as error:
         raise RunError(
-            f"run.resume={run}: {DATA_FILE} cannot be read ({error}), so nobody knows what the run began "
-            "with: restore it from a copy, or start a new run"
+            f"run.resume={run}: {DATA_FILE} cannot be read ({error}), so the data that the run began with "
+            "are not known: restore it from a copy, or start a new run"
         ) from None
     for setting, now in _hashes(task).items():
         if began.get(setting) != now:

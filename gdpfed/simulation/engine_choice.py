@@ -109,7 +109,7 @@ def _device(settings: SimulationConfig, name: str) -> torch.device:
 
 
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
-    """The engine for a cluster; each of its machines chooses its own engine as this one would."""
+    """The engine for a Ray cluster, whose machines each choose an engine by the same rule as this machine."""
     try:
         make_machines = MACHINES.get("ray")
     except ConfigError as error:
@@ -130,7 +130,7 @@ def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) ->
             engine.close()
             raise ConfigError(
                 f"{machine} would train {words}, and this machine {here}: their sums would differ in the "
-                "last bits. Mend what is installed there, or set simulation.engine=sequential"
+                "last bits. Install the same packages there, or set simulation.engine=sequential"
             )
     return engine, f"{kind} in each of {sum(workers)} processes on {len(workers)} machines of a Ray cluster"
 

@@ -102,9 +102,15 @@ def _add_segment(
     _add_batch(part, [(mask_stream(suite, key, segment), sign) for key, sign in masks])
 
 
+def unknown_suite(suite: str) -> str:
+    """The message for a suite that is not in `KEY_BYTES`."""
+    *others, last = KEY_BYTES
+    return f"suite={suite} is not known: use {', '.join(others)} or {last}"
+
+
 def _check_key(suite: str, key: bytes) -> None:
     if suite not in KEY_BYTES:
-        raise ValueError(f"suite {suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
+        raise ValueError(unknown_suite(suite))
     if len(key) != KEY_BYTES[suite]:
         raise ValueError(f"{suite} takes a key of {KEY_BYTES[suite]} bytes, got {len(key)}")
 

@@ -8,7 +8,7 @@ from secagg.arithmetic.encoding import Encoding, check_numbers
 from secagg.arithmetic.noise_levels import MAX_LEVELS, Contributors, Corrections, NoiseLevels
 from secagg.arithmetic.packing import FULL_BITS, packed_bytes
 from secagg.crypto.keys import SECRET_BYTES
-from secagg.crypto.prg import KEY_BYTES
+from secagg.crypto.prg import KEY_BYTES, unknown_suite
 from secagg.crypto.shamir import share_bytes
 from secagg.protocol.graph import fewest_private
 from secagg.protocol.wire import MAX_CLIENTS, Reader, Writer
@@ -99,9 +99,9 @@ class SumParameters:
         if len(self.label.encode()) > 255:
             raise ValueError(f"label has {len(self.label.encode())} bytes: use at most 255")
         if self.suite not in KEY_BYTES:
-            raise ValueError(f"suite {self.suite!r} is unknown: use one of {', '.join(KEY_BYTES)}")
+            raise ValueError(unknown_suite(self.suite))
         if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode!r} is unknown: use one of {', '.join(MODES)}")
+            raise ValueError(f"mode={self.mode} is not known: use {', '.join(MODES[:-1])} or {MODES[-1]}")
 
     def _check_members(self) -> None:
         n, neighbours = self.num_clients, self.degree
@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """max(1, c): how many shares of the noise somebody may know; they do not count as noise.
+        """max(1, c): the number of members whose noise others may know, so that it does not count.
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.

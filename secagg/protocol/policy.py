@@ -74,7 +74,7 @@ class ClientPolicy:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 0 or more")
         if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode!r} is unknown: use one of {', '.join(MODES)}")
+            raise ValueError(f"mode={self.mode} is not known: use {', '.join(MODES[:-1])} or {MODES[-1]}")
 
     def own_corrupt(self, parameters: SumParameters) -> int:
         """How many members this client assumes to be corrupt; at least as many as the sum assumes."""

@@ -255,7 +255,7 @@ def test_an_interrupt_in_an_import_is_one_line():
     [
         (
             ["plan", "dataset.model=no-such"],
-            "there is no model 'no-such': choose one of cnn2, cnn3, fcn",
+            "model 'no-such' is not known: use cnn2, cnn3, fcn",
         ),
         (
             ["plan", "run.num_rounds=3", "dataset=digits", "run.num_rounds=5"],

@@ -11,8 +11,8 @@ from gdpfed.errors import ConfigError
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["pln"], "there is no command pln; did you mean plan? [input]"),
-        (["wxyz"], "there is no command wxyz; 'gdpfed --help' lists those that there are [input]"),
+        (["pln"], "command pln is not known; did you mean plan? [input]"),
+        (["wxyz"], "command wxyz is not known; 'gdpfed --help' lists all [input]"),
         (["plan", "--detials"], "gdpfed plan has no option --detials; did you mean --details? [input]"),
         (
             ["plan", "--run.seed=1"],

@@ -70,7 +70,10 @@ def test_without_a_word_the_groups_are_listed_with_counts(capsys):
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["epsilonn", "budjets"], "no setting has 'epsilonn budjets' in its name or its words; did you mean"),
+        (
+            ["epsilonn", "budjets"],
+            "no setting has 'epsilonn budjets' in its name or description; did you mean",
+        ),
         (
             ["dataset=mnist"],
             "dataset=mnist is not known: use breast_cancer, cifar10, cifar10-features, ",

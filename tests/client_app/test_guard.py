@@ -201,7 +201,7 @@ def test_other_bytes_are_refused_in_one_line(path, data, answer):
 def test_who_cannot_read_the_token_beside_the_socket_is_not_answered(path, monkeypatch):
     whole = framed(b"{}") + framed(to_bytes(join_message()))
     assert said_to(path, token_file(path).read_bytes() + whole)[8:9] == b"+"
-    refusal = b"whoever asks this guard is to read the token beside its socket first"
+    refusal = b"the token is wrong: send the guard the token from the file beside its socket"
     for token in (bytes(TOKEN_BYTES), whole[:TOKEN_BYTES]):
         assert refusal in said_to(path, token)
     assert token_file(path).stat().st_mode & 0o777 == 0o640
@@ -243,7 +243,7 @@ def test_an_order_that_waits_for_its_edge_keeps_no_later_one_out(tmp_path, monke
 
 def test_of_a_message_that_no_node_answers_only_the_kind_of_the_error_leaves(path, monkeypatch):
     monkeypatch.setattr("client_app.guard.app", lambda message, context: context["record 4711"])
-    with pytest.raises(GuardError, match="^the guard answers no such message: TypeError, see its log$"):
+    with pytest.raises(GuardError, match="^the guard cannot answer this message: TypeError, see its log$"):
         relayed(join_message(), make(path))
 
 

@@ -153,10 +153,13 @@ def test_yaml_says_everything_and_reads_back():
             "fmnist-prior, heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare or "
             "tinyshakespeare-ngram",
         ),
-        ("privacy.budget=[1]", "there is no setting 'privacy.budget'; did you mean 'privacy.budgets'?"),
-        ("foo.bar=1", "there is no setting 'foo.bar'; 'gdpfed settings' lists what there is"),
-        ("clippingnorm=1", "'clippingnorm'; did you mean 'privacy.clipping_norm'? 'gdpfed settings' lists"),
-        ("run.quux=1", "there is no setting 'run.quux'; 'gdpfed settings run' lists what there is"),
+        ("privacy.budget=[1]", "setting 'privacy.budget' is not known; did you mean 'privacy.budgets'?"),
+        ("foo.bar=1", "setting 'foo.bar' is not known; 'gdpfed settings' lists what there is"),
+        (
+            "clippingnorm=1",
+            "'clippingnorm' is not known; did you mean 'privacy.clipping_norm'? 'gdpfed settings' lists",
+        ),
+        ("run.quux=1", "setting 'run.quux' is not known; 'gdpfed settings run' lists what there is"),
         ("privacy.delta=x", "privacy.delta=x is not a number"),
         ("dataset.num_clients=1.5", "dataset.num_clients=1.5 is not a whole number"),
         ("run.num_rounds=1_0", "'run.num_rounds=1_0' has '1_0' for a number: write it in the digits 0 to 9"),
@@ -169,7 +172,7 @@ def test_yaml_says_everything_and_reads_back():
         ("dataset=", "'dataset=' is not an override of the form key=value"),
         (
             "method=gdpfed method.keep_fraction=[0.1]",
-            "no setting 'method.keep_fraction' for this method; it belongs to method=gdpfed_plus",
+            "setting 'method.keep_fraction' is not known for this method; it belongs to method=gdpfed_plus",
         ),
         (
             "dataset.name=imagenet",
@@ -178,7 +181,7 @@ def test_yaml_says_everything_and_reads_back():
         ("method=gdpfed method=pfa", "method=gdpfed and method=pfa are both given: choose one"),
         (
             "training.rounding=none",
-            "no setting 'training.rounding'; 'gdpfed settings training' lists",
+            "setting 'training.rounding' is not known; 'gdpfed settings training' lists",
         ),
         ("method.name=fedavg", "method.name=fedavg cannot be changed by itself: choose method=fedavg"),
         ("method=fedavg method.name=dp_fedavg", "cannot be changed by itself: choose method=dp_fedavg"),
@@ -199,7 +202,7 @@ def test_yaml_says_everything_and_reads_back():
         ("training.local_steps=0", "training.local_steps=0 must be from 1 to 100000"),
         ("training.learning_rate_decay=2", "training.learning_rate_decay=2.0 must be in (0, 1]"),
         ("training=adam", "training=adam is not known: use sgd"),
-        ("training.steps=3", "there is no setting 'training.steps'; did you mean 'training.local_steps'?"),
+        ("training.steps=3", "setting 'training.steps' is not known; did you mean 'training.local_steps'?"),
         (
             "dataset.partition_options=2",
             "dataset.partition_options=2 must be numbers or text by name",

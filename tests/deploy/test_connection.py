@@ -253,7 +253,7 @@ def test_no_tls(node):
 
     with socket.create_server((HOST, 0)) as plain:
         threading.Thread(target=answer, daemon=True).start()
-        raised = fails(node, "do not come to terms on TLS", host=HOST, port=plain.getsockname()[1])
+        raised = fails(node, "cannot agree on TLS", host=HOST, port=plain.getsockname()[1])
     # Without the words at which Flower ends: a line that breaks off in between is tried again.
     assert str(raised) == "the connection has failed"
 

@@ -82,7 +82,7 @@ def test_what_the_consortium_has_signed_is_let_in_and_remembered(gate):
         (signed("1.10.0", ROSTER + 1, days=1e-9), "has expired on"),
         (
             signed("1.10.0", ROSTER + 1, allowed_overrides="method"),
-            "the app's signature allows 'method' alone",
+            "the app's signature allows only 'method'",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_one_byte_more_no_signature_and_the_operators_own_bounds_are_refused(gat
         admit(gate, signed(), bundle_of("1.2.3") + b"\0")
     with pytest.raises(InputError, match="the app is not signed, and this node runs signed apps only"):
         gate.admit(bundle_of("1.2.3"), {}, {}, {})
-    with pytest.raises(InputError, match="allowed-overrides allows 'method' alone"):
+    with pytest.raises(InputError, match="allowed-overrides allows only 'method'"):
         admit(
             gate,
             signed(),

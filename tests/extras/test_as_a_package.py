@@ -29,7 +29,7 @@ def elsewhere(tmp_path, monkeypatch):
     (site / "stranger_of_ours.py").write_text(source, encoding="utf-8")
     own = [point for point in METHODS._built_in if point.name != "mr_mtl"]
     monkeypatch.setattr(METHODS, "_built_in", own)
-    with pytest.raises(ConfigError, match="there is no method 'mr_mtl'"):
+    with pytest.raises(ConfigError, match="method 'mr_mtl' is not known"):
         METHODS.get("mr_mtl")
     monkeypatch.syspath_prepend(site)
 

@@ -207,7 +207,7 @@ def test_a_full_stop_that_may_group_thousands_is_refused_beside_decimal_commas(t
     ("files", "words"),
     [
         ("ulm: {decimal: ','}\n", "there is no table 'ulm' beside it"),
-        ("bonn: {comma: ','}\n", "there is no key 'bonn.comma'; choose of separator, encoding, decimal"),
+        ("bonn: {comma: ','}\n", "key 'bonn.comma' is not known: use separator, encoding, decimal"),
         ("bonn: {decimal: x}\n", "bonn.decimal is 'x'; it must be one of '.', ','"),
         ("bonn: {encoding: utf-16}\nbonn: {}\n", "the key 'bonn' is there twice"),
         ("[]\n", "it must be columns by name"),
@@ -271,7 +271,7 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
         ({"sex": pa.array([b"\xff"] * 40)}, "'sex' holds bytes that are not a text in UTF-8"),
         (
             {"age": pa.array([3] * 40, pa.duration("s"))},
-            r"holds duration\[\w+\], whose unit nobody declares: write",
+            r"holds duration\[\w+\], whose unit is not declared: write",
         ),
         ({"sex": pa.array([[1]] * 40)}, r"'sex' holds list<\w+: int64>, which is not a text, number or date"),
         (

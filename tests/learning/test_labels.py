@@ -125,7 +125,7 @@ def test_weights_need_a_loss_of_every_label(monkeypatch):
 def test_metrics_are_those_of_the_kind():
     assert [*chosen_metrics(None, SETS)] == ["mean_auc"]
     assert [*chosen_metrics(["pixel_ece", "mean_iou"], PIXELS)] == ["pixel_ece", "mean_iou"]
-    words = "metrics=auc does not fit labels that are sets of 3 labels: choose of exact_match, hamming_loss, "
+    words = "metrics=auc does not fit labels that are sets of 3 labels: use exact_match, hamming_loss, "
     with pytest.raises(LearningError, match=words):
         chosen_metrics(["auc"], SETS)
 
@@ -258,5 +258,5 @@ def test_a_label_that_all_have_is_warned_of(tmp_path):
 
 def test_a_kind_that_there_is_not_is_refused():
     assert LABEL_KINDS.names() == ["classes", "label_sets", "numbers", "pixels", "times_to_event"]
-    with pytest.raises(LearningError, match="no kind of labels 'trees': choose one of classes, label_sets"):
+    with pytest.raises(LearningError, match="kind of labels 'trees' is not known: use classes, label_sets"):
         labels_of("trees", 3)

@@ -71,13 +71,13 @@ def test_metrics_that_are_not_defined_say_so():
 @pytest.mark.parametrize(
     ("names", "classes", "words"),
     [
-        (["auk"], 2, "no metric 'auk': choose one of accuracy, auc, concordance, ece, exact_match, "),
+        (["auk"], 2, "metric 'auk' is not known: use accuracy, auc, concordance, ece, exact_match, "),
         (
             ["r2"],
             2,
-            "metrics=r2 does not fit labels that are 2 classes: choose of accuracy, auc, ece",
+            "metrics=r2 does not fit labels that are 2 classes: use accuracy, auc, ece",
         ),
-        (["accuracy"], 1, "does not fit labels that are numbers: choose of mean_absolute_error, r2"),
+        (["accuracy"], 1, "does not fit labels that are numbers: use mean_absolute_error or r2"),
         (["auc", "auc"], 2, "names auc twice"),
     ],
 )
@@ -93,8 +93,8 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
             "entropy",
             (),
             2,
-            "no loss 'entropy': choose one of binary_cross_entropy, cross_entropy, discrete_hazard, huber, "
-            "next_token, squared_error",
+            "loss 'entropy' is not known: use binary_cross_entropy, cross_entropy, discrete_hazard, huber, "
+            "next_token or squared_error",
         ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),
         ("squared_error", (), 3, "does not fit labels that are 3 classes: .* dataset.loss=cross_entropy"),

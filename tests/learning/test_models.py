@@ -136,7 +136,7 @@ def test_options_change_the_size():
             "cnn9",
             (1, 8, 8),
             (),
-            "there is no model 'cnn9': choose one of cnn2, cnn3, fcn, flower_arrays, linear, lstm, mlp",
+            "model 'cnn9' is not known: use cnn2, cnn3, fcn, flower_arrays, linear, lstm, mlp",
         ),
         (
             "mlp",

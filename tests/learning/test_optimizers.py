@@ -186,7 +186,7 @@ def test_of_records_an_optimizer_is_given_noised_gradients_alone():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"optimizer": "none"}, "there is no optimizer 'none': choose one of adam, adamw"),
+        ({"optimizer": "none"}, "optimizer 'none' is not known: use adam, adamw"),
         ({"optimizer": "adam", "momentum": 0.9}, "adam does not take momentum=0.9 .*training.momentum=0"),
         ({"optimizer": "adam", "optimizer_options": '{"beta3": 1}'}, "adam does not take beta3=1 "),
         ({"optimizer": "adamw", "optimizer_options": '{"beta1": 2}'}, "adamw does not take beta1=2 "),
@@ -225,7 +225,7 @@ def test_settings_give_training_and_rates_of_rounds():
     assert [learning_rate_of(config, index) for index in range(4)] == [0.5, 0.375, 0.25, 0.125]
     assert set(SCHEDULES.names()) == {"constant", "cosine", "linear"}
     config.training.schedule = "none"
-    with pytest.raises(LearningError, match="there is no schedule 'none'"):
+    with pytest.raises(LearningError, match="schedule 'none' is not known"):
         training_of(config, 0)
     for wrong in ("training.proximal=-1", "training.optimizer_options={beta1:fast}"):
         with pytest.raises(ConfigError, match=wrong.partition("=")[0]):

@@ -59,12 +59,12 @@ def test_there_are_as_many_clients_as_tables_or_parties_unless_it_is_said(tmp_pa
 
 def test_where_nobody_says_whose_rows_are_it_is_asked_for(tmp_path, capsys):
     path = table(tmp_path / "t" / "a.csv", rows_of(12))
-    words = "num_clients is not set, and nobody says whose the rows of .*a.csv are: set it, declare party, or"
+    words = "num_clients is not set, and .*a.csv does not say which party has which rows: set it, "
     with pytest.raises(LearningError, match=words):
         clients(path)
     assert clients(path, "dataset.num_clients=4") == 4
     assert main(["plan", "dataset=csv", f"dataset.path={path}"]) == 2
-    assert "dataset.num_clients is not set, and nobody says" in " ".join(capsys.readouterr().err.split())
+    assert "dataset.num_clients is not set, and" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "t" / "columns.yaml").write_text("label: [")
     with pytest.raises(LearningError, match=r"columns.yaml"):
         clients(path)
@@ -94,10 +94,11 @@ def test_rows_of_no_party_are_left_out_where_that_is_declared(tmp_path):
     rows = [*rows_of(9), *rows_of(5, 1, ""), *rows_of(9, 2, "jena"), *rows_of(9, 3, "ulm")]
     path = table(tmp_path / "t" / "all.csv", rows, columns=COLUMNS + SITES)
     with pytest.raises(
-        LearningError, match="'site' is empty in row 10, so nobody knows .* missing_parties: drop"
+        LearningError,
+        match="'site' is empty in row 10, so the row's party is not known.* missing_parties: drop",
     ):
         load_dataset(DataSource("csv", str(path)))
-    said = next(each for each in notes_of(path) if "nobody knows whose the row is" in each)
+    said = next(each for each in notes_of(path) if "the row's party is not known" in each)
     assert said.startswith("column 'site' is empty")
     without = read_columns(path.with_name("columns.yaml"))
     columns = path.with_name("columns.yaml")

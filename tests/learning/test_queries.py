@@ -209,7 +209,7 @@ def test_what_a_query_takes_is_limited(tmp_path, monkeypatch):
         for database, query in ((sqlite_file(tmp_path), endless), (folder, many)):
             refused(
                 site(tmp_path, database, query),
-                r"took more than 0.1 seconds: ask for less, or say more seconds",
+                r"took more than 0.1 seconds: ask for less, or set more seconds",
             )
     large = "SELECT range AS id, repeat('x', 200) || range AS stays, 1 AS age FROM range(1000000)"
     refused(
@@ -233,7 +233,7 @@ def test_a_database_that_cannot_be_asked(tmp_path, database, more, words):
 def test_a_query_needs_a_database_and_a_table_none(tmp_path):
     path = site(tmp_path, "x")
     (tmp_path / "files.yaml").unlink()
-    refused(path, "visits.sql is a query, and nobody says of what: say database in files.yaml")
+    refused(path, "visits.sql is a query without a database: name one as database in files.yaml")
     path.write_bytes(b"SELECT '\xff'")
     refused(path, "is a query, and nobody|cannot be read as a query")
     (tmp_path / "visits.csv").write_text("age,stays\n1,no\n")

@@ -301,7 +301,7 @@ def test_parties_without_records_are_named(tmp_path):
         ({"numeric": None, "categorical": None}, "declares no column under numeric or categorical"),
         ({"categorical": {"age": ["a"]}}, "declares the column 'age' twice"),
         ({"separator": "x"}, "separator is 'x'; it must be one of ',', ';'"),
-        ({"colour": ["a"]}, "there is no key 'colour'; choose of label, numeric, categorical"),
+        ({"colour": ["a"]}, "key 'colour' is not known: use label, numeric, categorical"),
         ({"party": ["north"]}, "party is .* keys with values: column, values"),
     ],
 )

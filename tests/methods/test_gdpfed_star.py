@@ -96,7 +96,7 @@ def test_what_has_accounting_is_planned(overrides):
         (("privacy.accountant=theorem1",), PrivacyError, "theorem1 needs"),
         (("privacy.sampling_rates=paper",), ConfigError, "the paper has no rates for digits"),
         (("privacy.min_sampling_rate=0.9",), PrivacyError, "choose a floor of at most 0.2"),
-        (("method.reweighting=uniform",), ConfigError, "no setting 'method.reweighting'"),
+        (("method.reweighting=uniform",), ConfigError, "setting 'method.reweighting' is not known"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message):

@@ -89,7 +89,12 @@ def test_by_clipping_fixed_size_sampling_is_accounted_for():
         ),
         ("idp_fedavg_sample", ["privacy.adjacency=replace_one", RDP], PrivacyError, "has no bound"),
         ("idp_fedavg_scale", ["privacy.sampling_rates=[0.1,0.2,0.3]"], ConfigError, "does not go with"),
-        ("idp_fedavg_scale", ["method.reweighting=uniform"], ConfigError, "no setting 'method.reweighting'"),
+        (
+            "idp_fedavg_scale",
+            ["method.reweighting=uniform"],
+            ConfigError,
+            "setting 'method.reweighting' is not known",
+        ),
     ],
 )
 def test_what_has_no_valid_accounting_is_refused_in_one_line(name, overrides, error, message):

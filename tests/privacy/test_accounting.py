@@ -243,11 +243,11 @@ def test_combinations_without_valid_accounting_are_refused(name, sampling, adjac
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_accountant("gdp"), "accountant is 'gdp'; choose one of pld, rdp, theorem1"),
+        (lambda: make_accountant("gdp"), "accountant=gdp is not known: use pld, rdp or theorem1"),
         (lambda: mechanism(1.0, rate=1.2), "sampling_rate is 1.2; that needs more than every client"),
         (lambda: mechanism(1.0, rate=0.0), r"sampling_rate is 0.0; choose a rate in \(0, 1\]"),
-        (lambda: mechanism(1.0, sampling="shuffle"), "sampling is 'shuffle'; choose one of"),
-        (lambda: mechanism(1.0, adjacency="add"), "adjacency is 'add'; choose one of"),
+        (lambda: mechanism(1.0, sampling="shuffle"), "sampling=shuffle is not known: use"),
+        (lambda: mechanism(1.0, adjacency="add"), "adjacency=add is not known: use"),
         (lambda: mechanism(-1.0), "noise_stddev is -1.0"),
         (lambda: mechanism(float("nan")), "noise_stddev is nan"),
         (lambda: mechanism(1.0, norm=0.0), "clipping_norm is 0.0; it must be positive and finite"),

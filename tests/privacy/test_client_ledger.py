@@ -109,8 +109,8 @@ def test_a_ledger_of_another_version_is_refused(version):
 
 
 def test_terms_of_a_mechanism_that_there_is_not_are_refused():
-    known = "choose one of allocated_sums, local_windows, own_spending"
-    with pytest.raises(PrivacyError, match=f"there is no mechanism 'barter': {known}"):
+    known = "use allocated_sums, local_windows, own_spending"
+    with pytest.raises(PrivacyError, match=f"mechanism 'barter' is not known: {known}"):
         Terms.from_scalars(TERMS.to_scalars() | {"mechanism": "barter"})
 
 

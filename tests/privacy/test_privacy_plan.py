@@ -184,9 +184,9 @@ def test_a_plan_of_three_groups_is_quick():
         ({"clipping_norm": 0.0}, "clipping_norm is 0.0; it must be positive and finite"),
         ({"clipping_norm": -1.0}, "clipping_norm is -1.0; it must be positive"),
         ({"clipping_norm": math.nan}, "clipping_norm is nan; give a number"),
-        ({"accountant": "prv"}, "accountant is 'prv'; choose one of"),
-        ({"sampling": "all"}, "sampling is 'all'; choose one of allocation, fixed_size, poisson"),
-        ({"adjacency": "add"}, "adjacency is 'add'; choose one of"),
+        ({"accountant": "prv"}, "accountant=prv is not known: use"),
+        ({"sampling": "all"}, "sampling=all is not known: use allocation, fixed_size, poisson"),
+        ({"adjacency": "add"}, "adjacency=add is not known: use"),
         ({"group_sampling_rates": (0.1,)}, "group_sampling_rates has 1 entries for 2 groups"),
         ({"group_sampling_rates": (0.1, 1.4)}, "a group's sampling rate is 1.4"),
         ({"sums_per_round": 0}, "sums_per_round is 0"),
@@ -221,7 +221,7 @@ def test_a_group_plan_above_its_budget_cannot_exist(accounted):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none",), "reweighting is 'none'; choose one of"),
+        (("none",), "reweighting=none is not known: use"),
         (("uniform", (0.5, 0.0)), "keep_fraction is 0.0; choose it within"),
         (("uniform", (0.5,)), "keep_fractions has 1 entries for 2 groups"),
     ],

@@ -398,7 +398,7 @@ def test_several_streams_or_none_with_noise_are_refused():
 
 
 def test_turns_are_no_secret_sample():
-    with pytest.raises(PrivacyError, match="choose one of fixed_size, poisson"):
+    with pytest.raises(PrivacyError, match="is not known: use fixed_size or poisson"):
         SampledGaussian(
             sampling="scheduled", sampling_rate=0.1, group_size=10, noise_stddev=1.0, clipping_norm=1.0
         )

@@ -129,7 +129,8 @@ def test_a_run_of_objects_goes_on_with_the_same_objects_alone(monkeypatch, capsy
         simulate("run.directory=b", "run.stop_after_round=1", method="fedavg", model=module, **given)
     assert main(["simulate", "run.resume=b"]) == 2
     assert (
-        "dataset=python is data that a Python program gives, and here nobody has" in capsys.readouterr().err
+        "dataset=python is data of a Python program, which this process was not given"
+        in capsys.readouterr().err
     )
     monkeypatch.setattr(named, "_GIVEN", {})
     for registry in REGISTRIES:
@@ -285,7 +286,7 @@ def test_a_data_set_that_is_registered_is_an_option():
     for name, more, words in (
         ("a b", {}, "cannot be called 'a b': use letters"),
         ("cifar10-hog", {}, "there is an option dataset=cifar10-hog already"),
-        ("other", {"clients": 3}, "there is no setting 'dataset.clients': a data set has "),
+        ("other", {"clients": 3}, "setting 'dataset.clients' is not known: use "),
     ):
         with pytest.raises(gdpfed.InputError, match=words):
             gdpfed.register("dataset", name, rings, **more)
@@ -311,7 +312,10 @@ WRONG = {
         {"data": gdpfed.Dataset(Split(X, Y), Split(X, Y * 5), 2)},
         "data: label . of test is 5, and the labels are 2 classes",
     ),
-    "nobody's": ({"owners": None}, "nobody says whose they are: give owners=, .* or clients="),
+    "nobody's": (
+        {"owners": None},
+        "does not say which client has which example: give owners=, .* or clients=",
+    ),
     "owners": ({"owners": OWNERS[:-1]}, "owners has 59 entries for 60 training examples"),
     "owner": ({"owners": [None, *OWNERS[1:]]}, "owners: entry 0 is None: give a name, or a whole number"),
     "no owners": ({"owners": "at"}, "owners is 'at': give a name or a number for each training example"),
@@ -330,7 +334,7 @@ WRONG = {
     "inputs": ({"model": nn.Linear(3, 2)}, r"dataset.model=python.Linear cannot take examples of shape \(2,"),
     "class": ({"model": nn.Linear}, r"model=Linear is a class: give a module, as in model=Linear\(...\)"),
     "no model": ({"model": 3}, "model=3: give a torch module, a function"),
-    "model's name": ({"model": "tree"}, "there is no model 'tree': choose one of"),
+    "model's name": ({"model": "tree"}, "model 'tree' is not known: use"),
     "batch norm": (
         {"model": nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))},
         "buffers .* change in train",
@@ -360,7 +364,7 @@ WRONG = {
         {"data": DATA, "owners": np.arange(60) % 4, "budgets": [1, 2], "method": "gdpfed_plus"},
         "minimum_cohort=3: raise dataset.num_clients, or have one sum of all groups, as method=gdpfed_star",
     ),
-    "unknown": ({"epochs": 3}, "there is no argument 'epochs'"),
+    "unknown": ({"epochs": 3}, "argument 'epochs' is not known"),
     "ray": (
         {"model": net(), "settings": ["simulation.backend=ray"]},
         "have no objects of this program, and da",

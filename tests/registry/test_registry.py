@@ -47,8 +47,10 @@ def test_an_installed_package_adds_names(things, install):
 
 def test_unknown_name_lists_the_known_ones(things, install):
     install("package_of_more", more="nowhere:nothing")
-    with pytest.raises(ThingError, match=r"^there is no thing 'tow': choose one of more, one$"):
+    with pytest.raises(ThingError, match=r"^thing 'tow' is not known: use more or one$"):
         things.get("tow")
+    with pytest.raises(ValueError, match="^thing 'tow' is not known: none is installed$"):
+        Registry("thing", "no.such.group").get("tow")
 
 
 def test_a_name_is_given_once(things, install):

@@ -111,7 +111,9 @@ def test_budgets_that_no_turn_can_use_are_warned_of_and_a_cause(tmp_path):
     (line,) = [each for each in plan_warnings(plan, config) if "budgets" in each]
     spent = [plan.epsilon_after(m, plan.num_rounds) for m in range(3)]
     assert spent == pytest.approx([0.5] * 3, rel=1e-3)
-    assert line.startswith("budgets that no further turn fits into are not used: group 1 0.5 of 1.5, group ")
+    assert line.startswith(
+        "budgets are used only in part, since one more turn would not fit: group 1 0.5 of 1.5, group "
+    )
     star = load(["dataset=fmnist", "method=gdpfed_star", "privacy.against=everyone"])
     assert not [each for each in plan_warnings(make_method(star).plan, star) if "budgets" in each]
     run = run_of(tmp_path, ["run.num_rounds=1", "privacy.sampling_rate=0.2"])

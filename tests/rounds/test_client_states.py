@@ -251,7 +251,7 @@ def test_a_lost_or_damaged_state_is_one_line(tmp_path):
         (
             ["training.client_state=scafold"],
             LearningError,
-            "no client state 'scafold': choose one of scaffold",
+            "client state 'scafold' is not known: use scaffold",
         ),
     ],
 )

@@ -189,7 +189,7 @@ class SecondKey(SumsBesides):
 @pytest.mark.parametrize(
     ("overrides", "error", "line"),
     [
-        (["run.extensions={nothing: {}}"], ConfigError, "there is no extension 'nothing'"),
+        (["run.extensions={nothing: {}}"], ConfigError, "extension 'nothing' is not known"),
         (["run.extensions=early_stop"], ConfigError, "run.extensions=early_stop must name extensions with"),
         (["run.extensions={early_stop: {days: 3}}"], ConfigError, "early_stop.*days"),
         (

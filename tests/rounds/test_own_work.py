@@ -97,7 +97,7 @@ def test_terms_charge_what_stands_in_the_table_alone(against):
     order = replace(order_of(config, task_of(config)), clipping_norm=1e-3, work="halved")
     assert terms.broken_by(0, order, 1e-3) == ""
     assert "dp_sgd was ordered" in terms.broken_by(0, replace(order, work="dp_sgd"), 1e-3)
-    with pytest.raises(PrivacyError, match="there is no work 'thirds', so nobody knows what it costs"):
+    with pytest.raises(PrivacyError, match="work=thirds is not known: use"):
         terms.broken_by(0, replace(order, work="thirds"), 1e-3)
 
 
@@ -132,7 +132,7 @@ def test_a_work_that_nobody_has_is_refused_by_name():
     order = replace(order_of(config, task_of(config)), work="halved")
     with pytest.raises(OrderError, match="work is 'halved'; clients compute .*convex_steps, dp_sgd"):
         _ = order.kind
-    with pytest.raises(PrivacyError, match="there is no work 'halved'"):
+    with pytest.raises(PrivacyError, match="work=halved is not known"):
         kind_of("halved")
 
 
@@ -154,14 +154,21 @@ def test_a_package_says_what_its_work_is_and_nothing_else_is_believed(site, monk
     monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, "kind_of_halves", raising=False)
     if said == "'record'":
-        with pytest.raises(PrivacyError, match="the kind of work 'halved' is a str, so nobody knows"):
+        with pytest.raises(
+            PrivacyError, match="the kind of work 'halved' is a str, so its privacy cost is not known"
+        ):
             kind_of("halved")
         return
     assert kind_of("halved").on_records
     require_record_work("work", "halved")
-    with pytest.raises(PrivacyError, match="work is 'update'; choose one of convex_steps, dp_sgd"):
+    with pytest.raises(
+        PrivacyError, match="work=update does not take noisy steps on records: use convex_steps, dp_sgd"
+    ):
         require_record_work("work", "update")
-    with pytest.raises(PrivacyError, match="work is 'window_steps'; choose one of dp_sgd, gradient_sum"):
+    with pytest.raises(
+        PrivacyError,
+        match="work=window_steps does not release each of its noisy steps on records: use dp_sgd",
+    ):
         require_record_work("work", "window_steps", by_steps=True)
 
 

@@ -97,7 +97,7 @@ def test_what_is_no_whole_run_is_one_line(begun):
         (text.replace("  history: 7\n", ""), "has no method.history: restore it from a copy, or resume"),
         (
             text.replace("  history: 7\n", "  history: 7\n  future: 1\n"),
-            "there is no setting 'method.future'",
+            "setting 'method.future' of the run is not known here",
         ),
         (text.partition("secagg:")[0], "config.yaml is not a complete configuration: restore it from a copy"),
         ("a: [", "is not a run, its config.yaml cannot be read"),

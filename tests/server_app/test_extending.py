@@ -66,7 +66,9 @@ def test_it_is_among_the_options():
         ConfigError, match="dataset=mnist is not known: use .*cifar10, .*npz, python, rings, shakes"
     ):
         load(["dataset=mnist"])
-    with pytest.raises(ConfigError, match="no setting 'method.server_momentum' .* method=server_momentum"):
+    with pytest.raises(
+        ConfigError, match="setting 'method.server_momentum' is not known .* method=server_momentum"
+    ):
         load(["method=gdpfed", "method.server_momentum=0.5"])
     with pytest.raises(ConfigError, match=r"method.server_momentum=2.0 must be in \[0, 1\)"):
         load([*MINE, "method.server_momentum=2"])

@@ -361,7 +361,7 @@ def test_a_node_with_a_roster_serves_no_other_that_a_server_makes_up(tmp_path, c
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["secagg.mode=active"], "needs to know whose key is whose: set secagg.roster_file"),
+        (["secagg.mode=active"], "needs to know the key of each client: set secagg.roster_file"),
         (["secagg.roster_file=/r.json"], "secagg.consortium_key=None go together"),
         (
             [*ACTIVE, "secagg.roster_file=/r", "secagg.consortium_key=/c"],

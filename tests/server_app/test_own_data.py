@@ -182,5 +182,5 @@ def test_examples_are_taken_as_they_are(tmp_path):
 
 def test_kinds_of_files_without_a_reader_are_named(tmp_path):
     (tmp_path / "own.txt").write_text("1,2")
-    with pytest.raises(LearningError, match="no kind of file 'txt': choose one of csv, npz, parquet"):
+    with pytest.raises(LearningError, match="kind of file 'txt' is not known: use csv, npz, parquet"):
         own_split(tmp_path / "own.txt", FORM)

@@ -65,7 +65,5 @@ def test_what_a_package_cannot_read_keeps_the_node_out_in_words_that_tell_nothin
 
 
 def test_without_the_package_the_ending_is_named(tmp_path):
-    with pytest.raises(
-        LearningError, match="there is no kind of file 'ecg': choose one of csv, npz, parquet"
-    ):
+    with pytest.raises(LearningError, match="kind of file 'ecg' is not known: use csv, npz, parquet"):
         read_own(beats(tmp_path / "a.ecg"))

@@ -101,7 +101,7 @@ def test_an_audit_names_the_run_that_a_ledger_lacks(tmp_path, put_back, capsys):
     words = ["audit", "--node-ledger", str(ledger), *map(str, runs)]
     assert main([*words, "--client", str(VICTIM)]) == 1
     assert main(words) == 2
-    assert "--client is the node's number" in capsys.readouterr().err
+    assert "--client N goes with --node-ledger FILE" in capsys.readouterr().err
 
 
 def test_a_server_without_its_file_knows_nothing(tmp_path, put_back):

@@ -78,7 +78,7 @@ def test_nodes_that_come_back_in_time_are_waited_for(tmp_path, words):
 
 def test_fewer_nodes_than_a_sum_takes_are_refused_before_anything():
     with pytest.raises(
-        ConfigError, match=r"run.minimum_nodes=2 is below secagg.minimum_cohort=3: no sum of 2 is"
+        ConfigError, match=r"run.minimum_nodes=2 is below secagg.minimum_cohort=3, the smallest sum"
     ):
         load(["run.minimum_nodes=2"])
 

@@ -133,7 +133,7 @@ def test_what_needs_one_class_is_refused_before_anything_is_charged(stays, tmp_p
             ["dataset.loss=cross_entropy"],
             "does not fit labels that are sets of 3 labels: choose for instance",
         ),
-        (["dataset.metrics=[auc]"], "does not fit labels that are sets of 3 labels: choose of exact_match"),
+        (["dataset.metrics=[auc]"], "does not fit labels that are sets of 3 labels: use exact_match"),
     ):
         private = ("privacy=record_level", "method=dp_sum", f"run.directory={tmp_path}/r")
         assert main(last_of_each([*words, *private, *more])) == 2

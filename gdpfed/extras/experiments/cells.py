@@ -170,7 +170,7 @@ def _value(config: Config, key: str) -> Any:
     try:
         return getattr(getattr(config, section), name)
     except AttributeError:
-        raise ConfigError(f"scale: there is no setting '{key}' to multiply") from None
+        raise ConfigError(f"scale: setting '{key}' is not known; 'gdpfed settings' lists all") from None
 
 
 def _product(key: str, value: Any, factor: Any) -> str:

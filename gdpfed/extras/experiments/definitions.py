@@ -191,7 +191,7 @@ def load_experiment(name: str) -> Experiment:
     if name not in known:
         near = get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"there is no experiment '{name}'{hint} (there are {', '.join(known)})")
+        raise ConfigError(f"{not_known(f'experiment {name!r}', known)}{hint}")
     experiment = cast("Experiment", _read(Experiment(name=name), EXPERIMENT_DIRECTORY / f"{name}.yaml"))
     experiment.rows = {name: _method_row(name) for name in experiment.methods} | experiment.rows
     if experiment.paper_delta:

@@ -53,7 +53,7 @@ class TrustConfig(SubnetConfig):
         words = self.trust if isinstance(self.trust, list) else [self.trust]
         require(
             all(word in TRUSTS for word in words),
-            f"method.trust={self.trust} must be one of {', '.join(TRUSTS)}, or one of them for each subnet",
+            f"{not_known(f'method.trust={self.trust}', TRUSTS)}, or a list with one of them for each subnet",
         )
         require(
             not isinstance(self.trust, list) or len(self.trust) == self.num_subnets,

@@ -1,4 +1,4 @@
-"""What a node's operator lets a run ask of the node: overrides, models, files, weights, counts of its own.
+"""What a node's operator allows runs: overrides, models, files, weights, and counts of this node alone.
 
 Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
 setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
@@ -63,8 +63,8 @@ def refuse_overrides(
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(
-            f"this run overrides {word!r}, and {whose} allows {allowed!r} alone: leave it out, or ask for "
-            "it to be allowed"
+            f"this run overrides {word!r}, and {whose} allows only {allowed!r}: leave it out, or have it "
+            "allowed there"
         )
 
 
@@ -88,7 +88,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
         if fnmatchcase(model, refused.strip()):
             raise NodeConfigError(
                 f"the run's model is {one_line(model)}, and this node was started with refused-models="
-                f"'{settings.given.refused_models}'"
+                f"'{settings.given.refused_models}': choose another model, or ask the node's operator"
             )
 
 
@@ -100,7 +100,8 @@ def check_by_party(settings: "NodeSettings") -> None:
     if not settings.simulated and not settings.given.counts_by_party:
         raise NodeConfigError(
             "this run shows noised counts of every single client (run.evaluation_by_party, or "
-            "method.by_party), and this node was not started with counts-by-party=true"
+            "method.by_party), and this node was not started with counts-by-party=true: set that to false, "
+            "or ask the node's operator"
         )
 
 

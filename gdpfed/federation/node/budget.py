@@ -1,4 +1,4 @@
-"""The budget of a node: check what a run costs, and in every round that the server keeps its terms.
+"""A node's budget: check the cost of a run, and in every round that the server keeps the run's terms.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -138,12 +138,12 @@ def charge(
         terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
         if terms.task and order.task.digest != terms.task:
             raise BudgetRefusedError(
-                f"another model, number of classes or form of examples was ordered than in the terms of run "
+                f"the order has another model, number of classes or form of examples than the terms of run "
                 f"{terms.run}"
             )
         if order.announced != terms.announced:
             raise BudgetRefusedError(
-                f"another announcement was ordered by than the terms of run {terms.run} answer"
+                f"the order follows another announcement than the one behind the terms of run {terms.run}"
             )
         once = once_in(terms, round_of_run.index)
         if order.taps != (() if once else noise_taps(terms)):
@@ -175,7 +175,9 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     raised = _raised(budget, ledger, terms)
     if raised:
         log(ERROR, "%s", raised)
-        raise BudgetRefusedError("this client's budget is above that of its last run: see its log")
+        raise BudgetRefusedError(
+            "this client's budget was raised since its last run, and not confirmed: see the node's log"
+        )
     reason = _beyond_budget(budget, ledger, terms)
     if reason:
         log(ERROR, "%s", reason)
@@ -285,8 +287,8 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
         raise BudgetRefusedError(
-            f"round {round_of_run.index} of run {round_of_run.run}: draws at the terms' sampling rates ask "
-            f"a client so often in less than one of {1 / LEAST_CHANCE:,.0f} cases"
+            f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more often "
+            f"than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} runs"
         )
 
 

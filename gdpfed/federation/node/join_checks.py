@@ -1,4 +1,4 @@
-"""What a node compares with its own limits and data before it joins a run."""
+"""Checks of a run against the node's own limits and data, before the node joins the run."""
 
 from collections.abc import Mapping
 from logging import ERROR, WARNING
@@ -68,7 +68,8 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
     least, clients = settings.policy.minimum_cohort, question.get(CLIENTS)
     if type(clients) is int and clients < least:
         raise NodeConfigError(
-            f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough"
+            f"minimum-cohort is {least}, and this run has {clients} clients: no sum would be large enough; "
+            "have more clients, or ask the node's operator"
         )
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StageRequest:
-    """The request of one stage.
+    """What the server asks a client in one stage of a sum.
 
     Attributes:
         data: the bytes for the session.
@@ -109,7 +109,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
         if session.corrects:
             parts = _taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
-                raise LocalProtocolError(f"no noise of the rounds {turns} is kept: this sum goes without")
+                raise LocalProtocolError(f"this node kept no noise of rounds {turns}, so it takes none back")
             return masked_correction(session, correction.context, parts)
         order, theta = _order_and_model(request, node, parameters)
         order.check_part(parameters)
@@ -172,7 +172,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """The order and the model of a request, if this node accepts what they name.
+    """Return a request's order and model; refuse them if this node does not accept the model or files named.
 
     Which files a node opens is for its operator to say: a path that the server names is not read.
     """

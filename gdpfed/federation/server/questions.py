@@ -104,7 +104,7 @@ def refusals(
 
 
 class NodeRefusedError(RunError):
-    """A node that does not take part, and the reason; the run goes on without it."""
+    """A node is left out of the run for the stated reason; the run continues without it."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,10 @@ class Questions:
         challenge = self._challenges.pop(node_id, None)
         key, signature = answer.get(IDENTITY), answer.get(SIGNATURE)
         if challenge is None or not isinstance(key, bytes) or not isinstance(signature, bytes):
-            raise NodeRefusedError(f"SuperNode {node_id} says it is client {client_id}, and signs nothing")
+            raise NodeRefusedError(
+                f"SuperNode {node_id} says it is client {client_id}, and signs nothing: start it with "
+                "identity-file, the key of this client"
+            )
         if not is_signed(key, signature, join_statement(self._run, challenge, client_id, self._digest)):
             raise NodeRefusedError(
                 f"SuperNode {node_id} says it is client {client_id}, and its signature does not fit its key"

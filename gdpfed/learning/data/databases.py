@@ -106,8 +106,8 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
     said = own.database
     if said is None:
         raise LearningError(
-            f"{place} is a query, and nobody says of what: say database in {FILES_FILE} beside it, a file of "
-            "SQLite or DuckDB, a folder of Parquet and CSV files, or postgresql://..."
+            f"{place} is a query without a database: name one as database in {FILES_FILE} beside it, a file "
+            "of SQLite or DuckDB, a folder of Parquet and CSV files, or postgresql://..."
         )
     if said.startswith(POSTGRES):
         return Database("PostgreSQL", "ORDER BY 1", partial(_of_postgres, said, place))
@@ -147,10 +147,10 @@ def readable(place: str, limits: Limits) -> Iterator[None]:
 
 def _in_words(error: Exception, limits: Limits) -> str:
     if limits.over:
-        return f"took more than {limits.seconds} seconds: ask for less, or say more seconds in {FILES_FILE}"
+        return f"took more than {limits.seconds} seconds: ask for less, or set more seconds in {FILES_FILE}"
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return (
-            f"needs more than {limits.mebibytes} MiB of memory: ask for less, or say more mebibytes in "
+            f"needs more than {limits.mebibytes} MiB of memory: ask for less, or set more mebibytes in "
             f"{FILES_FILE}"
         )
     return f"cannot be answered: {' '.join(str(error).split())[:300]}"

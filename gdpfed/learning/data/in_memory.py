@@ -32,8 +32,8 @@ PLACE = "data"
 def not_here(source: DataSource) -> Dataset:
     """Refuse to load: a Python program must give this data. Raises LearningError."""
     raise LearningError(
-        f"dataset={NAME} is data that a Python program gives, and here nobody has: begin or go on with the "
-        'run there, as in gdpfed.simulate("run.resume=DIR", data=...)'
+        f"dataset={NAME} is data of a Python program, which this process was not given: start or resume the "
+        'run in that program, as in gdpfed.simulate("run.resume=DIR", data=...)'
     )
 
 

@@ -87,7 +87,7 @@ def no_numbers(count: int) -> NumberCells:
 def numbers_of(
     values: "pa.Array", column: Numeric, columns: Columns, own: FileForm, found: Found, place: str
 ) -> NumberCells:
-    """Convert a declared column to numbers; ``found`` is told how they are written.
+    """Convert a declared column to numbers, and note in ``found`` how the numbers are written.
 
     `own`: what the site says of the file.
 
@@ -106,7 +106,7 @@ def numbers_of(
     }
     if pa.types.is_duration(kind):
         raise LearningError(
-            f"{place}: column '{name}' holds {kind}, whose unit nobody declares: write numbers in the unit "
+            f"{place}: column '{name}' holds {kind}, whose unit is not declared: write numbers in the unit "
             "of its range"
         )
     if pa.types.is_boolean(kind):

@@ -54,8 +54,8 @@ def counted_parties(path: str | None, columns: str | None) -> int:
     if place.is_dir() and has_tables(place):
         return len(tables_in(place))
     raise LearningError(
-        f"dataset.num_clients is not set, and nobody says whose the rows of {place} are: set it, declare "
-        "party, or name a folder with a file a party"
+        f"dataset.num_clients is not set, and {place} does not say which party has which rows: set it, "
+        "declare party, or name a folder with a file for each party"
     )
 
 

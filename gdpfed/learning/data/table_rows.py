@@ -59,7 +59,7 @@ class Rows:
 
 
 NO_PARTY = (
-    "so nobody knows whose the row is: fill it in, or declare missing_parties: drop to leave such rows out"
+    "so the row's party is not known: fill it in, or declare missing_parties: drop to leave such rows out"
 )
 NO_TIME = "and it must say when the event happened, or until when nothing had"
 OF_ROWS = ("parties", "groups", "for_testing", "persons")
@@ -205,7 +205,7 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
 def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
     """A number for every row's person, equal in all tables: 63 bits of a hash of its text."""
     cells = as_texts(table[name])
-    where.refuse(name, cells, cells.missing, "so nobody knows which person the row is about")
+    where.refuse(name, cells, cells.missing, "so the row's person is not known: fill it in")
     heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
     numbers: npt.NDArray[np.int64] = cells.of([int.from_bytes(head, "big") >> 1 for head in heads], np.int64)
     return numbers

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gdpfed.decimal_numbers import decimal_number
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.yaml_files import read_yaml
 
 
@@ -37,7 +37,7 @@ class Part:
     key: str
 
     def wrong(self, wanted: str) -> LearningError:
-        """Make an error that names what is there and what must be."""
+        """Make an error that states the value found and the value wanted."""
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
@@ -48,8 +48,7 @@ class Part:
             raise self.wrong(f"keys with values: {', '.join(known)}")
         for key in self.values:
             if key not in known:
-                full, choice = joined_key(self.key, key), ", ".join(known)
-                raise LearningError(f"{self.place}: there is no key '{full}'; choose of {choice}")
+                raise LearningError(not_known(f"{self.place}: key '{joined_key(self.key, key)}'", known))
         for key in required:
             if key not in self.values:
                 raise LearningError(f"{self.place} lacks the key '{joined_key(self.key, key)}'")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import Loss
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, either
 from gdpfed.learning.data.persons import NO_ROW
 from gdpfed.learning.labels import LOSSES, METRICS, LabelKind, Metric
 from gdpfed.learning.labels.classes import NEXT_TOKEN
@@ -71,9 +71,9 @@ def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, 
     for name in names or [labels.metric]:
         metric = METRICS.get(name)
         if metric.labels != labels.name:
-            fitting = ", ".join(key for key, each in METRICS.items().items() if each.labels == labels.name)
+            fitting = either(key for key, other in METRICS.items().items() if other.labels == labels.name)
             raise LearningError(
-                f"dataset.metrics={name} does not fit labels that are {labels.words}: choose of {fitting}"
+                f"dataset.metrics={name} does not fit labels that are {labels.words}: use {fitting}"
             )
         if name in chosen:
             raise LearningError(f"dataset.metrics names {name} twice: name it once")

@@ -165,7 +165,7 @@ def test_the_command_takes_a_loop_by_its_module_and_name(tmp_path, monkeypatch, 
         ("my_loops:OTHER", "is of type int: name a gdpfed.TrainingLoop"),
         ("my_loops:nothing", "cannot be imported: module 'my_loops' has no attribute 'nothing'"),
         ("no_module:LOOP", "cannot be imported: No module named 'no_module'"),
-        ("unknown", "there is no training loop 'unknown'"),
+        ("unknown", "training loop 'unknown' is not known: none is installed"),
     ):
         with pytest.raises(ConfigError, match=line):
             named_loop(name)

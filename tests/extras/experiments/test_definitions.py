@@ -225,7 +225,7 @@ def compute(experiment, datasets, directory):
 
 
 def test_an_experiment_is_no_option_group():
-    with pytest.raises(ConfigError, match="there is no setting 'experiment'"):
+    with pytest.raises(ConfigError, match="setting 'experiment' is not known"):
         load(["experiment=table2"])
     assert list(options("experiment")) == sorted(experiments())
 
@@ -256,7 +256,7 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path, monkeypatch, text, messa
 
 def test_a_name_that_is_none_gets_the_nearest(capsys):
     assert main(["reproduce", "tabel5"]) == 2
-    assert "there is no experiment 'tabel5'; did you mean table5?" in capsys.readouterr().err
+    assert "experiment 'tabel5' is not known: use " in capsys.readouterr().err
 
 
 def test_the_list_names_them_all(capsys):

@@ -162,7 +162,7 @@ def test_ranges_globs_and_quoted_paths_have_values():
             ["hydra/launcher=joblib", "+hydra.launcher.n_jobs=1"],
             "hydra/launcher=joblib +hydra.launcher.n_jobs=1: Could not append",
         ),
-        (["hydra.sweep.dir=x"], "'hydra.sweep.dir=x': of Hydra's own settings only the launcher is used"),
+        (["hydra.sweep.dir=x"], "'hydra.sweep.dir=x' sets Hydra itself, of which only the launcher is used"),
         (["hydra/launcher=joblib", "--jobs=2"], "--jobs 2 and hydra/launcher=joblib: leave one of them out"),
     ],
 )

@@ -151,7 +151,7 @@ def test_what_times_do_not_go_with_is_refused_before_anything_is_charged(stays, 
     for more, line in (
         (["run.evaluation=nodes", "secagg=pairwise"], "labels that are not single classes: use run.eval"),
         (["dataset.loss=cross_entropy"], f"does not fit {times}: choose for instance dataset.loss=discrete"),
-        (["dataset.metrics=[auc]"], f"does not fit {times}: choose of concordance, integrated_brier"),
+        (["dataset.metrics=[auc]"], f"does not fit {times}: use concordance or integrated_brier"),
         (["dataset.class_weights=[1,2]"], f"has 2 numbers: {times} have none"),
         (["dataset.partition=dirichlet", "dataset.dirichlet_alpha=1"], "dirichlet"),
     ):

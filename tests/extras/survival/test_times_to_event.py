@@ -91,7 +91,7 @@ def test_equal_intervals_are_declared_by_their_number_and_the_horizon_and_events
         ("time: days, event: died, intervals: 2.5, horizon: 9", "a whole number from 1 to 1000"),
         ("time: days, event: died, intervals: 3, horizon: -9", "label.horizon is '-9'; it must be a number"),
         ("time: days, event: days, edges: [3]", "declares the column 'days' twice"),
-        ("time: days, event: died, classes: [a, b]", "there is no key 'label.classes'"),
+        ("time: days, event: died, classes: [a, b]", "key 'label.classes' is not known"),
         ("time: days, event: {column: s, censored: [a], happened: [a]}, edges: [3]", "and 'a' is both"),
         ("time: days, event: {column: s, happened: [a]}, edges: [3]", "lacks the key 'label.event.censored'"),
     ],

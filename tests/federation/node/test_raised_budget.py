@@ -33,7 +33,7 @@ def test_a_budget_that_grew_is_refused_until_its_operator_says_so(tmp_path, capl
 
     budget.begin(node(0.5), terms("one"))
     budget.begin(node(0.5), terms("two"))
-    with pytest.raises(budget.BudgetRefusedError, match="is above that of its last run: see its log"):
+    with pytest.raises(budget.BudgetRefusedError, match="was raised since its last run, and not confirmed"):
         budget.begin(node(6.0), terms("three"))
     assert (
         "epsilon is 6, and in this ledger's last run it was 0.5: start the node with epsilon=0.5"

@@ -227,8 +227,8 @@ def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than in the terms"),
-        (replaced(announced="other rewards"), "another announcement was ordered by than the terms"),
+        (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than the terms"),
+        (replaced(announced="other rewards"), "another announcement than the one behind the terms"),
         (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
         (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),
         (order(batch_rates=(0.05, 0.01)), "batch rates 0.05, 0.01 are not within the 0.05 of the terms"),
