@@ -112,14 +112,14 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     clients = sum(group.size for group in groups)
     mean = math.fsum(mu * group.size for mu, group in zip(parameters, groups, strict=True)) / clients
     mu = min(parameters) if config.method.name == "dp_fedavg" else mean
-    found = tuple(_candidate(each, mu, rate, clients) for each in rounds)
+    candidates = tuple(_candidate(num_rounds, mu, rate, clients) for num_rounds in rounds)
     if fixed:
-        best = next(each for each in found if each.num_rounds == config.run.num_rounds)
+        best = next(choice for choice in candidates if choice.num_rounds == config.run.num_rounds)
     else:
-        allowed = [each for each in found if each.num_rounds <= most_rounds]
-        best = next((each for each in allowed if each.way >= ENOUGH), allowed[-1])
-    wanted = [each for each in _proposals(config, best, most_rounds) if each.key not in named]
-    return Choice(found, best.num_rounds, tuple(wanted))
+        allowed = [choice for choice in candidates if choice.num_rounds <= most_rounds]
+        best = next((choice for choice in allowed if choice.way >= ENOUGH), allowed[-1])
+    wanted = [proposal for proposal in _proposals(config, best, most_rounds) if proposal.key not in named]
+    return Choice(candidates, best.num_rounds, tuple(wanted))
 
 
 def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Candidate:

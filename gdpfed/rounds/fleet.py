@@ -122,24 +122,25 @@ class Fleet(ABC):
         a fleet that prepares ahead. ``extensions`` put something beside the updates of a sum.
 
         Raises:
-            PrivacyError: what no ledger has charged, what has been summed already, or or a sum of a stream
+            PrivacyError: what no ledger has charged, what has been summed already, or a sum of a stream
                 of noise that nobody keeps.
         """
-        for each in charged:
-            if not isinstance(each, ChargedSum):
-                raise PrivacyError(f"a fleet sums what a ledger has charged, not a {type(each).__name__}")
-        requests = [each.take() for each in charged]
-        paid = {each.request.name: each for each in charged}
+        for charged_sum in charged:
+            if not isinstance(charged_sum, ChargedSum):
+                kind = type(charged_sum).__name__
+                raise PrivacyError(f"a fleet sums what a ledger has charged, not a {kind}")
+        requests = [charged_sum.take() for charged_sum in charged]
+        paid = {charged_sum.request.name: charged_sum for charged_sum in charged}
         sums: dict[str, ClientSum] = {}
         waves = disjoint_waves(requests)
         extensions.tell(Extension.requested, order, requests)
         for wave in waves:
             prepared = self._prepared(order, wave, extensions)
-            for each_sum in prepared:
-                paid[each_sum.name].check(each_sum.clients, each_sum.norms, each_sum.noise_stddev)
+            for one in prepared:
+                paid[one.name].check(one.clients, one.norms, one.noise_stddev)
             ahead: list[PreparedSum] = []
             if self.prepares_ahead and wave is waves[-1]:
-                expected = disjoint_waves([each.request for each in upcoming()])
+                expected = disjoint_waves([expected_sum.request for expected_sum in upcoming()])
                 first = next(iter(expected), [])
                 following = replace(order, round_index=order.round_index + 1)
                 ahead = self._prepared(following, first, extensions, ahead=True)
@@ -147,9 +148,10 @@ class Fleet(ABC):
         extensions.tell(Extension.sums_ended, order, sums)
         return [
             replace(
-                sums.get(each.name) or self._too_few(order.round_index, each), noise_stddev=each.noise_stddev
+                sums.get(request.name) or self._too_few(order.round_index, request),
+                noise_stddev=request.noise_stddev,
             )
-            for each in requests
+            for request in requests
         ]
 
     def check(

@@ -150,9 +150,9 @@ class RoundLoop:
 
         def sum_updates(requests: Sequence[SumRequest]) -> list[ClientSum]:
             charged = ledger.charge(index, extensions.asked(order, requests))
-            found = self.fleet.sum_updates(order, charged, upcoming=upcoming, extensions=extensions)
-            pairs = zip(found, charged, strict=True)
-            taken = [replace(each, groups=ledger.groups_of(paid.request)) for each, paid in pairs]
+            summed = self.fleet.sum_updates(order, charged, upcoming=upcoming, extensions=extensions)
+            pairs = zip(summed, charged, strict=True)
+            taken = [replace(result, groups=ledger.groups_of(paid.request)) for result, paid in pairs]
             taken = extensions.taken(order, taken)
             sums.extend(taken)
             return taken
@@ -164,7 +164,7 @@ class RoundLoop:
         else:
             theta, _ = self.method.round(start, index, cohorts, sum_updates)
         ledger.close_round()
-        failures = {each.name: each.failure for each in sums if each.failure is not None}
+        failures = {result.name: result.failure for result in sums if result.failure is not None}
         reachable, noted = self._reachable(present), self.method.noted(index)
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 

@@ -33,14 +33,14 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
                 "run.evaluation=nodes promises that counts are seen in one sum, and secagg=off shows those "
                 "of each client: use secagg=pairwise, or run.evaluation=server"
             )
-        if (parties := max(each.parties for each in records_of(plan))) > 1:
+        if (parties := max(records.parties for records in records_of(plan))) > 1:
             raise PrivacyError(
                 f"run.evaluation=nodes counts persons who are not trained on, and one at up to {parties} "
                 "parties may be counted at one and trained on at another, which is proved of no budget: use "
                 "run.evaluation=server"
             )
         budget = min(
-            each.epsilon for m in range(len(plan.groups)) for each in record_groups(plan.mechanism, m)
+            group.epsilon for m in range(len(plan.groups)) for group in record_groups(plan.mechanism, m)
         )
         sigma = gaussian_sigma(budget, plan.delta) * (1 + SLACK)
         counts = HeldOutCounts(

@@ -246,13 +246,13 @@ def one_sum_sampling_rates(
         return estimate_noise_multiplier(accountant, unit_noise, group.epsilon, num_rounds, delta)
 
     bounds = [(max(rate / SPAN, min_sampling_rate), min(rate * SPAN, MOST_SAMPLED)) for rate in start]
-    gains = [_estimated_gain(group, law, sigma, each) for group, each in zip(groups, bounds, strict=True)]
+    gains = [_estimated_gain(group, law, sigma, ends) for group, ends in zip(groups, bounds, strict=True)]
     if not all(len(gain.rates) for gain in gains):
         return start
-    found = _fitted(_at_one_price(gains, sizes, sampling_rate), sizes, sampling_rate, min_sampling_rate)
+    best = _fitted(_at_one_price(gains, sizes, sampling_rate), sizes, sampling_rate, min_sampling_rate)
     return max(
-        (start, found),
-        key=lambda rates: math.fsum(each.at(rate) for each, rate in zip(gains, rates, strict=True)),
+        (start, best),
+        key=lambda rates: math.fsum(gain.at(rate) for gain, rate in zip(gains, rates, strict=True)),
     )
 
 

@@ -52,11 +52,13 @@ def make_allocated_plan(
         for group, times in zip(groups, turns, strict=True)
     ]
     if one_sum:
-        stddev = max(sigma * own for sigma, own in zip(sigmas, norms, strict=True))
-        sigmas = [max(sigma, stddev / own) for sigma, own in zip(sigmas, norms, strict=True)]
+        stddev = max(sigma * group_norm for sigma, group_norm in zip(sigmas, norms, strict=True))
+        sigmas = [max(sigma, stddev / group_norm) for sigma, group_norm in zip(sigmas, norms, strict=True)]
     planned = [
-        _planned(group, blocks_of(num_rounds, times, own, sigma), times, delta, sums_hidden=sums_hidden)
-        for group, times, own, sigma in zip(groups, turns, norms, sigmas, strict=True)
+        _planned(
+            group, blocks_of(num_rounds, times, group_norm, sigma), times, delta, sums_hidden=sums_hidden
+        )
+        for group, times, group_norm, sigma in zip(groups, turns, norms, sigmas, strict=True)
     ]
     return PrivacyPlan(
         groups=tuple(planned),
