@@ -136,7 +136,7 @@ def joined(content: RecordDict) -> RecordDict:
 
 
 def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
-    """Whether a record is joined with others; arrays are if they have one axis."""
+    """Whether a record is joined with others: it has at most `JOINED_BYTES`, and arrays have one axis."""
     if isinstance(record, ArrayRecord):
         flat = all(len(each.shape) == 1 for each in record.values())
         return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES

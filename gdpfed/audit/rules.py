@@ -140,7 +140,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured budgets, if the budgets of groups are listed there."""
+        """The setting privacy.budgets, to compare the plan's budgets with; None if no setting lists them."""
         return self.files.config["privacy"]["budgets"]
 
     @property

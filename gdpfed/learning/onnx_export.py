@@ -30,7 +30,7 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 class _WholeModel(nn.Module):
-    """From a table's numbers, float64[N,columns], or training inputs, to probabilities or numbers."""
+    """The exported model: table numbers, float64[N,columns], or inputs, to probabilities or numbers."""
 
     low: torch.Tensor
     high: torch.Tensor

@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """Read weights of this hash from this process's own file, whatever path a server names.
+    """From now on, read weights with this hash from this process's own file, whatever path a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """

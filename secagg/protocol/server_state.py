@@ -80,7 +80,7 @@ class ServerState:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """U2 without U3, ascending."""
+        """The contributors that are not survivors, U2 without U3, ascending."""
         return tuple(sorted(set(self.contributors) - set(self.survivors)))
 
     def keys_of(self, member: int) -> PublicKeys:

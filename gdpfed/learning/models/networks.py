@@ -13,7 +13,7 @@ from gdpfed.late_import import late_import
 
 
 def named_layers(**layers: nn.Module) -> nn.Sequential:
-    """The layers in sequence, in the order in which they are given.
+    """Join layers, each given by its name, to a sequence in the given order.
 
     ``named_layers(flatten=..., linear=...)`` has the parameters ``linear.weight`` and ``linear.bias``.
     """

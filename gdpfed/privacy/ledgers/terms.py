@@ -179,7 +179,7 @@ class Terms(ABC):
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:
-        """Describe what a client is charged that takes part at most `at_most` times."""
+        """Describe the charge for a client that takes part in at most `at_most` rounds."""
 
     def to_scalars(self) -> dict[str, Scalar]:
         """Return a flat mapping for a message or a file; nested values are JSON."""
