@@ -137,8 +137,8 @@ def layers_of(options: argparse.Namespace) -> Layers:
         raise TopologyError("--unit client: behind edges budgets are of records, so leave it out")
     if options.aversions or options.first_budgets or options.max_participations is not None:
         raise TopologyError(
-            "--aversions, --first-budgets and --max-participations are of a game, which nobody plays behind "
-            "edges: leave them out"
+            "--aversions, --first-budgets and --max-participations belong to a game, which is not played "
+            "behind edges: leave them out"
         )
     budgets = (BUDGET,) if options.budgets is None else options.budgets
     trusted = getattr(options, "trusted_edges", 0)

@@ -54,9 +54,9 @@ gdpfed node accept-ledger /ledger/ledger.json --copy /state
 docker compose exec node-3-guard python -m gdpfed.cli node accept-ledger ..."""
 
 ACCEPT = (
-    "Go on with a ledger and a copy of it (the node's setting ledger-copy) that are not the same, as after "
-    "an old one was put back: from the larger spend of both, every run, round and step that either holds. "
-    "What was spent never falls; what both lack is for you to take off the budget. The journal has a line."
+    "Merge a ledger and its copy (the node's setting ledger-copy) if they differ, as after an old one was "
+    "put back: the result has every run, round and step that either of them has, so what was spent never "
+    "falls. Subtract from the budget what both of them lack. The journal has a line."
 )
 
 

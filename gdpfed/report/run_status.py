@@ -182,7 +182,7 @@ class RunStatus:
             took = f" and took {self.cohorts.seconds:.1f} s"
         yield f"round {self.rounds} of {self.num_rounds}, {self.result}; it ended {ago} ago{took}"
         if self.cohorts is None:
-            yield "cohorts and times are not shown: epsilon rests on nobody knowing them"
+            yield "cohorts and times are not shown: epsilon holds only while they are secret"
             return
         left = self.cohorts.seconds_left
         after = "" if left is None or self.state != GOES_ON else f"; about {duration(left)} left"

@@ -135,7 +135,7 @@ class ClientPolicy:
     def _shares_broken(self, parameters: SumParameters) -> str:
         known, feared = parameters.known_shares, math.ceil(self.corrupt_fraction * parameters.num_clients)
         if parameters.noise_multiplier and parameters.mode != OFF and known < feared:
-            return f"noise that counts without the shares of {known} members is for fewer than {feared}"
+            return f"the noise is sized against {known} corrupt members, and this client assumes {feared}"
         return ""
 
     def _mode_broken(self, parameters: SumParameters) -> str:

@@ -48,7 +48,7 @@ def refusal(policy: ClientPolicy, parameters: SumParameters) -> RemoteProtocolEr
         ({"maximum_clipping_norm": 0.5}, "clipping_norm 1 is above 0.5"),
         ({"mode": "active"}, "mode curious is less than active"),
         ({"corrupt_fraction": 0.5}, "threshold 3 is not above 3 corrupt"),
-        ({"corrupt_fraction": 0.2}, "counts without the shares of 1 members is for fewer than 2"),
+        ({"corrupt_fraction": 0.2}, "sized against 1 corrupt members, and this client assumes 2"),
     ],
 )
 def test_each_limit(limits: dict[str, Any], match: str) -> None:
@@ -96,7 +96,7 @@ def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
     two.check(replace(parameters, mode="curious", corrupt_tolerance=2))
     # Every member knows its own share: that of one counts for nothing in all sums, so nobody asks for it.
     assert parameters.corrupt_tolerance == 0
-    assert "for fewer than 2" in str(refusal(two, replace(parameters, mode="curious")))
+    assert "this client assumes 2" in str(refusal(two, replace(parameters, mode="curious")))
 
 
 def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:

@@ -148,7 +148,7 @@ class Mailbox:
         header, start = read
         job = Job(header["run"], round_index, header["training"], start)
         if not isinstance(job.training, dict) or header != job.names:
-            raise EdgeError(f"{JOB}-{round_index} is damaged: what it says of its model is not so")
+            raise EdgeError(f"{JOB}-{round_index} is damaged: its model has another hash than it states")
         return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:

@@ -58,8 +58,8 @@ def trusted_with(terms: Terms) -> str:
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
     return (
-        f"run {terms.run} takes noise back in sums whose members nobody has signed: a server that lies "
-        f"leaves nothing of it, and this node trusts it; start the node with secagg-mode=active otherwise"
+        f"run {terms.run} takes noise back in sums whose members are not signed, so a server that lies could "
+        f"have all of it removed: start the node with secagg-mode=active unless it trusts the server"
     )
 
 
@@ -71,17 +71,17 @@ def _broken(
     corrupt_fraction: float,
 ) -> str:
     if not terms.schedule:
-        return "no schedule of turns was agreed to, by which the members of a signed sum could be told"
+        return "no schedule of turns was agreed to, so the members of a signed sum cannot be checked"
     schedule = TurnSchedule.from_text(terms.schedule)
     strangers = sorted(set(updates) - schedule.due(round_index))
     if strangers:
-        return f"client {strangers[0]} is to bring an update in round {round_index}, which is not its turn"
+        return f"client {strangers[0]} is asked for an update in round {round_index}, which is not its turn"
     members = max(parameters.num_clients, schedule.members(round_index, terms.noise_taps))
     needed = corrupt_of(terms, corrupt_fraction, members)
     if parameters.known_shares < needed:
         return (
-            f"noise that counts without the shares of {parameters.known_shares} members is for fewer than "
-            f"{needed} of the {members} that the schedule has"
+            f"the noise is sized against {parameters.known_shares} corrupt members, and this node assumes "
+            f"{needed} among the {members} of the schedule"
         )
     return ""
 

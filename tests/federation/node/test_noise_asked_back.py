@@ -157,7 +157,7 @@ def test_in_curious_mode_a_server_that_lies_leaves_nothing_and_the_node_says_tha
     own = tuple(range(1_000, 1_005))
     parameters = sum_of(len(VICTIMS) + len(own), len(VICTIMS), mode="curious")
     assert attack.noise_left(parameters, own, tap=agreed.noise_taps[0]) < 1e-3
-    assert "leaves nothing of it, and this node trusts it" in trusted_with(agreed)
+    assert "a server that lies could have all of it removed" in trusted_with(agreed)
     assert trusted_with(terms()) == ""
 
 
@@ -172,7 +172,7 @@ def test_a_node_that_wants_signatures_takes_no_noise_back_among_members_that_wer
 @pytest.mark.parametrize(
     ("fears", "tolerated", "match"),
     [
-        (0.2, 0.0, "without the shares of 1 members is for fewer than 3"),
+        (0.2, 0.0, "sized against 1 corrupt members, and this client assumes 3"),
         (0.0, 0.2, "1 corrupt members is below 3"),
         # Against more colluders than anybody has spoken of nothing is promised.
         (0.0, 0.0, None),
@@ -210,9 +210,9 @@ def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
     ("told", "members", "corrupt", "updates", "match"),
     [
         (False, CLIENTS, 3, NEXT, "no schedule of turns was agreed to"),
-        (True, CLIENTS, 3, (*NEXT[1:], VICTIMS[0]), f"client {VICTIMS[0]} is to bring an update in round 1"),
+        (True, CLIENTS, 3, (*NEXT[1:], VICTIMS[0]), f"client {VICTIMS[0]} is asked for an update in round 1"),
         # The server says that the honest ones are away, and so counts fewer colluders.
-        (True, 8, 2, NEXT[:5], "without the shares of 2 members is for fewer than 3 of the 15"),
+        (True, 8, 2, NEXT[:5], "sized against 2 corrupt members, and this node assumes 3 among the 15"),
     ],
     ids=["no schedule", "another's turn", "members held back"],
 )
