@@ -199,7 +199,7 @@ def test_records_of_one_client_have_budgets_of_their_own():
         ({"schedule": (0,) * 10}, "the schedule has no step"),
         ({"schedule": (4,) * 9}, "the schedule has 9 rounds"),
         ({"batch_rate": 1.5}, "batch_rate is 1.5"),
-        ({"work": "update"}, "work is 'update'"),
+        ({"work": "update"}, "work=update does not release"),
     ],
 )
 def test_what_has_no_plan_is_refused(training, reason):

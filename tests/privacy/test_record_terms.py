@@ -83,7 +83,7 @@ def charges_with(**changes):
     ("changes", "words"),
     [
         ({"records": "3"}, "the terms' records are not a JSON mapping of batch_rates, clipping_norm"),
-        ({"records": records_with(work="update")}, "the terms' work is 'update'"),
+        ({"records": records_with(work="update")}, "the terms' work=update does not take"),
         ({"records": records_with(num_rounds=0)}, "the terms' num_rounds is 0"),
         ({"records": records_with(clipping_norm=-1.0)}, "clipping_norm of a record is -1.0"),
         ({"records": records_with(batch_rates=[])}, r"batch_rates are \[\]; give from 1"),

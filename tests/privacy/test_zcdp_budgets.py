@@ -125,7 +125,7 @@ def test_only_true_chances_make_weights_that_sum_to_one(size, total, paper):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda: weighted_draws("systematic"), "draws is 'systematic'"),
+        (lambda: weighted_draws("systematic"), "draws=systematic is not known"),
         (lambda: capped_probabilities(np.array([0.5, 0.4]), 1), "the chances of one draw sum to 0.9"),
         (lambda: capped_probabilities(np.array([0.5, 0.5]), 3), "3 clients are to be sampled of 2"),
         (lambda: spending(np.array([[1.0, 0.0]])), "a round's budget is 0"),
