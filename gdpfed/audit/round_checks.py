@@ -50,6 +50,10 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         sizes=sizes,
         reachable=np.asarray([row[: len(groups)] for row in reachable], dtype=np.int64),
         drawn=np.asarray(["round" not in record["failures"] for record in files.rounds], dtype=np.bool_),
+        filled=np.asarray(
+            [(record.get("filled") or [0] * len(groups))[: len(groups)] for record in files.rounds],
+            dtype=np.int64,
+        ),
     )
     for index, population in enumerate(everybody):
         there = cohorts.reachable[:, index]

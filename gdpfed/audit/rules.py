@@ -98,12 +98,14 @@ class Cohorts:
     """The cohort sizes of all rounds in the log, int64: one row a round, one column a group.
 
     `sizes`: how many clients were asked. `reachable`: of how many they were drawn. `drawn`: by round, whether
-    it ended: of how many an interrupted one was drawn is forgotten.
+    it ended: of how many an interrupted one was drawn is forgotten. `filled`: how many of those that were
+    asked were not drawn, and filled a sum.
     """
 
     sizes: npt.NDArray[np.int64]
     reachable: npt.NDArray[np.int64]
     drawn: npt.NDArray[np.bool_]
+    filled: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

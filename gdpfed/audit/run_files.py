@@ -29,7 +29,7 @@ from gdpfed.runs.file_formats import (
 from gdpfed.yaml_files import read_yaml
 
 # The one format that is audited; the audit has this number of its own, as it has all others.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 OF_METHODS = ("weighting", "game", "totals", "settings")
 
 

@@ -20,7 +20,7 @@ from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
 
-PART_FIELDS = ("clipping_norm", "weight")
+PART_FIELDS = ("clipping_norm", "weight", "fills")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
 ROUND_FIELDS = (
@@ -54,11 +54,13 @@ class ClientPart:
 
     `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
     `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
+    `fills`: whether it was not drawn and sends zeros, so that the sum has enough members.
     """
 
     clipping_norm: float = inf
     weight: float = 1.0
     records: RecordSteps | None = None
+    fills: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class TrainingOrder:
             ``gradient_sum``, a batch's clipped gradients.
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
+        fills: whether this client sends zeros under its noise, and reads no example.
         smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
         smallest_weight, largest_weight: the same of the weights.
         norm_factor: F; what the client computes is divided by it before it is clipped.
@@ -94,6 +97,7 @@ class TrainingOrder:
     work: str = "update"
     clipping_norm: float = inf
     weight: float = 1.0
+    fills: bool = False
     smallest_norm: float = inf
     smallest_weight: float = 1.0
     largest_weight: float = 1.0
@@ -153,8 +157,9 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return this order with the clipping norm, weight and record steps of one client."""
-        return replace(self, clipping_norm=part.clipping_norm, weight=part.weight, records=part.records)
+        """Return this order with one client's own part: clipping norm, weight, steps, or to fill."""
+        own = {name: getattr(part, name) for name in PART_FIELDS}
+        return replace(self, records=part.records, **own)
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
@@ -170,9 +175,10 @@ class TrainingOrder:
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """A hash of this order and the model; it is the same for all clients that train the same.
 
-        A client's own bound, weight and steps are left out, as those of one sum may differ; the ranges that
-        everybody's are in are hashed. So a client that finds its own in them knows that the others count
-        for as much as the ranges say (`check_part`), and does not learn which of them has which.
+        A client's own bound, weight and steps are left out, as those of one sum may differ, and whether it
+        fills; the ranges that everybody's are in are hashed. So a client that finds its own in them knows
+        that the others count for as much as the ranges say (`check_part`), and does not learn which of them
+        has which.
         """
         scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()

@@ -83,6 +83,14 @@ def steps_without_examples(
     return contribution_steps(order, update_without_examples(order, encoding, client_id, bits=bits), encoding)
 
 
+def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
+    """What a client sends that fills a sum, in integer steps, shape (d,): zeros in every coordinate.
+
+    Nothing of the client is in it, an indicator of its norm included. Noise comes to it as to any other.
+    """
+    return np.zeros(encoding.dimension, dtype=np.int64)
+
+
 def update_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
 ) -> torch.Tensor:

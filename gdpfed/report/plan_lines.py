@@ -10,7 +10,7 @@ from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import ReplacementBound, replacement_bound
-from gdpfed.privacy.sampling.cohorts import TELLING_SHARE, delta_of_skipping, skipped_fractions
+from gdpfed.privacy.sampling.cohorts import fills_cohorts, skipped_fractions, small_fractions
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
@@ -193,41 +193,46 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
         if plan.sums_hidden:
             yield from lying_server_lines(plan, config)
         yield from _unspent_by(plan)
-        yield from skipping_lines(plan, minimum_cohort)
-    skipped = skipped_fractions(plan, minimum_cohort)
+    yield from _small_cohorts(plan, minimum_cohort)
+
+
+def _small_cohorts(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
+    """Warn of cohorts that are often too small: they have no sum, or are filled up with zeros."""
+    small = small_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
-        if skipped.rounds > TOLERATED_FRACTION:
+        if small.rounds > TOLERATED_FRACTION:
             expected = sum(group.expected_cohort_size for group in plan.groups)
+            whole = "are charged and nothing is summed" if charged else "ask and charge nobody"
             yield (
-                f"with {expected:.1f} clients of all groups expected a round, {100 * skipped.rounds:.0f} % "
-                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; those rounds "
-                + ("are charged and nothing is summed" if charged else "ask and charge nobody")
-                + ". Raise privacy.sampling_rate"
+                f"with {expected:.1f} clients of all groups expected a round, {100 * small.rounds:.0f} % "
+                f"of the cohorts are below secagg.minimum_cohort={minimum_cohort}; "
+                f"{FILLED if _is_filled(plan, plan.num_clients, minimum_cohort) else f'those rounds {whole}'}"
+                ". Raise privacy.sampling_rate"
             )
         return
-    for index, (group, fraction) in enumerate(zip(plan.groups, skipped.sums, strict=True)):
+    for index, (group, fraction) in enumerate(zip(plan.groups, small.sums, strict=True)):
         if fraction > TOLERATED_FRACTION:
+            charges = "are charged and" if charged else "charge nobody in it, and"
+            filled = _is_filled(plan, len(group.clients), minimum_cohort)
             yield (
                 f"group {index}: with {group.expected_cohort_size:.1f} clients expected a round, "
                 f"{100 * fraction:.0f} % of its cohorts are below secagg.minimum_cohort={minimum_cohort}; "
-                f"those rounds {'are charged and' if charged else 'charge nobody in it, and'} go without it. "
+                f"{FILLED if filled else f'those rounds {charges} go without it'}. "
                 "Raise privacy.sampling_rate or privacy.min_sampling_rate"
             )
+    skipped = skipped_fractions(plan, minimum_cohort)
     if len(plan.groups) > 1 and skipped.rounds > TOLERATED_FRACTION:
         then = "are charged all the same" if charged else "charge nobody"
         yield f"{100 * skipped.rounds:.0f} % of the rounds go without any sum, and {then}"
 
 
-def skipping_lines(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
-    """Warn where rounds without a sum may tell more of a client than delta has room for."""
-    more = delta_of_skipping(plan, minimum_cohort)
-    if more > TELLING_SHARE * plan.delta:
-        yield (
-            "who sees which rounds have no sum learns something of their cohorts: against them delta is "
-            f"{plan.delta:g} + {more:.2g}. More clients in every sum (privacy.sampling_rate, "
-            "dataset.num_clients, one sum of all groups) make that small"
-        )
+FILLED = "further clients send zeros in them, so that there is a sum whoever is drawn"
+
+
+def _is_filled(plan: PrivacyPlan, num_clients: int, minimum_cohort: int) -> bool:
+    """Whether the cohorts of a sum are filled up, of this number of clients."""
+    return fills_cohorts(plan) and num_clients >= minimum_cohort
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:

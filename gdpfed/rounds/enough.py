@@ -2,7 +2,8 @@
 
 Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
 leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
-small is another matter where epsilon counts on a secret draw: it was drawn, so it is charged.
+small is another matter where epsilon counts on a secret draw: it is filled up with others that are there
+(`gdpfed.rounds.extensions.fill`), and charged.
 """
 
 from collections import Counter
@@ -30,15 +31,18 @@ def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> li
 
 def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
     """Whether a sum over this many clients is possible under the configured limits."""
+    return tolerated_dropouts(secagg, num_clients) is not None
+
+
+def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
+    """How many of this many clients may vanish, and there still is a sum; None if none is possible."""
     if num_clients < secagg.minimum_cohort:
-        return False
+        return None
+    terms = {"dimension": 1, "clipping_norm": 1.0, "noise_multiplier": 1.0}
     try:
-        sum_parameters(
-            secagg, label="", num_clients=num_clients, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
-        )
+        return sum_parameters(secagg, label="", num_clients=num_clients, **terms).dropout_tolerance
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:

@@ -58,6 +58,16 @@ class PreparedSum:
         return self.parts.get(client_id, ClientPart())
 
     @cached_property
+    def fillers(self) -> frozenset[int]:
+        """The clients that were not drawn and send zeros, so that there is a sum whoever was drawn."""
+        return frozenset(client for client, part in self.parts.items() if part.fills)
+
+    @cached_property
+    def drawn(self) -> list[int]:
+        """The clients whose own updates are in the sum, in the order of ``clients``."""
+        return [client for client in self.clients if client not in self.fillers]
+
+    @cached_property
     def without_update(self) -> frozenset[int]:
         """The members without an update."""
         return frozenset(self.beside.members).difference(self.clients)

@@ -11,7 +11,7 @@ from gdpfed.json_files import WRONG_FORM, read_json
 
 R = TypeVar("R")
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
 VERSION_KEY = "version"
 SETTINGS_KEY, SETTINGS_OF = "settings", ("privacy", "secagg", "training", "method")

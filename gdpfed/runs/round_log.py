@@ -20,7 +20,9 @@ class RoundLogEntry:
         loss: the same model's mean of what training minimises; cross-entropy is in nats.
         metrics: the metrics that were chosen, by name in their order, the one that is shown first; empty
             where it is accuracy alone.
-        cohort_sizes: sampled clients of every group.
+        cohort_sizes: clients of every group that were asked: those that were drawn, and those that fill.
+        filled: how many of these were not drawn and sent zeros, so that there is a sum
+            whoever was drawn; empty where nobody did.
         reachable: clients of every group that could be reached, of which the sample is drawn; empty where
             nobody knows any more, the round having been interrupted.
         turns: the clients of every group whose turn it was; empty where a sample is drawn.
@@ -63,6 +65,7 @@ class RoundLogEntry:
     turns: list[list[int]] = field(default_factory=list)
     taken_back: list[list[tuple[int, int]]] = field(default_factory=list)
     noise_shares: list[tuple[int, float]] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
 
     @property
     def shown(self) -> tuple[str, float]:
@@ -98,7 +101,7 @@ class RoundLogEntry:
             del values["metrics"]
         if self.clipping_norm is None:
             del values["clipping_norm"], values["fraction_within"]
-        for name in ("noted", "turns", "taken_back", "noise_shares"):
+        for name in ("noted", "turns", "taken_back", "noise_shares", "filled"):
             if not values[name]:
                 del values[name]
         return json.dumps(versioned(values), allow_nan=False)

@@ -95,14 +95,12 @@ class InProcessFleet(Fleet):
         return [masked[id(each)] if id(each) in masked else self._answers(each) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Train all cohorts at once, and add up their updates without masks."""
+        """Train all cohorts at once, and add up their updates without masks; who fills a sum adds nothing."""
         jobs = [
             SumJob(
                 each.order,
                 each.start,
-                Cohort(
-                    each.clients, each.parameters.encoding(len(each.clients)), each.parts, each.beside.kept
-                ),
+                Cohort(each.drawn, each.parameters.encoding(len(each.clients)), each.parts, each.beside.kept),
             )
             for each in sums
         ]

@@ -2,12 +2,12 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gdpfed.clients.keyed_noise import KeyedNoise, member_key
 from gdpfed.clients.noise import keyed_steps, own_noise
+from gdpfed.clients.update import filling_steps
 from gdpfed.learning.task import choose_device
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.simulation.engine import Cohort, Engine, Steps, SumJob
@@ -67,13 +67,17 @@ class JoinedSessions:
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Receive the others' shares, and return what to train: one job for each number of contributors."""
+        """Receive the others' shares, and return what to train: one job for each number of contributors.
+
+        Who fills the sum or only takes noise back trains nothing.
+        """
         contributors = self._each(Stage.MASK, ClientSession.accept_shares, requests)
         self._contributors = contributors
         prepared = self._prepared
         groups: dict[int, list[int]] = {}
+        idle = prepared.without_update | prepared.fillers
         for client_id, num_contributors in contributors.items():
-            if client_id not in prepared.without_update:
+            if client_id not in idle:
                 groups.setdefault(num_contributors, []).append(client_id)
         return [
             SumJob(
@@ -94,15 +98,21 @@ class JoinedSessions:
         correctors = self._contributors.keys() & self._prepared.without_update
         return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
 
-    def masked(self, clients: Sequence[int], steps: Steps) -> dict[int, bytes]:
-        """The updates of some clients of one job, each masked by its own session."""
-        if not clients:
+    def filled(self) -> dict[int, bytes]:
+        """The vectors of members that fill the sum and have received the others' shares: zeros and noise."""
+        fillers = sorted(self._contributors.keys() & self._prepared.fillers)
+        if not fillers:
             return {}
-        mask = partial(self._mask, self._contributors[clients[0]])
-        return self._each(Stage.MASK, mask, dict(zip(clients, steps, strict=True)))
+        zeros = filling_steps(self._prepared.parameters.encoding(self._contributors[fillers[0]]))
+        return self.masked(fillers, [zeros] * len(fillers))
 
-    def _mask(self, num_contributors: int, session: ClientSession, steps: Steps) -> bytes:
+    def masked(self, clients: Sequence[int], steps: Iterable[Steps]) -> dict[int, bytes]:
+        """The updates of some clients of one job, each masked by its own session."""
+        return self._each(Stage.MASK, self._mask, dict(zip(clients, steps, strict=True)))
+
+    def _mask(self, session: ClientSession, steps: Steps) -> bytes:
         prepared, stream, share = self._prepared, self._prepared.beside.noise, None
+        num_contributors = self._contributors[session.client_id]
         if stream is not None:
             key = member_key(stream.key, session.client_id)
             share = KeyedNoise(key, prepared.parameters.client_noise_stddev(num_contributors))
@@ -147,7 +157,7 @@ def masked_updates(
         own = joined.jobs(requests)
         jobs += own
         owners += [index] * len(own)
-    answers = [joined.corrections() for joined, _ in asked]
+    answers = [joined.corrections() | joined.filled() for joined, _ in asked]
     for number, clients, steps in engine.updates_of(jobs):
         index = owners[number]
         answers[index] |= asked[index][0].masked(clients, steps)

@@ -165,3 +165,56 @@ def test_a_cohort_too_small_tells_of_the_other_rounds_of_its_block():
         "round 1 has a cohort of 2 in the sum of group 0, below secagg.minimum_cohort=3: who saw that it was "
         "skipped learnt of the other rounds of its block"
     ]
+
+
+SECAGG = {
+    **{"mode": "curious", "minimum_cohort": 3, "threshold": 0.6667},
+    **{"dropout_tolerance": 0.1, "corrupt_tolerance": 0.0},
+}
+
+
+def filled_files(drawn: Sequence[int], filled: Sequence[int]) -> RunFiles:
+    """A private run whose cohorts have so many clients that were drawn, and so many that fill."""
+    turns = iter(np.tile(np.arange(CLIENTS), ROUNDS).tolist())
+    cohorts = [[next(turns) for _ in range(n + more)] for n, more in zip(drawn, filled, strict=True)]
+    files = files_of(cohorts)
+    files.config["secagg"] = SECAGG
+    event = files.plan["groups"][0]["charges"][0]["event"]
+    event["noise_stddev"] = 1.0
+    files.plan.update(private=True, sums_hidden=False)
+    for record, more in zip(files.rounds, filled, strict=True):
+        record |= {"filled": [more], "reachable": [CLIENTS], "noise_stddevs": [1.0], "groups_in_sums": [[0]]}
+    return files
+
+
+def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
+    """Cohorts of about two of 20 clients are filled to ten, which bear that one vanishes."""
+    drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
+    filled = 10 - drawn
+    assert list(check_rounds(filled_files(drawn, filled))) == []
+    forged = filled_files(drawn, np.where(np.arange(ROUNDS) == 4, 0, filled))
+    (finding,) = check_rounds(forged)
+    assert finding.startswith(f"round 5 has a cohort of {drawn[4]} in the sum of group 0, and 20 clients")
+    assert "of whom 3 make a sum: delta does not hold against those who see that there is none" in finding
+    forged.rounds[4]["reachable"] = [2]
+    assert list(check_rounds(forged)) == []
+    (finding,) = check_rounds(filled_files(drawn, filled + (np.arange(ROUNDS) == 4)))
+    named = f"round 5 has {11 - drawn[4]} clients that fill the sum of group 0, of 11: "
+    assert finding == f"{named}a sum needs 10 at most"
+
+
+def test_drawn_clients_are_not_passed_off_as_some_that_fill_nor_the_other_way():
+    drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
+    relabelled = filled_files(drawn + 2, 8 - drawn)
+    assert [each.partition(" times")[0] for each in check_rounds(relabelled)] == [
+        f"group 0 was asked {int(drawn.sum()) + 2 * ROUNDS}"
+    ]
+    unsecret = filled_files(drawn, 10 - drawn)
+    unsecret.plan["sampling"] = "fixed_size"
+    more = filled_files(drawn, 10 - drawn)
+    more.rounds[6]["filled"] = [11]
+    for files, said in (
+        (unsecret, "clients that fill, and nothing rests on a secret draw"),
+        (more, "round 7 has 11 clients that fill, of 10 that were asked"),
+    ):
+        assert any(said in finding for finding in check_rounds(files))

@@ -316,6 +316,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "rounds-without-a-sum-tell",
+        "rounds/test_fill.py::test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn",
+        (("gdpfed/rounds/extensions/fill.py", "        if not missing:\n", "        if True:\n"),),
+    ),
+    Defence(
+        "who-fills-trains",
+        "rounds/test_fill.py::"
+        "test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks",
+        (("gdpfed/federation/node/contribution.py", "        if order.fills:\n", "        if False:\n"),),
+    ),
+    Defence(
         "few-there-tell",
         "server_app/test_too_few_nodes.py::"
         "test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead",

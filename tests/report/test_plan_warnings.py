@@ -7,7 +7,12 @@ import pytest
 from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.cohorts import delta_of_skipping, refuse_skipped, skipped_fractions
+from gdpfed.privacy.sampling.cohorts import (
+    fills_cohorts,
+    refuse_skipped,
+    skipped_fractions,
+    small_fractions,
+)
 from gdpfed.report.plan_lines import plan_details, plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
@@ -22,7 +27,7 @@ def lines(*overrides, minimum=3):
     """All but those that other tests have."""
     config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
     warnings = plan_warnings(make_method(config).plan, config)
-    elsewhere = ("which clients there are", "every member", "who sees which rounds")
+    elsewhere = ("which clients there are", "every member")
     return [each for each in warnings if not each.startswith(elsewhere)]
 
 
@@ -53,6 +58,7 @@ def test_a_line_says_how_often_and_what_to_do():
     assert line.startswith(
         f"group 0: with {n * q:.1f} clients expected a round, {100 * below(3, (n, q)):.0f} % of its coh"
     )
+    assert "; further clients send zeros in them, so that there is a sum whoever is drawn. Raise " in line
     assert "Raise privacy.sampling_rate or privacy.min_sampling_rate" in line
 
 
@@ -72,49 +78,44 @@ def test_cohorts_of_a_fixed_size_are_below_always_or_never():
     assert lines(*fixed, minimum=4) == []
 
 
-@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed"])
-def test_what_delta_grows_by_for_who_sees_rounds_without_a_sum_is_said(method):
-    config = load([*ROLES, f"method={method}"])
-    plan = make_method(config).plan
-    more = plan.num_rounds * max(
-        group.sampling_rate * below(3, (len(group.clients) - 1, group.sampling_rate)) for group in plan.groups
-    )
-    found = [each for each in plan_warnings(plan, config) if each.startswith("who sees which rounds have no")]
-    if method == "dp_fedavg":
-        assert more <= 0.01 * plan.delta
-        assert found == []
-    else:
-        assert more > plan.delta
-        (line,) = found
-        assert f"delta is {plan.delta:g} + {more:.2g}" in line
-
-
-def test_a_cohort_of_a_fixed_size_or_one_that_is_known_tells_nothing_by_its_sum():
+def test_cohorts_are_filled_up_where_a_round_without_a_sum_would_tell_of_a_secret_draw():
+    assert fills_cohorts(plan_of(*ROLES, "method=gdpfed"))
     fixed = ("method=gdpfed", "privacy.sampling=fixed_size", "privacy.sampling_rate=0.05")
     everyone = ("privacy.against=everyone", "method=gdpfed_star", "privacy.accountant=pld")
-    for overrides in (fixed, everyone, ("method=fedavg",)):
-        assert delta_of_skipping(plan_of(*ROLES, *overrides), 5) == 0.0
+    for overrides in (fixed, everyone, ("method=fedavg",), ("method=dp_fedavg", "privacy.sampling_rate=1")):
+        assert not fills_cohorts(plan_of(*ROLES, *overrides))
 
 
 @pytest.mark.parametrize("method", ["idp_fedavg_scale", "gdpfed"])
-def test_the_rounds_without_a_sum_are_those_of_independent_groups(method):
+def test_small_cohorts_are_those_of_independent_groups_and_have_a_sum_where_they_are_filled(method):
     plan = plan_of(*SIX, "dataset.num_clients=30", f"method={method}")
     groups = [(len(group.clients), group.sampling_rate) for group in plan.groups]
-    skipped = skipped_fractions(plan, 3)
+    small, skipped = small_fractions(plan, 3), skipped_fractions(plan, 3)
     apart = [below(3, each) for each in groups]
     together = below(3, *groups) if plan.one_sum else apart[0] * apart[1] * apart[2]
-    assert skipped.rounds == pytest.approx(together, rel=1e-9)
-    assert skipped.sums == pytest.approx([together] if plan.one_sum else apart, rel=1e-9)
+    assert small.rounds == pytest.approx(together, rel=1e-9)
+    assert small.sums == pytest.approx([together] if plan.one_sum else apart, rel=1e-9)
+    assert skipped.rounds == max(skipped.sums) == 0.0
 
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
-def test_a_plan_of_rounds_without_a_sum_is_warned_of_and_refused(method):
+def test_a_plan_whose_groups_are_too_small_for_any_sum_is_warned_of_and_refused(method):
     config = load([*SIX, f"method={method}", "secagg.minimum_cohort=3"])
     plan = make_method(config).plan
-    assert any("without" in line or "nothing is summed" in line for line in plan_warnings(plan, config))
-    with pytest.raises(PrivacyError, match=r"\d+ % of the rounds would be charged without any sum") as caught:
+    said = list(plan_warnings(plan, config))
+    if method == "gdpfed":
+        assert sum("those rounds are charged and go without it" in line for line in said) == 3
+        assert any("100 % of the rounds go without any sum" in line for line in said)
+        with pytest.raises(
+            PrivacyError, match="100 % of the rounds would be charged without any sum"
+        ) as caught:
+            refuse_skipped(plan, 3)
+        assert "their groups being below secagg.minimum_cohort=3: raise dataset.num_clients" in str(
+            caught.value
+        )
+    else:
+        assert any("further clients send zeros in them" in line for line in said)
         refuse_skipped(plan, 3)
-    assert "raise privacy.sampling_rate=0.2 or dataset.num_clients" in str(caught.value)
     refuse_skipped(plan, 1)
 
 

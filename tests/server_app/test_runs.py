@@ -8,7 +8,7 @@ import pytest
 import yaml
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import METHODS
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, refusals
 from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, TRAINING, files_in, final_model, run
@@ -98,17 +98,12 @@ def test_a_round_that_loses_too_many_changes_nothing_and_is_charged(tmp_path):
     assert 0 < spent[0] < spent[1] < spent[2]
 
 
-def test_a_cohort_below_the_minimum_is_skipped_and_charged(tmp_path, monkeypatch):
+def test_a_cohort_below_the_minimum_is_filled_up_and_charged(tmp_path):
+    """All 15 clients come at a rate of at most 0.6 with a probability below 1e-3: the others send zeros."""
     everybody = ["method=dp_fedavg", f"secagg.minimum_cohort={NUM_CLIENTS}"]
-    # All 15 clients come at a rate of at most 0.6 with a probability below 1e-3.
-    with pytest.raises(PrivacyError, match="100 % of the rounds would be charged without any sum"):
-        run(tmp_path / "run", everybody)
-    assert not (tmp_path / "run").exists()
-    monkeypatch.setattr("gdpfed.rounds.run.refuse_skipped", lambda *_: None)
-    records = run(tmp_path / "run", everybody, without_a_sum=True)
-    assert all(
-        f"below secagg.minimum_cohort={NUM_CLIENTS}" in record.failures["group 0"] for record in records
-    )
+    records = run(tmp_path / "run", everybody)
+    assert [record.survivors for record in records] == [[NUM_CLIENTS]] * 3
+    assert all(0 < sum(record.filled) < NUM_CLIENTS for record in records)
     assert (records[-1].spent_epsilon[0] or 0.0) > 0
 
 

@@ -20,6 +20,7 @@ from gdpfed.audit.accounting import (
 )
 from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
+from gdpfed.audit.mechanisms.filled_cohorts import check_filled, counts_on_secret_draws
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 from gdpfed.audit.rules import ROUNDING, Cohorts, GroupAudit, or_infinite
 
@@ -83,6 +84,8 @@ class SampledSumsRule(ChargedGroups):
         rates = np.asarray([self._rate(index, number) for number in numbers])
         for rate in np.unique(rates):
             yield from self._check_rate(index, float(rate), rates == rate, cohorts)
+        if secagg := self.files.config.get("secagg"):
+            yield from check_filled(self.plan, secagg, index, cohorts)
 
     def _rate(self, index: int, round_index: int) -> float:
         return float(event_in(self.plan["groups"][index]["charges"], round_index)["sampling_rate"])
@@ -92,7 +95,8 @@ class SampledSumsRule(ChargedGroups):
     ) -> Iterator[str]:
         """Check the cohorts of one group in the rounds that have one sampling rate."""
         population = self.plan["groups"][index]["clients"]
-        sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
+        sizes = cohorts.sizes[:, index] - cohorts.filled[:, index]
+        there = cohorts.reachable[:, index]
         if self.plan["sampling"] == "fixed_size":
             wrong = np.flatnonzero(at_rate & (sizes != round(rate * population)))
         else:
@@ -115,14 +119,16 @@ class SampledSumsRule(ChargedGroups):
         """Compare the client that took part most often with the rates of its group.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
-        above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials",
-        1956, Theorem 4). A client that was out of reach was drawn in fewer rounds, and never in more.
+        above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent
+        Trials", 1956, Theorem 4). A client that was out of reach was drawn in fewer rounds, and never in
+        more. In a round that others filled, each client in reach was asked with the same chance: the part of
+        them that was.
         """
         charged, counts = self.files.ledger["charged_rounds"], self.files.ledger["participations"][index]
         if not counts:
             return
         client = max(counts, key=lambda each: counts[each])
-        expected = sum(self._rate(index, number) for number in range(charged))
+        expected = sum(self._chance(index, number) for number in range(charged))
         everybody = sum(group["clients"] for group in self.plan["groups"])
         chance = stats.binom.sf(counts[client] - 1, charged, min(1.0, expected / max(charged, 1)))
         if counts[client] > expected and chance < UNLIKELY / everybody:
@@ -130,6 +136,19 @@ class SampledSumsRule(ChargedGroups):
                 f"the ledger counts client {client} of group {index} in {counts[client]} of {charged} "
                 f"charged rounds; at the rates of its group about {expected:.3g} are to be expected"
             )
+
+    def _chance(self, index: int, number: int) -> float:
+        """The probability at most that a client of a group was asked in a round, given the log."""
+        rate, rounds = self._rate(index, number), self.files.rounds
+        if not counts_on_secret_draws(self.plan):
+            return rate
+        if number >= len(rounds) or "round" in rounds[number]["failures"]:
+            # An interrupted round may have been filled; how far is forgotten.
+            return 1.0
+        record = rounds[number]
+        if not any(record.get("filled") or ()):
+            return rate
+        return max(rate, min(1.0, record["cohort_sizes"][index] / max(1, record["reachable"][index])))
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         return float(event_in(self.plan["groups"][index]["charges"], round_number - 1)["noise_stddev"])

@@ -116,11 +116,11 @@ class Transcript:
             RevealedSum(
                 round_index=prepared.order.round_index,
                 groups=groups,
-                asked=np.isin(self.canaries.clients, list(prepared.clients)),
+                asked=np.isin(self.canaries.clients, prepared.drawn),
                 projections=self.canaries.directions.project(result.total[: len(self.start)]),
                 noise_stddev=np.full(len(self.canaries.clients), stddev),
                 name=prepared.name,
-                clients=tuple(prepared.clients),
+                clients=tuple(prepared.drawn),
                 pure_noise=np.where(self.still, in_watched, np.float32(np.nan)),
                 drawn_stddev=self._drawn_stddev(prepared, result, groups),
             )

@@ -103,9 +103,9 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum that breaks the terms of its run or this client's limit against the server."""
+    """Refuse a sum that breaks its run's terms or this client's limits; it may be asked to fill it."""
     with locked_ledger(*places_of(budgets)) as file:
-        _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=1)
+        _check_sum(budgets, file.ledger, round_of_run, parameters, drawn=False)
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
@@ -135,7 +135,7 @@ def charge(
     steps = order.records
     num_steps = 0 if steps is None else steps.num_steps
     with locked_ledger(*places_of(budgets)) as file:
-        terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps=num_steps)
+        terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps, drawn=not order.fills)
         if terms.task and order.task.digest != terms.task:
             raise BudgetRefusedError(
                 f"the order has another model, number of classes or form of examples than the terms of run "
@@ -154,7 +154,7 @@ def charge(
             broken = terms.broken_by(round_of_run.index, order, parameters.clipping_norm)
         if broken:
             raise BudgetRefusedError(broken)
-        file.ledger.charge(round_of_run.run, round_of_run.index, num_steps)
+        file.ledger.charge(round_of_run.run, round_of_run.index, num_steps, fills=order.fills)
         file.save()
 
 
@@ -207,12 +207,9 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
+            most = budget.max_participations
             epsilon = ledger.epsilon(
-                budget.delta,
-                unit=terms.unit,
-                also=terms,
-                record_group=group,
-                at_most=budget.max_participations,
+                budget.delta, unit=terms.unit, also=terms, record_group=group, at_most=most
             )
         except PrivacyError as error:
             return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
@@ -250,25 +247,24 @@ def _check_sum(
     ledger: ClientLedger,
     round_of_run: RoundOfRun,
     parameters: SumParameters,
+    num_steps: int = 1,
     *,
-    num_steps: int,
+    drawn: bool,
 ) -> Terms:
     terms = ledger.check_round(round_of_run.run, round_of_run.index)
     budget = of_unit(budgets, terms.unit)
     check_terms_of_sum(terms, round_of_run.index, parameters)
     if not once_in(terms, round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
-        if isinstance(terms, SampledTerms):
+        if drawn and isinstance(terms, SampledTerms):
             _check_chance(ledger, round_of_run)
         if terms.pays_by_turn:
             _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
         return terms
+    one_more = round_of_run.run, round_of_run.index
     figure = ledger.epsilon_against_server(
-        budget.delta,
-        unit=terms.unit,
-        one_more_in=(round_of_run.run, round_of_run.index),
-        more_steps=num_steps,
+        budget.delta, unit=terms.unit, one_more_in=one_more, more_steps=num_steps
     )
     if figure > budget.max_epsilon_against_server:
         log(

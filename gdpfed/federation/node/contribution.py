@@ -109,13 +109,22 @@ class Contributor:
         """The contribution in integer steps, shape (d,), to an order that `check` has accepted.
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
-        model ends in an error: zeros are sent then, under the noise of any other.
+        model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum
+        sends zeros in any case, and reads no example.
 
         Raises:
             StandInError: what stands in for it has not done its part, which tells of no data: it says so
                 where devices are away.
         """
-        from gdpfed.clients.update import contribution_steps, steps_without_examples, update_steps
+        from gdpfed.clients.update import (
+            contribution_steps,
+            filling_steps,
+            steps_without_examples,
+            update_steps,
+        )
+
+        if order.fills:
+            return filling_steps(encoding)
 
         def computed() -> npt.NDArray[np.int64]:
             if self.stand_in is None:

@@ -7,6 +7,7 @@ is seen where the operator names a second folder: the ledger is written there fi
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import WRONG_FORM, read_json
-from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK
+from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK
 from gdpfed.privacy.ledgers.client import ClientLedger
 
 COPY_FILE = "ledger.copy"
@@ -202,11 +203,20 @@ def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for index in {**mine, **its}
             for steps in zip_longest(mine.get(index, []), its.get(index, []), fillvalue=0)
         ]
+        # As many updates of its own as either says: the others were zeros.
+        own = _own_updates(known) | _own_updates(entry)
+        filled = sorted((Counter(index for index, _ in both) - own).elements())
         back = {tuple(each) for one in (known, entry) for each in one.get(TAKEN_BACK, ())}
         known |= {"rounds": [index for index, _ in both], "steps": [steps for _, steps in both]}
         known |= {name: True for name in SENT.values() if name in entry}
         known |= {TAKEN_BACK: sorted(map(list, back))} if back else {}
+        known |= {FILLED: filled} if filled or FILLED in known else {}
     return {**bodies[0], "runs": list(runs.values())}
+
+
+def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:
+    """How many updates of its own the client has sent in each round of an entry."""
+    return Counter(entry["rounds"]) - Counter(entry.get(FILLED, ()))
 
 
 def _steps_by_round(entry: Mapping[str, Any]) -> dict[int, list[int]]:

@@ -11,7 +11,7 @@ from gdpfed.clients.device.sums import DeviceSum
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.noise import law_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import update_of, update_without_examples
+from gdpfed.clients.update import filling_steps, update_of, update_without_examples
 from gdpfed.federation import log
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.federation.node.stand_ins import Vector
@@ -44,6 +44,8 @@ class DevicePart:
     def steps(self, order: TrainingOrder, theta: Vector, who: Contributor) -> torch.Tensor:
         """The contribution in integer steps, as `Contributor.steps`: int64[d], on the device."""
         encoding = self.session.encoding()
+        if order.fills:
+            return torch.from_numpy(filling_steps(encoding)).to(self.there.device)
 
         def computed() -> torch.Tensor:
             if who.stand_in is None:

@@ -1,5 +1,6 @@
 """One run in a client's own ledger: what it agreed to, what it sent, and what noise it took back."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ SENT: Mapping[Once, str] = {"held_out_counts": "counted", "vote": "voted"}
 """The entry of a run that has had a sum beside its rounds, by the work of the sum."""
 TAKEN_BACK = "taken_back"
 """The entry of a run, where there is one, that holds pairs of a turn and a later round."""
+FILLED = "filled"
+"""The entry of a run, where there is one, that holds the rounds in which the client sent zeros."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class ChargedRun:
         taken_back: of noise that the client has taken back: in the turn of which round, and in which round.
         edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
         sent: which sums beside the rounds it has had its part in.
+        filled: those of its rounds in which it was not drawn and sent zeros, to fill a sum.
     """
 
     terms: Terms
@@ -35,6 +39,7 @@ class ChargedRun:
     edge_trusted: bool = False
     sent: set[Once] = field(default_factory=set)
     taken_back: list[tuple[int, int]] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of an entry."""
@@ -47,7 +52,13 @@ class ChargedRun:
             "edge_trusted": self.edge_trusted,
             **{SENT[work]: True for work in sorted(self.sent)},
             **({TAKEN_BACK: [list(each) for each in self.taken_back]} if self.taken_back else {}),
+            **({FILLED: self.filled} if self.filled else {}),
         }
+
+    @property
+    def drawn_in(self) -> set[int]:
+        """The rounds in which the client has sent an update of its own, for which it must have been drawn."""
+        return set(Counter(self.rounds) - Counter(self.filled))
 
     @property
     def is_free(self) -> bool:

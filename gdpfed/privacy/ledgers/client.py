@@ -17,6 +17,7 @@ What sampling hides is only so if a client is drawn at the rates of its terms, w
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -27,7 +28,7 @@ from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
-from gdpfed.privacy.ledgers.charged_run import SENT, TAKEN_BACK, ChargedRun
+from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import LimitsRounds, RecordBudgets, SampledTerms, once_in
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
@@ -35,9 +36,9 @@ from gdpfed.record_steps import Once
 
 special = late_import("scipy.special")
 
-FORMAT_VERSION = 2
-READ_VERSIONS = (1, FORMAT_VERSION)
-"""Terms of version 1 have no schedule of turns."""
+FORMAT_VERSION = 3
+READ_VERSIONS = (1, 2, FORMAT_VERSION)
+"""Terms of version 1 have no schedule of turns; before 3 no client filled a sum."""
 MOST_FREE = 100
 """Runs that are open and have cost nothing."""
 
@@ -155,16 +156,17 @@ class ClientLedger:
     def chance_of_round(self, run: str, round_index: int) -> float:
         """How likely it is by chance that a client is asked this often, counting one more round.
 
-        P(K >= k), k being in how many rounds it was asked: of those with at most a certain noise, and the
-        least for all noises from this round's on. Rounds of all runs count, of this run those up to now, of
-        others all; so what many short runs ask adds up, and cheap rounds of much noise make no room for dear
-        ones. K is taken as binomial at the mean rate, whose tail is not below that of different rates
-        (Hoeffding, "On the Distribution of the Number of Successes in Independent Trials", 1956, Theorem 4).
+        P(K >= k), k being in how many rounds it was asked, other than to fill a sum: of those with at most a
+        certain noise, and the least for all noises from this round's on. Rounds of all runs count, of this
+        run those up to now, of others all; so what many short runs ask adds up, and cheap rounds of much
+        noise make no room for dear ones. K is taken as binomial at the mean rate, whose tail is not below
+        that of different rates (Hoeffding, "On the Distribution of the Number of Successes in Independent
+        Trials", 1956, Theorem 4).
         """
         drawn: dict[float, tuple[int, float, int]] = {}
         noise_now = 0.0
         for each in self.runs_of(self.terms(run).unit):
-            asked, end = set(each.rounds), each.terms.num_rounds
+            asked, end = each.drawn_in, each.terms.num_rounds
             if each.terms.run == run:
                 asked.add(round_index)
                 end = max(asked) + 1
@@ -237,10 +239,11 @@ class ClientLedger:
             )
         return begun.terms
 
-    def charge(self, run: str, round_index: int, num_steps: int = 0) -> None:
+    def charge(self, run: str, round_index: int, num_steps: int = 0, *, fills: bool = False) -> None:
         """Write down the update that is about to be sent, and its steps where records are protected.
 
-        Refused as in `check_round`, and where there are more steps than are left, or none.
+        One that `fills` a sum is charged as any other. Refused as in `check_round`, and where there are more
+        steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
         once = once_in(terms, round_index)
@@ -251,6 +254,7 @@ class ClientLedger:
             terms.check_steps(round_index, sum(begun.steps), num_steps)
         begun.steps.append(num_steps)
         begun.rounds.append(round_index)
+        begun.filled += [round_index] * fills
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""
@@ -272,15 +276,14 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object) -> None:
-        if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK} != _ENTRY:
+        if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK, FILLED} != _ENTRY:
             raise PrivacyError(f"its run {number} is not a mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
             raise PrivacyError(f"its run {number} has no terms, or no lists of budgets, rounds and steps")
         if len(entry["steps"]) != len(entry["rounds"]):
             raise PrivacyError(f"its run {number} has not the steps of every round")
-        trusted = entry["edge_trusted"]
-        if type(trusted) is not bool:
+        if type(trusted := entry["edge_trusted"]) is not bool:
             raise PrivacyError(
                 f"its run {number} has edge_trusted {trusted!r}, which is neither true nor false"
             )
@@ -296,6 +299,9 @@ class ClientLedger:
             if not isinstance(each, list) or [type(index) for index in each] != [int, int]:
                 raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
             self.run(terms.run).take_back(*each)
+        if Counter(filled := entry.get(FILLED, [])) - Counter(entry["rounds"]):
+            raise PrivacyError(f"its run {number} has filled sums in rounds without an update")
+        self._runs[terms.run].filled = list(filled)
 
     def runs_of(self, unit: Unit) -> list[ChargedRun]:
         """The runs that protect a unit."""

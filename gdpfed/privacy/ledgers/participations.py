@@ -186,7 +186,7 @@ def _members(clients: Sequence[int]) -> range | frozenset[int]:
     return clients if isinstance(clients, range) else frozenset(clients)
 
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""

@@ -1,8 +1,9 @@
 """The cohorts of a round, drawn from a secret key as the plan accounts, and how often they are too small.
 
 Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
-server: whoever has it knows every cohort. A cohort too small is not summed. Where epsilon counts on the
-secret it is charged all the same: it was drawn, and others see that it was small.
+server: whoever has it knows every cohort. A cohort too small is not summed, which whoever sees the models
+sees. So where clients are drawn anew in every round and epsilon counts on the secret, cohorts are filled up:
+further clients of the group send zeros, so that there is a sum whoever was drawn.
 """
 
 import hmac
@@ -22,6 +23,7 @@ from gdpfed.privacy.validation import require_count
 
 KEY_BYTES = 32
 _LABEL = b"gdpfed cohort v1"
+_FILL_LABEL = b"gdpfed fill v1"
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
@@ -44,9 +46,30 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
     )
 
 
-def _generator(key: bytes, round_index: int, group_index: int) -> np.random.Generator:
-    """Return a generator seeded with 256 bits of HMAC-SHA256(key, round, group)."""
-    message = _LABEL + round_index.to_bytes(8, "big") + group_index.to_bytes(8, "big")
+def fills_cohorts(plan: PrivacyPlan) -> bool:
+    """Whether cohorts of the plan are filled up, so that there is a sum of a group whoever was drawn.
+
+    That is where clients are drawn anew in every round, by Poisson sampling, and epsilon counts on that
+    secret. A cohort of a fixed size is too small always or never.
+    """
+    return plan.law.name == "poisson" and plan.private and plan.sample_is_secret
+
+
+def draw_fillers(
+    candidates: Sequence[int], count: int, round_index: int, group_index: int, key: bytes
+) -> ClientIds:
+    """Return `count` of the candidates (int64, ascending), who fill the cohort of a sum.
+
+    Every subset of that size is equally likely. The same key, round, group and candidates give the same ones,
+    independent of who is drawn in other rounds. `group_index`: of the sum; 0 where all groups are one sum.
+    """
+    generator = _generator(key, round_index, group_index, _FILL_LABEL)
+    return np.sort(generator.permutation(np.asarray(candidates, dtype=np.int64))[:count])
+
+
+def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _LABEL) -> np.random.Generator:
+    """Return a generator seeded with 256 bits of HMAC-SHA256(key, label, round, group)."""
+    message = label + round_index.to_bytes(8, "big") + group_index.to_bytes(8, "big")
     seed = int.from_bytes(hmac.digest(key, message, "sha256"), "big")
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(seed)))
 
@@ -64,7 +87,7 @@ class SkippedFractions:
 
     Attributes:
         sums: of every sum of a round: one a group, or a single one where all groups are one sum.
-        rounds: of rounds in which nothing is summed.
+        rounds: of rounds in which all of them are too small.
     """
 
     sums: tuple[float, ...]
@@ -72,7 +95,19 @@ class SkippedFractions:
 
 
 def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
-    """Return how often a cohort of the plan is below `minimum_cohort`, averaged over its rounds."""
+    """Return how often there is no sum of a group, averaged over the plan's rounds.
+
+    Where cohorts are filled up that is never, or always of a group that has fewer clients than a sum needs.
+    """
+    if not fills_cohorts(plan):
+        return small_fractions(plan, minimum_cohort)
+    sizes = [len(group.clients) for group in plan.groups]
+    sums = [float(size < minimum_cohort) for size in ([sum(sizes)] if plan.one_sum else sizes)]
+    return SkippedFractions(tuple(sums), math.prod(sums))
+
+
+def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
+    """Return how often fewer than `minimum_cohort` are drawn for a sum, averaged over the plan's rounds."""
     require_count("minimum_cohort", minimum_cohort)
     edges = [*_starts(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
@@ -104,47 +139,30 @@ def tells_turns(
     """
     if not (isinstance(plan.mechanism, DrawsAhead) and plan.sample_is_secret):
         return False
-    largest = max(chance for chance, _ in _others_too_few(plan, minimum_cohort, round_index, there))
+    largest = max(_others_too_few(plan, minimum_cohort, round_index, there))
     return largest > TELLING_SHARE * plan.delta / plan.num_rounds
-
-
-def delta_of_skipping(plan: PrivacyPlan, minimum_cohort: int) -> float:
-    """What delta grows by at most for those who see which rounds have no sum: sum_t q_t P(O_t < minimum).
-
-    O_t is how many others are drawn in round t. Where they are enough, there is a sum whether a client takes
-    part or not, as is accounted. Where they are too few there is none, unless the client is the one that they
-    lack. It takes part with probability q_t, so both distributions differ by q_t at most, given O_t. In each
-    round the client counts for which that is largest. It is 0 where nothing rests on a secret draw, and of
-    cohorts of a fixed size, which are too small always or never.
-    """
-    if plan.law.name != "poisson" or not (plan.private and plan.sample_is_secret):
-        return 0.0
-    edges = [*_starts(plan), plan.num_rounds]
-    rounds = (
-        (end - start) * max(chance * rate for chance, rate in _others_too_few(plan, minimum_cohort, start))
-        for start, end in pairwise(edges)
-    )
-    return min(1.0, math.fsum(rounds))
 
 
 def _others_too_few(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
-) -> list[tuple[float, float]]:
-    """For every sum, the probability that others beside a client are too few, and the client's rate.
+) -> list[float]:
+    """For every sum, the probability that others beside a client are too few.
 
-    The probability is 0 of a sum whose clients all take part, or that has none.
+    It is 0 of a sum whose clients all take part, or that has none.
     """
     numbers = [len(group.clients) for group in plan.groups] if there is None else there
     below = _below(plan, round_index, minimum_cohort, [max(0, number - 1) for number in numbers])
     rates = [group.at(round_index).sampling_rate for group in plan.groups]
     exposed = [number > 0 and rate < 1 for number, rate in zip(numbers, rates, strict=True)]
     if plan.one_sum:
-        exposed, rates = [any(exposed)], [max(rates)]
-    return [(chance * each, rate) for chance, each, rate in zip(below, exposed, rates, strict=True)]
+        exposed = [any(exposed)]
+    return [chance * each for chance, each in zip(below, exposed, strict=True)]
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     """Refuse a plan in which almost all rounds would be skipped, as their cohorts are too small to sum.
+
+    Cohorts that are filled up are too small only if their whole group is.
 
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds, and where rounds are
     drawn ahead and one that is skipped would tell of others.
@@ -161,12 +179,14 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     if skipped > MOST_SKIPPED:
         go = "be charged" if plan.mechanism.small_cohorts_are_charged else "go"
         expected = math.fsum(group.expected_cohort_size for group in plan.groups)
-        rate = [] if plan.sampling_rate >= 1 else [f"privacy.sampling_rate={plan.sampling_rate:g}"]
+        filled = fills_cohorts(plan)
+        always = filled or plan.sampling_rate >= 1
+        rate = [] if always else [f"privacy.sampling_rate={plan.sampling_rate:g}"]
         raised = " or ".join([*rate, "dataset.num_clients"])
         one_sum = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
         raise PrivacyError(
             f"with {expected:.1f} of {plan.num_clients} clients expected a round, {100 * skipped:.0f} % of "
-            f"the rounds would {go} without any sum, their cohorts being below "
+            f"the rounds would {go} without any sum, their {'groups' if filled else 'cohorts'} being below "
             f"secagg.minimum_cohort={minimum_cohort}: raise {raised}{one_sum}"
         )
 

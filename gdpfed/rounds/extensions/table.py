@@ -10,6 +10,7 @@ from gdpfed.rounds.extensions.base import Extension, Extensions, SumExtension
 from gdpfed.rounds.extensions.class_counts import ClassCounts
 from gdpfed.rounds.extensions.client_memory import ClientMemory
 from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
+from gdpfed.rounds.extensions.fill import Fill
 from gdpfed.rounds.extensions.held_out import CountsAfterRounds, RatesInLastRound
 from gdpfed.rounds.extensions.vote import ClientVote
 
@@ -25,6 +26,7 @@ OWN = (
     ClientMemory,
     NormFactor,
     CorrelatedNoise,
+    Fill,
     ReleasedAverage,
     RatesInLastRound,
     CountsAfterRounds,

@@ -25,7 +25,7 @@ FOUR = (*LITTLE, "run.num_rounds=4")
 FOUR_ROUNDS = [0, 1, 2, 3]
 NEXT, OTHER_FORMAT = "0.999.0", "0.999.1"
 NAMES, UPGRADE = "Adding and removing a node", "Upgrading"
-FORMAT = ("gdpfed/runs/file_formats.py", "FORMAT_VERSION = 3", "FORMAT_VERSION = 4")
+FORMAT = ("gdpfed/runs/file_formats.py", "FORMAT_VERSION = 4", "FORMAT_VERSION = 5")
 
 
 def names(host: Host, check: Checks) -> None:

@@ -71,7 +71,7 @@ def asked_in_turn(node, terms, indices):
         noise_multiplier=noise,
     )
     order: Any = SimpleNamespace(
-        records=None, clipping_norm=inf, noise="gaussian", work="update", announced="", taps=()
+        records=None, clipping_norm=inf, noise="gaussian", work="update", announced="", taps=(), fills=False
     )
     budget.begin(node, terms)
     for index in indices:

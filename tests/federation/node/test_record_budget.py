@@ -93,7 +93,7 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
     task = SimpleNamespace(digest=TASK)
     return SimpleNamespace(
         **{"work": work, "noise": noise, "weight": weight, "clipping_norm": 9.0},
-        **{"records": records, "task": task, "announced": "", "taps": ()},
+        **{"records": records, "task": task, "announced": "", "taps": (), "fills": False},
     )
 
 

@@ -57,6 +57,7 @@ def send(own: Budgets, run: str, index: int, noise: float = 1.0) -> None:
         noise_multiplier=noise * GROUP.noise_stddev / GROUP.clipping_norm,
     )
     order: Any = SimpleNamespace(
+        fills=False,
         **{"work": "update", "noise": "gaussian", "weight": 1.0, "clipping_norm": GROUP.clipping_norm},
         **{"records": None, "announced": "", "taps": TAPS},
     )

@@ -1,0 +1,138 @@
+"""Cohorts are filled up, so that there is a sum of every group whoever was drawn.
+
+Under Poisson sampling epsilon counts on a secret draw, and a round without a sum would tell of it. So where a
+cohort is too small for a sum that may lose a client, further reachable clients of its group are asked for
+zeros. Each adds its share of the noise, and none of them trains. How many are needed follows from how many
+were drawn and from who is there. What is released is the sum over those that were drawn, with its noise, and
+they are drawn at the rates of the plan: docs/privacy.md has the proof.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from conf.schema import SecAggConfig
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.methods.base import Cohorts, SumRequest, Theta
+from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts
+from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.record_steps import kind_of
+from gdpfed.rounds.enough import reachable_by_group, tolerated_dropouts
+from gdpfed.rounds.extensions.base import SumExtension
+from gdpfed.rounds.fleet import Fleet
+from gdpfed.rounds.prepared import PreparedSum
+
+if TYPE_CHECKING:
+    from gdpfed.rounds.run import OpenRun, PreparedRun
+
+
+class Fill(SumExtension):
+    """The clients that fill the cohorts of a run.
+
+    `plan`: one whose epsilon counts on a secret draw by Poisson sampling.
+    """
+
+    key = "fill"
+
+    def __init__(self, plan: PrivacyPlan) -> None:
+        self._plan = plan
+        self._sampling_key = b""
+        self._fillers: dict[int, list[ClientIds]] = {}
+        """By round, of every group; of the present round and the next."""
+        self._round_index = 0
+        self._tolerated: dict[int, int | None] = {}
+
+    @classmethod
+    def of(cls, run: "PreparedRun") -> Self | None:
+        """Return the filling of a run; None if no sum of it, or the lack of one, tells of a secret draw."""
+        method = run.method
+        return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
+
+    def opened_run(self, run: "OpenRun") -> None:
+        """Take the run's sampling key, from which those that fill are drawn as well."""
+        self._sampling_key = run.loop.state.sampling_key
+
+    def start(self, order: TrainingOrder, theta: Theta) -> Theta:
+        """Note which round begins."""
+        self._round_index = order.round_index
+        return theta
+
+    def drawn(
+        self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
+    ) -> Cohorts:
+        """Return the cohorts of a round with those that fill them; the same ones for the same cohorts."""
+        plan, there = self._plan, reachable_by_group(self._plan, present)
+        groups = [group.clients for group in plan.groups]
+        if plan.one_sum:
+            everybody, drawn = [client for group in groups for client in group], np.concatenate([*cohorts])
+            chosen = self._chosen(fleet.secagg, (round_index, 0), everybody, drawn, (sum(there), present))
+            fillers = [chosen[np.isin(chosen, group)] for group in groups]
+        else:
+            fillers = [
+                self._chosen(fleet.secagg, (round_index, m), group, cohort, (number, present))
+                for m, (group, cohort, number) in enumerate(zip(groups, cohorts, there, strict=True))
+            ]
+        self._fillers = {index: each for index, each in self._fillers.items() if index >= round_index - 1}
+        self._fillers[round_index] = fillers
+        return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
+
+    def _chosen(
+        self,
+        secagg: SecAggConfig,
+        drawn_for: tuple[int, int],
+        clients: Sequence[int],
+        cohort: ClientIds,
+        there: tuple[int, Collection[int] | None],
+    ) -> ClientIds:
+        """Return who fills the cohort of one sum.
+
+        `drawn_for`: its round and group. `clients`: of its group. `there`: how many of them can be reached,
+        and all who can; None for everybody.
+        """
+        number, present = there
+        missing = self._size(secagg, len(cohort), number) - len(cohort)
+        if not missing:
+            return cohort[:0]
+        taken = frozenset(cohort.tolist())
+        free = [each for each in clients if each not in taken and (present is None or each in present)]
+        return draw_fillers(free, missing, *drawn_for, self._sampling_key)
+
+    def _size(self, secagg: SecAggConfig, drawn: int, reachable: int) -> int:
+        """Return how many clients are asked for a sum if so many were drawn, and so many can be reached.
+
+        The first size from `drawn` on that makes a sum though one of them vanishes; without one, or where
+        secagg.dropout_tolerance=0 lets nobody vanish, one that makes a sum of those who stay; `drawn` where
+        none does.
+        """
+        found = drawn
+        for size in range(drawn, reachable + 1):
+            if size not in self._tolerated:
+                self._tolerated[size] = tolerated_dropouts(secagg, size)
+            lost = self._tolerated[size]
+            if lost or (lost == 0 and secagg.dropout_tolerance == 0):
+                return size
+            found = found if lost is None else size
+        return found
+
+    def sum_prepared(
+        self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
+    ) -> PreparedSum:
+        """Tell those that fill this sum to send zeros."""
+        if kind_of(prepared.order.work).once:
+            return prepared
+        of_round = self._fillers.get(prepared.order.round_index, ())
+        fillers = {client for each in of_round for client in each.tolist()}
+        parts = {
+            client: replace(prepared.part(client), fills=True)
+            for client in prepared.clients
+            if client in fillers
+        }
+        return replace(prepared, parts={**prepared.parts, **parts}) if parts else prepared
+
+    def record(self) -> dict[str, Any]:
+        """Return how many clients of every group filled the sums of the round that has ended."""
+        filled = [len(each) for each in self._fillers.get(self._round_index, ())]
+        return {"filled": filled} if any(filled) else {}

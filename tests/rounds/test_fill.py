@@ -1,0 +1,273 @@
+"""Cohorts that are filled up: whether there is a sum follows from who is there, not from who was drawn."""
+
+from collections import Counter
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conf.load import load
+from conf.schema import SecAggConfig
+from gdpfed.audit.mechanisms.filled_cohorts import fewest_of_a_sum, most_that_fill
+from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.update import update_of
+from gdpfed.clients.works import Job
+from gdpfed.federation.node.contribution import Contributor
+from gdpfed.federation.node.on_device import DevicePart
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.models import flatten
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.local_update import clip
+from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.methods import make_method
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.rounds.enough import can_sum
+from gdpfed.rounds.extensions.fill import Fill
+from gdpfed.rounds.extensions.table import extensions_of
+from gdpfed.rounds.run import PreparedRun
+from gdpfed.runs.round_log import read_rounds
+from gdpfed.simulation import in_process_fleet, simulate
+from gdpfed.simulation.engine import SequentialEngine
+from gdpfed.simulation.in_process_fleet import InProcessFleet
+from secagg import ClientSession, Contributors, Encoding
+from testing.small_runs import grid_of_owners, ledger_of, only_a_card, run, small_config
+
+KEY = bytes(range(32))
+SIX = (
+    *("dataset.num_clients=6", "privacy.sampling_rate=0.2", "privacy.accountant=rdp"),
+    *("privacy.against=outsiders", "privacy.delta=1e-3"),
+)
+THIRTY = ("dataset.num_clients=30", "privacy.sampling_rate=0.05")
+
+
+def filling(*overrides, key=KEY, present=None, method="dp_fedavg"):
+    """A plan, and a function from a round to its cohorts as drawn and as filled."""
+    plan = make_method(
+        load([*SIX[2:], *(overrides or SIX[:2]), f"method={method}", "dataset.num_rounds=400"])
+    ).plan
+    fill = Fill(plan)
+    fill.opened_run(SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key))))
+    fleet: Any = SimpleNamespace(secagg=SecAggConfig())
+
+    def cohorts(index):
+        drawn = draw_cohorts(plan, index, key)
+        if present is not None:
+            drawn = tuple(cohort[np.isin(cohort, list(present))] for cohort in drawn)
+        return drawn, fill.drawn(fleet, index, drawn, present)
+
+    return plan, cohorts
+
+
+def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
+    """Without the fill a client is in nearly all cohorts that are large enough, and in few of the others."""
+    _, cohorts = filling()
+    summed: dict[str, Counter[bool]] = {"as drawn": Counter(), "filled": Counter()}
+    for index in range(400):
+        (drawn,), (filled,) = cohorts(index)
+        assert np.isin(drawn, filled).all()
+        for name, cohort in (("as drawn", drawn), ("filled", filled)):
+            summed[name][0 in drawn] += can_sum(SecAggConfig(), len(cohort))
+        summed["rounds"] = summed.get("rounds", Counter()) + Counter([0 in drawn])
+    rounds = summed["rounds"]
+    seen = {own: summed["as drawn"][own] / rounds[own] for own in (True, False)}
+    assert seen[True] > 3 * seen[False]
+    assert summed["filled"] == rounds
+
+
+@pytest.mark.parametrize(
+    ("there", "size"), [(None, 10), (range(12), 10), (range(7), 7), (range(3), 3), (range(2), 0)]
+)
+def test_a_cohort_grows_until_it_may_lose_one_or_all_are_there(there, size):
+    """Of ten one may vanish under a dropout tolerance of 0.1; too few are not asked to fill."""
+    present = None if there is None else frozenset(there)
+    _, cohorts = filling(*THIRTY, present=present)
+    for index in range(40):
+        (drawn,), (filled,) = cohorts(index)
+        assert len(filled) == max(size, len(drawn))
+        assert present is None or present.issuperset(filled.tolist())
+
+
+def test_who_fills_follows_from_key_and_round_and_from_no_draw():
+    def of(key):
+        _, cohorts = filling(*THIRTY, key=key)
+        return [[each.tolist() for each in cohorts(index)[1]] for index in (3, 4, 3)]
+
+    ahead, later, again = of(KEY)
+    assert ahead == again != later
+    assert of(KEY) == [ahead, later, again]
+    assert of(bytes(32))[0] != ahead
+
+
+def test_one_sum_of_all_groups_is_filled_from_all_groups():
+    plan, cohorts = filling(*THIRTY, method="idp_fedavg_scale")
+    filled = [cohorts(index)[1] for index in range(30)]
+    assert {sum(map(len, each)) for each in filled} == {10}
+    for cohort, group in ((each[m], group) for each in filled for m, group in enumerate(plan.groups)):
+        assert set(cohort.tolist()) <= set(group.clients)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=fedavg"],
+        ["method=dp_fedavg", "privacy.sampling_rate=1"],
+        ["method=dp_fedavg", "privacy.sampling=fixed_size", "privacy.sampling_rate=0.5"],
+        ["method=dp_fedavg", "privacy.against=everyone", "privacy.accountant=pld"],
+    ],
+)
+def test_where_nothing_rests_on_a_secret_draw_nothing_is_filled(tmp_path, overrides):
+    prepared = PreparedRun.of(small_config(tmp_path / "run", ["privacy.sampling_rate=0.6", *overrides]))
+    assert not any(isinstance(each, Fill) for each in extensions_of(prepared))
+
+
+@pytest.mark.parametrize("mode", ["curious", "active", "off"])
+@pytest.mark.parametrize("corrupt", [0.0, 0.2, 0.45])
+@pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.3])
+def test_the_audit_knows_by_another_formula_how_far_a_cohort_is_filled(mode, corrupt, tolerance):
+    own = {"mode": mode, "corrupt_tolerance": corrupt, "dropout_tolerance": tolerance}
+    secagg = SecAggConfig(**own, threshold=0.75)
+    fewest, fill = fewest_of_a_sum(asdict(secagg)), Fill(make_method(load([*SIX, "method=dp_fedavg"])).plan)
+    possible = [can_sum(secagg, size) for size in range(45)]
+    # More clients never make a sum impossible, so it follows from who is there alone.
+    assert possible == sorted(possible)
+    assert possible.index(True) == fewest
+    for there in range(fewest, 45):
+        sizes = [fill._size(secagg, drawn, there) for drawn in range(fewest)]
+        assert set(sizes) == {most_that_fill(asdict(secagg), there)}
+
+
+def test_in_a_simulation_who_fills_sends_zeros_under_its_noise_and_trains_nothing(tmp_path, monkeypatch):
+    trained, sent = list[int](), dict[int, tuple[bool, bool]]()
+    mask, updates = ClientSession.mask, SequentialEngine.updates
+
+    def noted(session, steps, context, noise=None):
+        sent[session.client_id] = bool(np.any(steps)), noise is not None
+        return mask(session, steps, context, noise=noise)
+
+    def noting(engine, order, theta, cohort):
+        trained.extend(cohort.clients)
+        yield from updates(engine, order, theta, cohort)
+
+    monkeypatch.setattr(ClientSession, "mask", noted)
+    monkeypatch.setattr(SequentialEngine, "updates", noting)
+    config = small_config(tmp_path / "run", [*SIX, "method=dp_fedavg"])
+    prepared, fleet = PreparedRun.of(config), InProcessFleet(config.secagg, "sim", SequentialEngine())
+    with prepared.open(fleet, only_a_card, lambda line: None) as opened:
+        key, plan = opened.loop.state.sampling_key, prepared.method.plan
+        for record in opened.rounds():
+            (drawn,) = draw_cohorts(plan, record.round - 1, key)
+            assert trained == drawn.tolist()
+            assert sent == {client: (client in drawn, True) for client in range(6)}
+            assert (record.cohort_sizes, record.survivors) == ([6], [6])
+            assert sum(record.filled) == 6 - len(drawn)
+            trained.clear()
+            sent.clear()
+        assert sum(opened.loop.state.ledger.total_participations()) == 18
+
+
+def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path, monkeypatch):
+    """The noise of the sum is left out here, so that the sum is seen."""
+    monkeypatch.setattr(in_process_fleet, "sum_noise_steps", lambda order, parameters, stream: 0)
+    config = small_config(tmp_path / "run", [*SIX, "method=dp_fedavg", "secagg=off"])
+    prepared, engine = PreparedRun.of(config), SequentialEngine()
+    fleet = InProcessFleet(config.secagg, "sim", engine)
+    with prepared.open(fleet, only_a_card, lambda line: None) as opened:
+        (drawn,) = draw_cohorts(prepared.method.plan, 0, opened.loop.state.sampling_key)
+        while len(drawn) in (0, 6):
+            opened.loop.state.sampling_key = np.random.default_rng(len(drawn)).bytes(32)
+            (drawn,) = draw_cohorts(prepared.method.plan, 0, opened.loop.state.sampling_key)
+        opened.loop.state.extensions.tell(Fill.opened_run, opened)
+        start = opened.theta
+        next(iter(opened.rounds()))
+        moved = (opened.theta - start).astype(np.float64)
+    assert np.any(moved)
+    alone = [engine_update(prepared, start, client) for client in drawn.tolist()]
+    scale = prepared.method.server_learning_rate * prepared.method.sum_weights[0]
+    np.testing.assert_allclose(moved, scale * np.sum(alone, axis=0), atol=1e-4)
+
+
+def engine_update(prepared, start, client):
+    """One client's clipped update, shape (d,)."""
+    order = prepared.order
+    norm = prepared.method.plan.groups[0].clipping_norm
+    encoding = Encoding.for_sum(
+        Contributors(6), dimension=len(start), clipping_norm=norm, noise_multiplier=1.0
+    )
+    return clip(update_of(order, start, encoding, client), norm).numpy()
+
+
+def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_asked_too_often(
+    tmp_path, monkeypatch
+):
+    """At rate 0.05 six nodes are asked in all five rounds, and none refuses; keys agreed ahead are used."""
+    read = list[tuple[int, int]]()
+    examples = Job.examples
+
+    def noting(job):
+        read.append((job.order.round_index, job.client_id))
+        return examples(job)
+
+    monkeypatch.setattr(Job, "examples", noting)
+    grid = grid_of_owners(tmp_path / "nodes", [50.0] * 6)
+    words = [*SIX[2:], SIX[0], "privacy.sampling_rate=0.05", "method=dp_fedavg", "dataset.num_rounds=5"]
+    records = run(tmp_path / "run", words, grid=grid)
+    assert [record.survivors for record in records] == [[6]] * 5
+    assert len(read) == 30 - sum(sum(record.filled) for record in records) < 15
+    advertised = Counter(client for kind, client in grid.sent if kind == "advertise")
+    assert advertised == dict.fromkeys(range(6), 5)
+    for client in range(6):
+        (own,) = ledger_of(tmp_path / "nodes", client).runs
+        assert sorted(own.rounds) == list(range(5))
+        assert own.drawn_in == {index for index, reader in read if reader == client}
+    assert audit_run(tmp_path / "run").findings == ()
+
+
+def test_a_run_that_is_resumed_fills_its_cohorts_as_before(tmp_path):
+    words = [*SIX, "method=dp_fedavg", "secagg=off"]
+    simulate(small_config(tmp_path / "run", [*words, "run.stop_after_round=1"]), make_observers=only_a_card)
+    again = small_config(tmp_path / "run", ["run.stop_after_round=null"], resume=True)
+    simulate(again, make_observers=only_a_card)
+    records = read_rounds(tmp_path / "run")
+    assert [record.survivors for record in records] == [[6]] * 3
+    assert [record.failures for record in records] == [{}] * 3
+    assert audit_run(tmp_path / "run").findings == ()
+
+
+class NeverAsked:
+    """A stand-in whose devices have no part in a sum that it only fills."""
+
+    def check(self, order):
+        """Accept the order."""
+
+    def change(self, run, order, theta):
+        """Fail: nobody is to train."""
+        raise AssertionError("a node that fills has its devices train")
+
+    def end(self, run):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("stand_in", [None, NeverAsked()])
+def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks(stand_in, monkeypatch):
+    """An indicator says of any other contribution of zeros that it was not clipped."""
+    monkeypatch.setattr(Job, "examples", NeverAsked().change)
+    task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
+    order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1, fills=True)
+    theta = flatten(task.build_model())
+    encoding = Encoding.for_sum(
+        Contributors(6), dimension=len(theta) + 1, clipping_norm=1.0, noise_multiplier=1.0
+    )
+    who = Contributor(0, "run", stand_in=stand_in)
+    who.check(order, theta, encoding)
+    session: Any = SimpleNamespace(encoding=lambda: encoding)
+    there: Any = SimpleNamespace(device=torch.device("cpu"))
+    on_device = DevicePart(there, session).steps(order, theta, who).numpy()
+    for steps in (who.steps(order, theta, encoding), on_device):
+        assert (steps.dtype, steps.shape) == (np.int64, (len(theta) + 1,))
+        assert not steps.any()
+    assert replace(order, fills=False).context(theta) == order.context(theta)
+    assert TrainingOrder.from_scalars(order.to_scalars()) == order
