@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -183,6 +184,8 @@ class NodeEntry(ABC):
             yield f"run {name} sent more updates in one round than it was charged for"
         if any(index not in charged for index in rounds):
             yield f"run {name} sent an update in a round that it was not charged for"
+        if Counter(self.saved.get("filled", ())) - Counter(rounds):
+            yield f"run {name} filled a sum in a round in which it sent nothing"
         if self.saved.get("voted") and not self.vote:
             yield f"run {name} sent a vote that its terms do not charge"
         if not (self.terms["sums_hidden"] or self.trusted or self.private_by_itself):

@@ -12,6 +12,7 @@ import torch
 from conf.load import load
 from conf.schema import SecAggConfig
 from gdpfed.audit.mechanisms.filled_cohorts import fewest_of_a_sum, most_that_fill
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.update import update_of
@@ -24,6 +25,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
+from gdpfed.privacy.accountants.composition import compose_against_server
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.enough import can_sum
 from gdpfed.rounds.extensions.fill import Fill
@@ -222,7 +224,14 @@ def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_ask
     for client in range(6):
         (own,) = ledger_of(tmp_path / "nodes", client).runs
         assert sorted(own.rounds) == list(range(5))
-        assert own.drawn_in == {index for index, reader in read if reader == client}
+        assert own.drawn_in == [index for index, reader in read if reader == client]
+        # Zeros cost nothing against the server.
+        ledger, trained = ledger_of(tmp_path / "nodes", client), len(own.drawn_in)
+        seen = own.terms.seen_charges(range(trained), 0)
+        assert ledger.epsilon_against_server(1e-3) == pytest.approx(compose_against_server(seen, 1e-3))
+        audited = audit_node_ledger(tmp_path / "nodes" / f"{client}.json")
+        assert audited.findings == ()
+        assert audited.runs[0].against_server == pytest.approx(ledger.epsilon_against_server(1e-3), rel=1e-3)
     assert audit_run(tmp_path / "run").findings == ()
 
 

@@ -3,6 +3,7 @@
 In a client's own ledger all rounds cost it, taken or not.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -185,8 +186,12 @@ class SumEntry(NodeEntry):
         return charges_of(kept)
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
-        """Return the sums that the server knows this client took part in, one for each update."""
-        events = [{**self.event(index), "num_sums": 1} for index in self.saved["rounds"]]
+        """Return the sums that the server knows to hold an update of this client, one for each.
+
+        Those that it filled with zeros hold none.
+        """
+        drawn = Counter(self.saved["rounds"]) - Counter(self.saved.get("filled", ()))
+        events = [{**self.event(index), "num_sums": 1} for index in drawn.elements()]
         return charges_of([{"event": event, "count": 1} for event in events])
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:

@@ -56,9 +56,9 @@ class ChargedRun:
         }
 
     @property
-    def drawn_in(self) -> set[int]:
-        """The rounds in which the client has sent an update of its own, for which it must have been drawn."""
-        return set(Counter(self.rounds) - Counter(self.filled))
+    def drawn_in(self) -> list[int]:
+        """The rounds of updates of its own, for which the client must have been drawn, not of zeros."""
+        return [*(Counter(self.rounds) - Counter(self.filled)).elements()]
 
     @property
     def is_free(self) -> bool:

@@ -150,7 +150,7 @@ class ClientLedger:
             taken = [index for index in more if once_in(each.terms, index) is None]
             steps = sum(each.steps) + (more_steps if taken else 0)
             voted = each.terms.vote if "vote" in once else ()
-            runs.append((*voted, *each.terms.seen_charges([*each.rounds, *taken], steps)))
+            runs.append((*voted, *each.terms.seen_charges([*each.drawn_in, *taken], steps)))
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
@@ -166,7 +166,7 @@ class ClientLedger:
         drawn: dict[float, tuple[int, float, int]] = {}
         noise_now = 0.0
         for each in self.runs_of(self.terms(run).unit):
-            asked, end = each.drawn_in, each.terms.num_rounds
+            asked, end = set(each.drawn_in), each.terms.num_rounds
             if each.terms.run == run:
                 asked.add(round_index)
                 end = max(asked) + 1
@@ -242,8 +242,8 @@ class ClientLedger:
     def charge(self, run: str, round_index: int, num_steps: int = 0, *, fills: bool = False) -> None:
         """Write down the update that is about to be sent, and its steps where records are protected.
 
-        One that `fills` a sum is charged as any other. Refused as in `check_round`, and where there are more
-        steps than are left, or none.
+        One that `fills` a sum costs nothing against the server. Refused as in `check_round`, and where there
+        are more steps than are left, or none.
         """
         terms, begun = self.check_round(run, round_index), self.run(run)
         once = once_in(terms, round_index)

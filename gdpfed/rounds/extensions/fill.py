@@ -7,8 +7,9 @@ were drawn and from who is there. What is released is the sum over those that we
 they are drawn at the rates of the plan: docs/privacy.md has the proof.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -67,9 +68,9 @@ class Fill(SumExtension):
         plan, there = self._plan, reachable_by_group(self._plan, present)
         groups = [group.clients for group in plan.groups]
         if plan.one_sum:
-            everybody, drawn = [client for group in groups for client in group], np.concatenate([*cohorts])
+            everybody, drawn = chain.from_iterable(groups), np.concatenate([*cohorts])
             chosen = self._chosen(fleet.secagg, (round_index, 0), everybody, drawn, (sum(there), present))
-            fillers = [chosen[np.isin(chosen, group)] for group in groups]
+            fillers = [chosen[[client in group for client in chosen.tolist()]] for group in groups]
         else:
             fillers = [
                 self._chosen(fleet.secagg, (round_index, m), group, cohort, (number, present))
@@ -83,7 +84,7 @@ class Fill(SumExtension):
         self,
         secagg: SecAggConfig,
         drawn_for: tuple[int, int],
-        clients: Sequence[int],
+        clients: Iterable[int],
         cohort: ClientIds,
         there: tuple[int, Collection[int] | None],
     ) -> ClientIds:
