@@ -38,11 +38,13 @@ def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
     """How many of this many clients may vanish, and there still is a sum; None if none is possible."""
     if num_clients < secagg.minimum_cohort:
         return None
-    terms = {"dimension": 1, "clipping_norm": 1.0, "noise_multiplier": 1.0}
     try:
-        return sum_parameters(secagg, label="", num_clients=num_clients, **terms).dropout_tolerance
+        parameters = sum_parameters(
+            secagg, label="", num_clients=num_clients, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
+        )
     except ValueError:
         return None
+    return parameters.dropout_tolerance
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import stats
 
@@ -167,13 +168,14 @@ def test_a_cohort_too_small_tells_of_the_other_rounds_of_its_block():
     ]
 
 
+Counts = npt.NDArray[np.int64]
 SECAGG = {
     **{"mode": "curious", "minimum_cohort": 3, "threshold": 0.6667},
     **{"dropout_tolerance": 0.1, "corrupt_tolerance": 0.0},
 }
 
 
-def filled_files(drawn: Sequence[int], filled: Sequence[int]) -> RunFiles:
+def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
     """A private run whose cohorts have so many clients that were drawn, and so many that fill."""
     turns = iter(np.tile(np.arange(CLIENTS), ROUNDS).tolist())
     cohorts = [[next(turns) for _ in range(n + more)] for n, more in zip(drawn, filled, strict=True)]

@@ -52,7 +52,8 @@ def filling(*overrides, key=KEY, present=None, method="dp_fedavg"):
         load([*SIX[2:], *(overrides or SIX[:2]), f"method={method}", "dataset.num_rounds=400"])
     ).plan
     fill = Fill(plan)
-    fill.opened_run(SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key))))
+    opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
+    fill.opened_run(opened)
     fleet: Any = SimpleNamespace(secagg=SecAggConfig())
 
     def cohorts(index):
@@ -276,7 +277,8 @@ def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_ma
     there: Any = SimpleNamespace(device=torch.device("cpu"))
     on_device = DevicePart(there, session).steps(order, theta, who).numpy()
     for steps in (who.steps(order, theta, encoding), on_device):
-        assert (steps.dtype, steps.shape) == (np.int64, (len(theta) + 1,))
+        assert steps.dtype == np.int64
+        assert steps.shape == (len(theta) + 1,)
         assert not steps.any()
     assert replace(order, fills=False).context(theta) == order.context(theta)
     assert TrainingOrder.from_scalars(order.to_scalars()) == order

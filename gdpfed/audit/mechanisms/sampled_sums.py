@@ -149,7 +149,8 @@ class SampledSumsRule(ChargedGroups):
         record = rounds[number]
         if not any(record.get("filled") or ()):
             return rate
-        return max(rate, min(1.0, record["cohort_sizes"][index] / max(1, record["reachable"][index])))
+        asked, there = float(record["cohort_sizes"][index]), float(record["reachable"][index])
+        return max(rate, min(1.0, asked / max(1.0, there)))
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         return float(event_in(self.plan["groups"][index]["charges"], round_number - 1)["noise_stddev"])
