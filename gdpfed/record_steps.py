@@ -15,8 +15,10 @@ from gdpfed.registry import Registry
 Work = str
 """What a client computes for a sum, by the name of its file in `gdpfed.clients.works`."""
 
-Once = Literal["held_out_counts", "vote"]
-"""What is summed once beside a run's rounds: counts on records that are held out, or votes."""
+Once = Literal["held_out_counts", "vote", "norm_histogram"]
+"""What is summed once beside a run's rounds: counts on held-out records, votes, or how long updates are."""
+NORM_MULTIPLES = (1 / 8, 1 / 4, 1 / 2, 1.0)
+"""Of a client's clipping norm: the ends of the bins of `norm_histogram`; one more bin is for the rest."""
 
 RecordIs = Literal["record", "person"]
 """What is one record: a row, or a person with all its rows, whose gradient is their sum."""
@@ -41,7 +43,8 @@ class WorkKind:
     of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
     which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
     `once`: it is summed beside the rounds. A vote is 1 for one setting of several, which steps on records or
-    rounds of local training are tried with, and 0 for the others.
+    rounds of local training are tried with, and 0 for the others; a norm histogram the same of bins, for the
+    one that the norm of the client's update is in.
     """
 
     on_records: bool
@@ -67,6 +70,7 @@ KINDS: Mapping[str, WorkKind] = {
     "held_out_rates": WorkKind(on_records=False, held_out=True),
     "vote": WorkKind(on_records=False, once="vote"),
     "vote_by_rounds": WorkKind(on_records=False, once="vote"),
+    "norm_histogram": WorkKind(on_records=False, once="norm_histogram"),
 }
 
 WORKS: Registry[Any] = Registry(

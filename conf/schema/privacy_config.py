@@ -69,6 +69,7 @@ class PrivacyConfig:
     min_sampling_rate: float = 0.0
     batch_rate: Part = 0.05
     vote_share: Share = 0.1
+    norm_histogram_share: Share | None = None
     client_records: list[int] | None = None
     price: Annotated[float, positive("above 0, or null")] | None = None
     price_bounds: list[float] = field(default_factory=lambda: [0.001, 1.0])

@@ -42,6 +42,9 @@ _RELATIONS = {
     "replace_one": dp.NeighboringRelation.REPLACE_ONE,
 }
 
+FIRST = ("vote", "norm_histogram")
+"""Entries of plans, and of terms, for sums before the first round."""
+
 
 @dataclass(frozen=True)
 class SampledSums:
@@ -94,6 +97,11 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
     for.
     """
     return [(_sums(charge["event"]), charge["count"] * _releases(charge["event"])) for charge in saved]
+
+
+def paid_first(plan: Mapping[str, Any]) -> list[tuple[SampledSums, int]]:
+    """Read what a plan charges before the first round: for a vote, or for a histogram of norms."""
+    return charges_of([plan[entry]["charge"] for entry in FIRST if entry in plan])
 
 
 def _sums(event: Mapping[str, Any]) -> SampledSums:

@@ -8,6 +8,7 @@ from gdpfed.audit.card_forms import Expected, Fields, anything
 from gdpfed.audit.counted_metrics import BINS
 from gdpfed.audit.once_checks import VOTED
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.update_norms import norm_fields, norm_rows, norm_sections
 
 ABSENT, TOO_FEW = "–", "too few"
 FEWEST = 30
@@ -21,7 +22,7 @@ def result_sections(files: RunFiles) -> set[str]:
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
         holds |= {"counted", "by-client"} if files.held_out.get("parties") else {"counted"}
-    return holds | ({"parts"} if files.parts is not None and files.rounds else set())
+    return holds | norm_sections(files) | ({"parts"} if files.parts is not None and files.rounds else set())
 
 
 def result_fields(files: RunFiles) -> Fields:
@@ -30,6 +31,7 @@ def result_fields(files: RunFiles) -> Fields:
     metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
     return {
+        **norm_fields(files),
         "voters": str(vote.get("clients")),
         "options": str(len(vote.get("settings", ()))),
         "vote_noise": f"{vote.get('noise_stddev', 0.0):.3g}",
@@ -70,6 +72,7 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
     return {
         "result": _results(files),
         "vote": _votes(files.vote),
+        "norm": norm_rows(files),
         "counted_metric": [
             {"counted_name": name, "counted_value": _in_percent(each)}
             for name, each in counted.get("metrics", {}).items()

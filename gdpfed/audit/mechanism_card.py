@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gdpfed.audit.accounting import Charges, charges_of
+from gdpfed.audit.accounting import Charges, paid_first
 from gdpfed.audit.card_forms import Expected, Fields
 from gdpfed.audit.inference import Inference
 from gdpfed.audit.run_files import RunFiles
@@ -32,9 +32,9 @@ class MechanismCard(ABC):
         return self.files.plan
 
     @property
-    def voted(self) -> Charges:
-        """What a vote costs every client before the first round; empty without a vote."""
-        return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
+    def paid_first(self) -> Charges:
+        """What a vote or a histogram of norms costs every client before the first round; empty without."""
+        return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
         """The conditions that hold for this run of the mechanism."""

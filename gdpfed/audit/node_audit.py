@@ -15,11 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gdpfed.audit.accounting import Charges, charges_of, event_in
+from gdpfed.audit.accounting import FIRST, Charges, charges_of, event_in
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 from gdpfed.json_files import read_json
+
+SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
+"""The entry of a run in which its client has had a sum before the first round, by the entry of its terms."""
+SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,17 @@ class NodeEntry(ABC):
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
-    def vote(self) -> Charges:
-        """What every client or record pays for a vote over settings, or nothing."""
-        return charges_of(json.loads(self.terms.get("vote", "[]")))
+    def paid_first(self) -> Charges:
+        """What every client or record pays for sums before the first round, or nothing."""
+        return [charge for entry in FIRST for charge in self._paid(entry)]
 
     @property
-    def vote_sent(self) -> Charges:
-        """What this client has paid for its vote over settings; nothing if it has sent no vote."""
-        return self.vote if self.saved.get("voted") else []
+    def first_sent(self) -> Charges:
+        """The part of that for sums which this client has sent something for."""
+        return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
+
+    def _paid(self, entry: str) -> Charges:
+        return charges_of(json.loads(self.terms.get(entry, "[]")))
 
     @property
     @abstractmethod
@@ -186,8 +193,9 @@ class NodeEntry(ABC):
             yield f"run {name} sent an update in a round that it was not charged for"
         if Counter(self.saved.get("filled", ())) - Counter(rounds):
             yield f"run {name} filled a sum in a round in which it sent nothing"
-        if self.saved.get("voted") and not self.vote:
-            yield f"run {name} sent a vote that its terms do not charge"
+        for entry in FIRST:
+            if self.saved.get(SENT[entry]) and not self._paid(entry):
+                yield f"run {name} sent {SENT_WORDS[entry]} that its terms do not charge"
         if not (self.terms["sums_hidden"] or self.trusted or self.private_by_itself):
             yield f"run {name} showed single updates to the server"
 

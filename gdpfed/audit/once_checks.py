@@ -1,4 +1,4 @@
-"""Check what a run pays for sums outside its rounds, counts and a vote: in plan, ledger and result."""
+"""Check what a run pays for sums outside its rounds, counts, a vote or norms: in plan, ledger and result."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from gdpfed.audit.counted_metrics import (
     metrics_of_records,
 )
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.update_norms import check_norms
 
 VOTED = ("learning_rate", "momentum", "learning_rate_decay")
 """What a setting of a vote has values of, in order."""
@@ -43,6 +44,15 @@ class _Sum:
 COUNTS = _Sum("held_out", "held_out.json", "held-out records", "counts")
 # A client that is zeroed takes back a vote of norm 1, and may change nothing else.
 VOTE = _Sum("vote", "vote.json", "everybody", "votes", client_moves=1.0, first=True)
+NORMS = _Sum(
+    "norm_histogram", "norm_histogram.json", "everybody", "norms of updates", client_moves=1.0, first=True
+)
+
+FIRST = (
+    ("training", "vote", "vote", "a vote"),
+    ("privacy", "norm_histogram_share", "norm_histogram", "a histogram of norms"),
+)
+"""What comes before the rounds: the section and the setting that ask for it, its plan entry, and words."""
 
 
 def check_once(files: RunFiles) -> Iterator[str]:
@@ -59,20 +69,22 @@ def check_once(files: RunFiles) -> Iterator[str]:
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     if "held_out" in plan and any(parties_in(event) > 1 for event in events):
         yield "plan.json has counts on held-out persons, who may be trained on at another party"
-    grid = files.config["training"].get("vote")
-    if ("vote" in plan) != (grid is not None):
-        yield f"plan.json {'has' if 'vote' in plan else 'lacks'} a vote, with training.vote={grid}"
+    for section, key, entry, what in FIRST:
+        wanted = files.config[section].get(key)
+        if (entry in plan) != (wanted is not None):
+            yield f"plan.json {'has' if entry in plan else 'lacks'} {what}, with {section}.{key}={wanted}"
     for kind, found, known in (
         (COUNTS, files.held_out, said),
         (VOTE, files.vote, "vote" in plan),
+        (NORMS, files.norms, "norm_histogram" in plan),
     ):
         if found is not None and not known:
             yield f"{kind.file} has {kind.counted} that no plan pays for"
         if kind.entry in plan:
             yield from _check_charge(files, kind)
             yield from _check_result(files, kind, found)
-    if "vote" in plan and grid is not None:
-        yield from _check_options(files, grid, files.vote)
+    yield from _check_options(files, files.vote)
+    yield from check_norms(files)
     if files.held_out is not None:
         yield from _check_held_out(files, files.held_out)
 
@@ -109,10 +121,10 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that the released sum was charged and has its noise, and that a vote precedes all rounds."""
+    """Check that the released sum was charged and has its noise; a vote and norms precede all rounds."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
-        yield "the ledger has rounds, and not the vote before them"
+        yield f"the ledger has rounds, and not the {kind.entry.replace('_', ' ')} before them"
     if found is None:
         return
     if not charged:
@@ -174,11 +186,11 @@ def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str
     yield from _check_noise(found, "held_out.json", noise)
 
 
-def _check_options(
-    files: RunFiles, grid: Mapping[str, Any], found: Mapping[str, Any] | None
-) -> Iterator[str]:
-    """Check that the settings voted on are all configured combinations, in order."""
-    planned, training = files.plan["vote"], files.config["training"]
+def _check_options(files: RunFiles, found: Mapping[str, Any] | None) -> Iterator[str]:
+    """Check that the settings voted on are all configured combinations, in order; nothing without a vote."""
+    planned, training = files.plan.get("vote"), files.config["training"]
+    if planned is None or (grid := training.get("vote")) is None:
+        return
     settings = [
         list(map(float, values)) for values in product(*(grid.get(key, [training[key]]) for key in VOTED))
     ]

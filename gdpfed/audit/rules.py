@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.audit.accounting import Charges, charges_of, first_rounds
+from gdpfed.audit.accounting import Charges, charges_of, first_rounds, paid_first
 from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -127,9 +127,9 @@ class AuditRule(ABC):
         return self.files.plan
 
     @property
-    def voted(self) -> Charges:
-        """What a vote costs every client before the first round; empty without a vote."""
-        return charges_of([self.plan["vote"]["charge"]]) if "vote" in self.plan else []
+    def paid_first(self) -> Charges:
+        """What a vote or a histogram of norms costs every client before the first round; empty without."""
+        return paid_first(self.plan)
 
     @property
     def noised(self) -> bool:

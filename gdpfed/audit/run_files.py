@@ -19,6 +19,7 @@ from gdpfed.runs.file_formats import (
     HELD_OUT_FILE,
     LEDGER_FILE,
     MODEL_CARD_FILE,
+    NORMS_FILE,
     PARTS_FILE,
     PLAN_FILE,
     REWARDS_FILE,
@@ -47,6 +48,7 @@ class RunFiles:
         held_out: counts over held-out records; None where none were released.
         declared_parties: at how many clients a person may be by the run's columns; 0 where none are declared.
         vote: votes over settings; None where there were none.
+        norms: a histogram of the norms of updates; None where there is none.
         columns: by which the run's tables are read; None where they are none.
         parties: what clients are called, in order; empty where they have no names.
         parts: results by party; None where there are none.
@@ -66,6 +68,7 @@ class RunFiles:
     held_out: dict[str, Any] | None = None
     declared_parties: int = 0
     vote: dict[str, Any] | None = None
+    norms: dict[str, Any] | None = None
     columns: dict[str, Any] | None = None
     parties: tuple[str, ...] = ()
     parts: dict[str, Any] | None = None
@@ -103,6 +106,7 @@ class RunFiles:
             name=str(assignment.get("run", "")),
             held_out=_if_there(directory / HELD_OUT_FILE),
             vote=_if_there(directory / VOTE_FILE),
+            norms=_if_there(directory / NORMS_FILE),
             declared_parties=_parties(columns) if columns.exists() else 0,
             columns=_mapping(columns) if "columns" in assignment else None,
             parties=tuple(map(str, assignment.get("parties", ()))),

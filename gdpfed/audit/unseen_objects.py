@@ -11,7 +11,7 @@ OF_PROGRAMS = {"dataset": ("python", "flower_app"), "model": ("flower_arrays",)}
 
 OWN_WORKS = (
     *("update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"),
-    *("held_out_counts", "held_out_rates", "vote", "vote_by_rounds"),
+    *("held_out_counts", "held_out_rates", "vote", "vote_by_rounds", "norm_histogram"),
     *("client_statistics", "record_statistics"),
 )
 """Works of clients that need no package, each with a cost of its own."""

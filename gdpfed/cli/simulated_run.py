@@ -50,6 +50,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
     from gdpfed.cli.show_plan import show_heading
     from gdpfed.learning.data_warnings import data_warnings
     from gdpfed.report.progress import RunProgress
+    from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.file_formats import CHECKPOINT_FILE
     from gdpfed.runs.round_log import RoundLogEntry, read_rounds
@@ -67,7 +68,10 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
         ) as progress:
 
             def show(record: RoundLogEntry) -> None:
-                progress.update(read_rounds(prepared.path))
+                records = read_rounds(prepared.path)
+                if len(records) == 1 and (norms := UpdateNorms.read(prepared.path)) is not None:
+                    console.print(norms.summary)
+                progress.update(records)
 
             simulate_prepared(prepared, observe=show, announce=console.print)
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import WORKS, RecordSteps, WorkKind, kind_of
+from gdpfed.record_steps import NORM_MULTIPLES, WORKS, RecordSteps, WorkKind, kind_of
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -125,12 +125,16 @@ class TrainingOrder:
         """The number of model parameters in a contribution with this many coordinates.
 
         Raises:
-            OrderError: coordinates that are not those of counts, or of a vote.
+            OrderError: coordinates that are not those of counts, of a vote, or of bins of norms.
             LearningError: a model or labels that cannot be counted with.
         """
         if self.kind.vote:
             if dimension * len(VOTABLE) != len(self.settings):
                 raise OrderError(f"a vote on {len(self.settings)} values has {dimension} coordinates")
+            return self.task.dimension
+        if self.kind.once == "norm_histogram":
+            if dimension != len(NORM_MULTIPLES) + 1:
+                raise OrderError(f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}")
             return self.task.dimension
         if not self.kind.held_out:
             return dimension - self.more_coordinates

@@ -206,6 +206,7 @@ def _refuse_other_work(config: Config) -> None:
     asked = {
         "run.evaluation": (config.run.evaluation, "server"),
         "training.vote": (config.training.vote, None),
+        "privacy.norm_histogram_share": (config.privacy.norm_histogram_share, None),
         "training.client_state": (config.training.client_state, None),
         "training.local_parameters": (config.training.local_parameters, None),
         "dataset.name": (config.dataset.name, DATASET),

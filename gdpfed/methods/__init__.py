@@ -7,6 +7,7 @@ from conf.option_files import hand_in
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.methods.base import ClientSum, Method, RunOption, SumRequest
+from gdpfed.methods.norm_histogram import refuse_norm_histogram, refuse_unplanned
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
@@ -161,10 +162,14 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 
 
 def _planned(method: type[Method], config: Config) -> Method:
-    """The method with its plan, which also pays for counts on held-out records."""
+    """The method with its plan, which also pays for what is summed outside its rounds."""
     if config.training.vote is not None:
         refuse_vote(config, method)
+    if config.privacy.norm_histogram_share is not None:
+        refuse_norm_histogram(config)
     made = method.from_config(config)
+    if config.privacy.norm_histogram_share is not None:
+        refuse_unplanned(config, made.plan)
     if config.privacy.sampling == "allocation" and made.plan.mechanism.kind != "allocated_sums":
         raise ConfigError(
             f"privacy.sampling=allocation does not go with method={config.method.name}: it is for sums of "

@@ -5,6 +5,7 @@ from typing import cast
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.methods.norm_histogram import planned_norms
 from gdpfed.methods.vote import planned_vote
 from gdpfed.methods.weighting import Reweighting, relative_weights
 from gdpfed.privacy.accountants.accountant import Accountant, RenyiOrders, accountant_for
@@ -19,7 +20,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, default_delta
 from gdpfed.privacy.planning.sampling_rates import optimal_sampling_rates
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms
-from gdpfed.privacy.sums_once import Vote
+from gdpfed.privacy.sums_once import SumOnce
 
 
 def refuse_given_rates(config: Config) -> None:
@@ -98,10 +99,10 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """The configured accountant, for the kind of noise in use, and after a vote if groups pay for one."""
-    privacy, vote = config.privacy, configured_vote(config, groups)
+    """The configured accountant, for the kind of noise in use, and after a sum that groups pay for first."""
+    privacy, first = config.privacy, configured_first(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
-    return own if vote is None else AfterRelease(own, vote.charge)
+    return own if first is None else AfterRelease(own, first.charge)
 
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
@@ -171,16 +172,18 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
         clipping_norm=privacy.clipping_norm,
         num_taps=privacy.noise_taps,
         adjacency=cast("Adjacency", privacy.adjacency),
-        vote=configured_vote(config, groups),
+        first=configured_first(config, groups),
         minimum_cohort=config.secagg.minimum_cohort,
     )
 
 
-def configured_vote(config: Config, groups: Sequence[Group]) -> Vote | None:
-    """What protected clients pay for the configured vote over settings; None without a vote."""
+def configured_first(config: Config, groups: Sequence[Group]) -> SumOnce | None:
+    """What clients pay for before the first round: a vote, a histogram of norms, or nothing (None)."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)
-    return planned_vote(config, epsilons, configured_delta(config), "client", adjacency)
+    delta = configured_delta(config)
+    vote = planned_vote(config, epsilons, delta, "client", adjacency)
+    return vote or planned_norms(config, epsilons, delta, adjacency)
 
 
 def private_plan(
@@ -227,5 +230,5 @@ def private_plan(
         group_clipping_norms=group_clipping_norms,
         one_sum=one_sum,
         sums_hidden=config.secagg.hides_updates,
-        vote=configured_vote(config, groups),
+        first=configured_first(config, groups),
     )

@@ -138,7 +138,7 @@ class RecordMethod(ConfiguredMethod):
             sums_hidden=config.secagg.hides_updates,
             most_records=cls.most_records(config),
             minimum_cohort=config.secagg.minimum_cohort,
-            vote=planned_vote(config, _epsilons(config), configured_delta(config), "record"),
+            first=planned_vote(config, _epsilons(config), configured_delta(config), "record"),
         )
 
     @cached_property

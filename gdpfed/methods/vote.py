@@ -15,8 +15,9 @@ import numpy as np
 from conf.schema import VOTABLE, Config
 from gdpfed.errors import ConfigError
 from gdpfed.methods.base import Method, SumRequest, Theta
+from gdpfed.methods.first_sum import noise_of_share, refuse_unpaid
 from gdpfed.methods.party_budgets import configured_parties
-from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
+from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
 from gdpfed.privacy.events import Adjacency, Unit
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sums_once import Vote
@@ -71,17 +72,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
             "training.vote is proved for rows, of which each is at one party, and the columns of "
             f"dataset.path={config.dataset.path} name persons: {without}"
         )
-    if not config.secagg.hides_updates:
-        raise ConfigError(
-            "training.vote promises that votes are seen in one sum, and secagg=off shows each: use "
-            f"secagg=pairwise, {without}"
-        )
-    if config.privacy.noise != "gaussian" or config.privacy.accountant == "theorem1":
-        key = "noise" if config.privacy.noise != "gaussian" else "accountant"
-        raise ConfigError(
-            f"training.vote is paid for beside rounds of Gaussian noise by pld or rdp, and privacy.{key}="
-            f"{getattr(config.privacy, key)} has no proof for that: use another, {without}"
-        )
+    refuse_unpaid(config, "training.vote", "votes")
     decays = {setting[VOTABLE.index("learning_rate_decay")] for setting in settings_of(config)}
     if config.privacy.about_records and decays != {1.0}:
         raise ConfigError(
@@ -98,28 +89,16 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
             "training.vote tries steps of the server of size 1, and method.server_learning_rate="
             f"{config.method.server_learning_rate:g} is another: use 1, {without}"
         )
-    if config.run.mailbox is not None or config.privacy.price is not None:
-        key = "run.mailbox" if config.run.mailbox is not None else "privacy.price"
-        raise ConfigError(f"training.vote does not go with {key}, whose budgets do not pay for it: {without}")
-    clients, least = config.dataset.num_clients, config.secagg.minimum_cohort
-    if clients < least:
-        raise ConfigError(
-            f"training.vote is one sum over all dataset.num_clients={clients} clients, fewer than "
-            f"secagg.minimum_cohort={least}: use more clients, {without}"
-        )
 
 
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
 ) -> Vote | None:
-    """Return the cost of the vote for everyone: privacy.vote_share of mu^2 of the smallest budget.
-
-    mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
-    """
+    """Return the cost of the vote for everyone: privacy.vote_share of mu^2 of the least budget."""
     options = len(settings_of(config))
     if not options:
         return None
-    sigma = gaussian_sigma(min(epsilons), delta) / math.sqrt(config.privacy.vote_share)
+    sigma = noise_of_share(config.privacy.vote_share, epsilons, delta)
     moves = Vote.moved(unit, adjacency)
     return Vote(
         epsilon=gaussian_epsilon(sigma, delta),

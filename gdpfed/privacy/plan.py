@@ -60,7 +60,7 @@ class PrivacyPlan:
     carry only a share of the noise, reach the server. With `adaptive_clipping` a group's norm is that of a
     whole contribution, B_m, in units of F(t), and C that of the updates in the first round. `held_out` is
     what records pay for that are never trained on, where records are protected and clients count on them.
-    `vote` is what everybody pays for one sum of votes over settings before the first round: every epsilon of
+    `first` is what everybody pays for one sum before the first round, of votes or norms: every epsilon of
     the plan holds for it and the rounds together. `record_is` says what a record is: one row, or a person
     with all its rows.
     """
@@ -77,7 +77,7 @@ class PrivacyPlan:
     sums_hidden: bool = True
     adaptive_clipping: AdaptiveClipping | None = None
     held_out: HeldOutCounts | None = None
-    vote: Vote | None = None
+    first: SumOnce | None = None
     record_is: RecordIs = "record"
 
     def made_by(self, kind: type[M]) -> M:
@@ -165,7 +165,7 @@ class PrivacyPlan:
     @property
     def once(self) -> tuple[SumOnce, ...]:
         """The sums that are released once, outside the rounds."""
-        return tuple(each for each in (self.held_out, self.vote) if each is not None)
+        return tuple(each for each in (self.held_out, self.first) if each is not None)
 
     @property
     def last_round_counts(self) -> bool:
@@ -189,7 +189,7 @@ class PrivacyPlan:
     ) -> tuple[Charge, ...]:
         """Return the cost of the first `rounds` rounds, or of all if None, for a client of a group.
 
-        A vote before them is `vote`. Where records are protected it is what they cost a record of one group
+        A sum before them is `first`. Where records are protected it is what they cost a record of one group
         of records. There are none where every client has totals of its own, which are in the mechanism.
         """
         history = History(self.num_rounds if rounds is None else rounds)
@@ -198,13 +198,13 @@ class PrivacyPlan:
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
         """Return a group's epsilon after some rounds; after 0 rounds it is 0, or the cost of class counts.
 
-        The schedule of a plan is fixed before training, so its own accountant composes it. A vote is before.
+        The schedule of a plan is fixed before training, so its own accountant composes it. `first` is before.
         """
         history = History(require_count("rounds", rounds, at_least=0))
         if not self.private:
             return math.inf if rounds else 0.0
-        if self.vote is not None:
-            return self._with_vote(self.charges(group_index, rounds, record_group))
+        if self.first is not None:
+            return self._with_first(self.charges(group_index, rounds, record_group))
         return self.mechanism.epsilon(
             group_index,
             self.groups[group_index],
@@ -236,8 +236,8 @@ class PrivacyPlan:
         """
         if not self.private:
             return math.inf if participations else 0.0
-        if self.vote is not None:
-            return self._with_vote(self._charges_of_turns(group_index, participations))
+        if self.first is not None:
+            return self._with_first(self._charges_of_turns(group_index, participations))
         return self.mechanism.epsilon_of_turns(
             group_index,
             self.groups[group_index],
@@ -258,7 +258,7 @@ class PrivacyPlan:
         paid = self.charges(group_index, rounds, record_group)
         if not paid and isinstance(self.mechanism, OwnTotals):
             paid = self.mechanism.totals_as_charges(rounds)
-        return inference_bound([*self.voted, *paid])
+        return inference_bound([*self.paid_first, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
         """Bound attacks by members of the same sums on a client that took part K times.
@@ -267,19 +267,24 @@ class PrivacyPlan:
         """
         if not self.private:
             return NO_BOUND
-        return inference_bound([*self.voted, *self._charges_of_turns(group_index, participations)])
+        return inference_bound([*self.paid_first, *self._charges_of_turns(group_index, participations)])
 
     @property
-    def voted(self) -> tuple[Charge, ...]:
-        """The cost of a vote before the first round; None without a vote."""
-        return () if self.vote is None else (self.vote.charge,)
+    def vote(self) -> Vote | None:
+        """The vote before the first round; None without a vote."""
+        return self.first if isinstance(self.first, Vote) else None
+
+    @property
+    def paid_first(self) -> tuple[Charge, ...]:
+        """The cost of the sum before the first round; nothing without one."""
+        return () if self.first is None else (self.first.charge,)
 
     def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
         return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
 
-    def _with_vote(self, charges: Sequence[Charge]) -> float:
-        """Epsilon of the vote and of charges together, by the plan's own accountant."""
-        both = [*self.voted, *charges]
+    def _with_first(self, charges: Sequence[Charge]) -> float:
+        """Epsilon of the sum before the first round and of charges together, by the plan's own accountant."""
+        both = [*self.paid_first, *charges]
         return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 
     @property

@@ -50,7 +50,7 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
     planned = plan.epsilon_after(group_index, plan.num_rounds, record_group)
     if plan.adjacency == "replace_one" or math.isinf(planned):
         return ReplacementBound(planned, "planned")
-    charges = [*plan.voted, *plan.charges(group_index, None, record_group)]
+    charges = [*plan.paid_first, *plan.charges(group_index, None, record_group)]
     exact = all(isinstance(charge.event, Gaussian) for charge in charges)
     try:
         found = compose(replaced(charges), plan.delta, schedule="fixed").epsilon if charges else math.inf

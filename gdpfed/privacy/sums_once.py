@@ -1,4 +1,4 @@
-"""Sums that a run releases once, outside its rounds: counts on held-out records, and a vote over settings.
+"""Sums that a run releases once, outside its rounds: held-out counts, a vote, and how long updates are.
 
 **Counts** follow the last round. Some records of every client are never trained on. A neighbouring run has
 one record without influence, in its place (zero-out adjacency).
@@ -21,7 +21,10 @@ that, those it trains on alone.
 * A whole client is e_j in one run and nothing in the other, which are 1 apart; under replace_one any other
   vote, sqrt(2) apart.
 
-All clients take part and that is not secret, so nothing is amplified, and the figure holds against everyone.
+**A histogram of norms** comes before the first round, too. Every client computes one update as in a round and
+sends e_j, j being the bin that the norm of its update is in. So a client moves it as far as it moves a vote.
+
+All clients take part and that is not secret, so nothing is amplified, and the figures hold against everyone.
 """
 
 import math
@@ -37,7 +40,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, Gaussian, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.release import ROUNDING, NoiseAt, Release, broken_number
-from gdpfed.record_steps import Once, kind_of
+from gdpfed.record_steps import NORM_MULTIPLES, Once, kind_of
 
 RECORD_MOVES = math.sqrt(2)
 """How far one record moves such a sum: one cell and one bin of counts, or one vote to another."""
@@ -55,7 +58,7 @@ class SumOnce(ABC):
     Attributes:
         epsilon: what it costs by itself, at the delta of the plan.
         noise_stddev: of the noise in every coordinate.
-        unit: who pays: a record that is held out, for counts; every record or client, for a vote.
+        unit: who pays: a record that is held out, for counts; every record or client, for what comes first.
         moves: how far one unit moves the sum, in norm.
     """
 
@@ -204,7 +207,37 @@ class Vote(SumOnce):
         return {"options": self.options}
 
 
-ONCE: Mapping[Once, type[SumOnce]] = {each.work: each for each in (HeldOutCounts, Vote)}
+@dataclass(frozen=True, kw_only=True)
+class NormHistogram(SumOnce):
+    """How many updates have their norm in each of a few bins, before the first round.
+
+    Clients are protected; how far one moves it is as of a vote.
+    """
+
+    work = "norm_histogram"
+    entry = "norm_histogram"
+    asked_of = "norms of updates are counted"
+    time = "the norms of its clients' updates counted once, before its first round"
+    before_rounds = True
+    paid_by = ("client",)
+
+    @classmethod
+    def index(cls, num_rounds: int) -> int:
+        return Vote.index(num_rounds) + 1
+
+    @staticmethod
+    def moved(unit: Unit, adjacency: Adjacency) -> float:
+        return Vote.moved(unit, adjacency)
+
+    @staticmethod
+    def unproved(parties: int, record_is: str) -> str:
+        return ""
+
+    def size(self) -> dict[str, int]:
+        return {"bins": len(NORM_MULTIPLES) + 1}
+
+
+ONCE: Mapping[Once, type[SumOnce]] = {each.work: each for each in (HeldOutCounts, Vote, NormHistogram)}
 
 
 def _event(noise_stddev: float, moves: float) -> Gaussian:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gdpfed.report.facts import Fact
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.extensions.held_out import HeldOutResult
+    from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
     from gdpfed.rounds.extensions.vote_result import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
 
@@ -39,6 +40,7 @@ class CardSubject:
         parts: results by party and by budget; None where test examples have no owners.
         held_out: results on records that clients hold out; None where none were counted.
         vote: what clients have voted; None where there was no vote.
+        norms: how long updates were before the first round; None where that was not counted.
         parties: what every client is called; empty where they have no names.
         columns: how tables were read; None where the data are none.
         base_rate: the most frequent class of the test examples, with its share; None where there is none.
@@ -57,6 +59,7 @@ class CardSubject:
     parts: "Parts | None" = None
     held_out: "HeldOutResult | None" = None
     vote: "VoteResult | None" = None
+    norms: "UpdateNorms | None" = None
     parties: Sequence[str] = ()
     columns: "Columns | None" = None
     base_rate: tuple[str, float] | None = None

@@ -19,7 +19,7 @@ from gdpfed.report.mechanism_reports import CardSubject, report_of
 from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.report.parts import INTERVALS
 from gdpfed.report.party_lines import MOST_NAMED, group_of
-from gdpfed.report.plan_lines import chosen_by_data_lines, given_lines, vote_section
+from gdpfed.report.plan_lines import chosen_by_data_lines, given_lines, norm_section, vote_section
 from gdpfed.runs.round_log import RoundLogEntry
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def model_card(subject: CardSubject) -> str:
             *in_plain_words(subject),
             *who_and_what(subject),
             *vote_section(subject.plan, subject.vote),
+            *norm_section(subject.plan, subject.norms),
             *_at_clients(subject),
             *_by_party(subject),
             "## What is promised",

@@ -11,10 +11,12 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import ReplacementBound, replacement_bound
 from gdpfed.privacy.sampling.cohorts import fills_cohorts, skipped_fractions, small_fractions
+from gdpfed.privacy.sums_once import NormHistogram
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.trust_lines import lying_server_lines, own_share_lines
+from gdpfed.rounds.extensions.norm_histogram import UpdateNorms, points_open
 from gdpfed.rounds.extensions.vote_result import VoteResult
 
 PROOFS = {
@@ -60,6 +62,7 @@ def common_facts(plan: PrivacyPlan) -> list[Fact]:
         Fact("at even odds", f"an accuracy of at most {accuracy} %, of a {plan.unit} from {seen}", True),
         Fact("replace-one epsilon", proofs, True),
         *(Fact("vote", line) for line in vote_lines(plan)),
+        *(Fact("norms of updates", line) for line in norm_lines(plan)),
     ]
 
 
@@ -166,6 +169,43 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
         *(f"* {line}" for line in found.lines),
         "",
         f"No trial left its client. {cost}",
+        "",
+    ]
+
+
+def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """Say what a histogram of norms costs each client, and how exactly it tells a share of them."""
+    planned = plan.first
+    if not isinstance(planned, NormHistogram):
+        return
+    points = points_open(planned.noise_stddev, plan.num_clients)
+    yield (
+        "Before the first round all clients say how long an update of theirs is, in one sum with noise of "
+        f"{planned.noise_stddev:.3g} in every count: epsilon {planned.epsilon:.3g} by itself, which is in "
+        "all figures here, and rounds are planned with the rest. What share of "
+        f"{plan.num_clients} clients is within half of privacy.clipping_norm, it tells up to {points:.2g} "
+        "points (95 %)."
+    )
+
+
+def norm_section(plan: PrivacyPlan, found: UpdateNorms | None) -> list[str]:
+    """The section of a model card about the norms of updates; empty if they were not counted."""
+    if not isinstance(plan.first, NormHistogram):
+        return []
+    cost = f"Every client pays for it, epsilon {plan.first.epsilon:.3g} by itself, within the budgets below."
+    if found is None:
+        return ["## Norms of updates", "", f"A histogram of norms came to nothing. {cost}", ""]
+    return [
+        "## Norms of updates",
+        "",
+        f"{found.clients} clients said before the first round how long an update of theirs is, in one sum "
+        f"with noise of standard deviation {found.noise_stddev:.3g} in every count. In brackets is what "
+        "noise leaves open (95 %).",
+        "",
+        *(f"* {line}" for line in found.lines),
+        "",
+        *([f"{found.advice[0].upper()}{found.advice[1:]}.", ""] if found.advice else []),
+        f"No norm left its client. {cost}",
         "",
     ]
 

@@ -16,6 +16,7 @@ from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.trackers import EventFiles, MlflowRun
 from gdpfed.rounds.extensions.held_out import HeldOutResult
+from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
 from gdpfed.rounds.extensions.vote_result import VoteResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
@@ -119,6 +120,7 @@ class ModelCard(Observer):
             parts=Parts.read(self._run.path),
             held_out=HeldOutResult.read(self._run.path),
             vote=VoteResult.read(self._run.path),
+            norms=UpdateNorms.read(self._run.path),
             parties=self._run.enrolment.parties,
             columns=self._run.enrolment.columns,
             base_rate=base_rate(self._run.task),

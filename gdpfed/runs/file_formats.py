@@ -37,6 +37,7 @@ SEAL_FILE = "seal.json"
 PARTS_FILE = "parts.json"
 HELD_OUT_FILE = "held_out.json"
 VOTE_FILE = "vote.json"
+NORMS_FILE = "norm_histogram.json"
 AT_CHANCE_FILE = "at_chance.json"
 CUT_FILE = "data_cut.json"
 PERSONAL_FILE = "personal.safetensors"
@@ -54,7 +55,8 @@ SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE)
 SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
 """What it has besides when it has ended; a run that pauses has a checkpoint instead."""
 SEALED_IF_THERE = (
-    *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, PERSONAL_FILE, COLUMNS_FILE),
+    *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, NORMS_FILE),
+    *(PERSONAL_FILE, COLUMNS_FILE),
     *(MODEL_CARD_FILE, AT_CHANCE_FILE, CUT_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
     STATISTICS_FILE,
 )

@@ -17,6 +17,7 @@ from gdpfed.clients.rounding import clipped_steps
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
+from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -27,7 +28,7 @@ from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceE
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob
 from gdpfed.simulation.training_choice import choose_training, clients_at_once
 
-TRAINED_TOGETHER = ("update", "noised_update")
+TRAINED_TOGETHER = ("update", "noised_update", "norm_histogram")
 """Works of local training, which many clients do at once; each client does any other work by itself."""
 MOST_CLIENTS = 1024
 # Model, update, velocity, noise and their copies, in 32 and in 64 bits.
@@ -230,6 +231,9 @@ class BatchedEngine(Engine):
             for row, client in enumerate(clients):
                 own = cohort.order_of(client, order)
                 updates[row] = with_own_noise(own, updates[row], self._bits(client))
+        if order.kind.once == "norm_histogram":
+            owns = [cohort.order_of(client, order) for client in clients]
+            return histograms(updates, owns, cohort.encoding)
         return updates
 
     def _forget_graphs(self, order: TrainingOrder) -> None:

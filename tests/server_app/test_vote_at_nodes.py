@@ -112,7 +112,7 @@ def test_a_node_that_comes_just_before_the_vote_votes_too(hospitals, monkeypatch
 def test_a_simulation_votes_by_the_same_sum_and_a_resumed_one_keeps_the_choice(tmp_path):
     directory = tmp_path / "run"
     with nothing_drawn():
-        simulate(small_config(directory, [*SETTINGS, "run.stop_after_round=1"]))
+        simulate(small_config(directory, [*SETTINGS, "privacy.batch_rate=1", "run.stop_after_round=1"]))
         first = VoteResult.read(directory)
         simulate(small_config(directory, ["run.stop_after_round=null"], resume=True))
     assert VoteResult.read(directory) == first

@@ -159,4 +159,4 @@ class AllocatedCard(SampledCard):
         group = self.plan["groups"][index]
         events: Sequence[Mapping[str, Any]] = [charge["event"] for charge in group["charges"]]
         known = min(map(_known, events), key=lambda each: each.noise_multiplier)
-        return inference_of([*self.voted, (known, group["participations_p99"])])
+        return inference_of([*self.paid_first, (known, group["participations_p99"])])

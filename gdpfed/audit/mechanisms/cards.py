@@ -44,7 +44,7 @@ class SampledCard(MechanismCard):
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
         charged = self.files.ledger["charged_rounds"]
         return {
-            index: [inference_of([*self.voted, *first_rounds(group["charges"], charged)])]
+            index: [inference_of([*self.paid_first, *first_rounds(group["charges"], charged)])]
             for index, group in enumerate(self.plan["groups"])
         }
 
@@ -55,7 +55,7 @@ class SampledCard(MechanismCard):
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
         )
         known = replace(least, sampling="poisson", sampling_rate=1.0, group_size=1)
-        return inference_of([*self.voted, (known, group["participations_p99"])])
+        return inference_of([*self.paid_first, (known, group["participations_p99"])])
 
     def fields(self) -> Fields:
         hidden = self.plan["sums_hidden"]
@@ -102,7 +102,7 @@ class TurnsCard(MechanismCard):
                 [turn for turn in turns if turn < charged],
                 charged,
             )
-            found[index] = [inference_of([*self.voted, *cost])]
+            found[index] = [inference_of([*self.paid_first, *cost])]
         return found
 
     def fields(self) -> Fields:
@@ -154,7 +154,7 @@ class StepsCard(MechanismCard):
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
         charged, found = self.files.ledger["charged_rounds"], dict[int, list[Inference]]()
         for index, _, own in self._budgets():
-            paid = [*self.voted, *first_rounds(own["charges"], charged)]
+            paid = [*self.paid_first, *first_rounds(own["charges"], charged)]
             found.setdefault(index, []).append(inference_of(paid))
         return found
 

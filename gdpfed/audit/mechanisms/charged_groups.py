@@ -41,8 +41,8 @@ class ChargedGroups(AuditRule):
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
-        """Epsilon of the vote, if the plan pays for one, together with the charges that follow it."""
-        return epsilon_after([*self.voted, *charges], self.plan["delta"], at_most=at_most)
+        """Epsilon of the sum before the rounds, if there is one, together with the charges that follow it."""
+        return epsilon_after([*self.paid_first, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
         """Return the largest number of rounds that a client of a group was in."""

@@ -47,8 +47,8 @@ class RecordEntry(NodeEntry):
         saved, groups = self.saved, len(self.records["batch_rates"])
         budgets, delta = saved["epsilons"], saved["delta"]
         for group in range(groups):
-            runs = [[*each.vote, *each.planned(self, group)] for each in alike]
-            taken = [[*each.vote_sent, *each.taken(self, group)] for each in alike]
+            runs = [[*each.paid_first, *each.planned(self, group)] for each in alike]
+            taken = [[*each.first_sent, *each.taken(self, group)] for each in alike]
             counts = [each.held_out for each in alike]
             sent = [own if each.saved.get("counted") else [] for each, own in zip(alike, counts, strict=True)]
             apart = all(counts) and len({each.terms.get("held_out_by", "") for each in alike}) == 1

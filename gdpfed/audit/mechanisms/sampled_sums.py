@@ -42,7 +42,7 @@ class SampledSumsRule(ChargedGroups):
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
-        return epsilon_against_server([*self.voted, *paid], self.plan["delta"])
+        return epsilon_against_server([*self.paid_first, *paid], self.plan["delta"])
 
     def groups(self) -> Iterator[GroupAudit]:
         rounds, ledger = self.files.rounds, self.files.ledger
@@ -198,8 +198,8 @@ class SumEntry(NodeEntry):
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
         saved = self.saved
         budget, delta = saved["epsilons"][0], saved["delta"]
-        runs = [[*each.vote, *each.planned(self, 0)] for each in alike]
-        sent = [release for each in alike for release in (*each.vote_sent, *each.taken(self, 0))]
+        runs = [[*each.paid_first, *each.planned(self, 0)] for each in alike]
+        sent = [release for each in alike for release in (*each.first_sent, *each.taken(self, 0))]
         yield NodeRunAudit(
             name=self.terms["run"],
             unit=self.protects,

@@ -263,7 +263,7 @@ class ScheduledSumsRule(AuditRule):
         plan, group = self.plan, self.plan["groups"][index]
         sigma, released = group["noise_multiplier"] * left, plan["num_rounds"] if rounds is None else rounds
         cost = as_one_sum(_taps(group), sigma, plan["adjacency"], turns, released)
-        return epsilon_against_server([*self.voted, *cost], self.plan["delta"])
+        return epsilon_against_server([*self.paid_first, *cost], self.plan["delta"])
 
 
 def as_one_sum(
@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         """Audit the run: sums of correlated noise add up exactly; other runs are added as usual."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
-                taken = [release for each in alike for release in (*each.vote, *each.taken(self, 0))]
+                taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]
                 yield replace(audit, epsilon=epsilon_against_server(taken, audit.delta))
             else:
                 yield audit

@@ -75,11 +75,14 @@ def check_grid(encoding: Encoding) -> None:
     one_vote(encoding)
 
 
-def one_vote(encoding: Encoding) -> float:
-    """1 - grid, so that the rounded vote is at most 1; OrderError if the grid is too coarse for votes."""
+def one_vote(encoding: Encoding, what: str = "votes") -> float:
+    """1 - grid, so that the rounded vote is at most 1; OrderError if the grid is too coarse for votes.
+
+    `what`: they are called in an error, where it is not settings that are voted on.
+    """
     if not encoding.grid <= MOST_ROUNDING:
         raise OrderError(
-            f"rounding votes to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
+            f"rounding {what} to steps of {encoding.grid:.3g} takes more than a tenth of one: use a larger "
             "budget, or more clients"
         )
     return 1 - encoding.grid

@@ -176,6 +176,8 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
     if config.training.vote is not None:
         raise ConfigError("training.vote has no canaries: set the setting that won, and leave the vote out")
+    if config.privacy.norm_histogram_share is not None:
+        raise ConfigError("privacy.norm_histogram_share has no canaries: leave it out")
     prepared = PreparedRun.of(config)
     plan = prepared.method.plan
     if not plan.private:

@@ -189,7 +189,8 @@ def _stated(plan: PrivacyPlan) -> float | None:
         return None
     return max(
         epsilon_after(
-            charges_of([each.to_dict() for each in (*plan.voted, *plan.charges(m, None, number))]), plan.delta
+            charges_of([each.to_dict() for each in (*plan.paid_first, *plan.charges(m, None, number))]),
+            plan.delta,
         )
         for m in range(len(plan.groups))
         for number in range(len(record_groups(plan.mechanism, m)))

@@ -182,6 +182,7 @@ def _check(config: Config) -> None:
         ("run.evaluation", config.run.evaluation, "server"),
         ("run.mailbox", config.run.mailbox, None),
         ("training.vote", training.vote, None),
+        ("privacy.norm_histogram_share", privacy.norm_histogram_share, None),
         ("training.client_state", training.client_state, None),
         ("training.local_parameters", training.local_parameters, None),
         ("training.optimizer", training.optimizer, "sgd"),

@@ -7,10 +7,14 @@ from typing import Any
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.ledgers.terms_options import noise_taps
+from gdpfed.privacy.ledgers.terms_options import noise_taps, paid_first
 from gdpfed.record_steps import Once
 
-SENT: Mapping[Once, str] = {"held_out_counts": "counted", "vote": "voted"}
+SENT: Mapping[Once, str] = {
+    "held_out_counts": "counted",
+    "vote": "voted",
+    "norm_histogram": "norm_counted",
+}
 """The entry of a run that has had a sum beside its rounds, by the work of the sum."""
 TAKEN_BACK = "taken_back"
 """The entry of a run, where there is one, that holds pairs of a turn and a later round."""
@@ -64,7 +68,7 @@ class ChargedRun:
     def is_free(self) -> bool:
         """Whether the run has cost nothing so far, as before the first paid turn."""
         return self.terms.pays_by_turn and not (
-            self.rounds or self.sent or self.terms.vote or self.terms.held_out
+            self.rounds or self.sent or paid_first(self.terms) or self.terms.held_out
         )
 
     def turns_to_take_back(self, round_index: int) -> list[int]:

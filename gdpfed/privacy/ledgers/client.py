@@ -10,8 +10,8 @@ separate figures, which are not added to each other.
 
 Records that are held out are never trained on, in no run of this ledger: that is the operator's word. So a
 record pays for steps or for counts, and the larger figure holds. Where runs held out nothing, or chose what
-by another rule, a record may have been in both, and both add up. A vote over settings is paid by all that is
-trained on, on top of a run's rounds.
+by another rule, a record may have been in both, and both add up. A vote over settings, and a
+histogram of norms, is paid by all that is trained on, on top of a run's rounds.
 
 What sampling hides is only so if a client is drawn at the rates of its terms, which it cannot see. What it
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
@@ -30,7 +30,13 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
 from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, ChargedRun
 from gdpfed.privacy.ledgers.terms import Terms
-from gdpfed.privacy.ledgers.terms_options import LimitsRounds, RecordBudgets, SampledTerms, once_in
+from gdpfed.privacy.ledgers.terms_options import (
+    LimitsRounds,
+    RecordBudgets,
+    SampledTerms,
+    once_in,
+    paid_first,
+)
 from gdpfed.privacy.validation import require_count, require_delta, require_positive
 from gdpfed.record_steps import Once
 
@@ -96,7 +102,7 @@ class ClientLedger:
                 f"{also.record_is or 'row'}: these figures do not add up; use a ledger of its own for each"
             )
         charged = [
-            (*run.terms.vote, *run.terms.spent_charges(run.rounds, also, record_group))
+            (*paid_first(run.terms), *run.terms.spent_charges(run.rounds, also, record_group))
             for run in self.runs_of(unit)
             if also is None or run.terms.run != also.run or not also.pays_by_turn
         ]
@@ -112,15 +118,15 @@ class ClientLedger:
         self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
     ) -> tuple[Charge, ...]:
         if also.pays_by_turn:
-            return (*also.vote, *also.planned_charges(turns, at_most))
-        return (*also.vote, *also.spent_charges(turns, also, record_group))
+            return (*paid_first(also), *also.planned_charges(turns, at_most))
+        return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
         """Epsilon of all runs that protect the same unit, if the client also took part in this round."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (
-                *each.terms.vote,
+                *paid_first(each.terms),
                 *each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])]),
             )
             for each in own
@@ -149,8 +155,8 @@ class ClientLedger:
             held_out.append(each.terms.held_out if "held_out_counts" in once else ())
             taken = [index for index in more if once_in(each.terms, index) is None]
             steps = sum(each.steps) + (more_steps if taken else 0)
-            voted = each.terms.vote if "vote" in once else ()
-            runs.append((*voted, *each.terms.seen_charges([*each.drawn_in, *taken], steps)))
+            first = paid_first(each.terms, once)
+            runs.append((*first, *each.terms.seen_charges([*each.drawn_in, *taken], steps)))
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
@@ -314,7 +320,11 @@ class ClientLedger:
         return begun is not None
 
 
-_ALREADY: Mapping[Once, str] = {"held_out_counts": "counts on held-out records", "vote": "vote"}
+_ALREADY: Mapping[Once, str] = {
+    "held_out_counts": "counts on held-out records",
+    "vote": "vote",
+    "norm_histogram": "norm counted",
+}
 _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 

@@ -10,6 +10,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.privacy.mechanism_options import HasTurns, KeepsTurns, counts_rho
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.laws import ClientIds
+from gdpfed.privacy.sums_once import ONCE
 from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import Once
 
@@ -102,7 +103,7 @@ class Participations:
         if plan.private and isinstance(plan.mechanism, KeepsTurns):
             turns = {client: self._turns[client] for client in self._counts[m]}
             return plan.mechanism.epsilon_of_most(
-                m, plan.groups[m], turns, rounds, delta=plan.delta, paid=plan.voted
+                m, plan.groups[m], turns, rounds, delta=plan.delta, paid=plan.paid_first
             )
         return plan.epsilon_against_members(m, self.most()[m])
 
@@ -190,7 +191,7 @@ FORMAT_VERSION = 4
 COUNTS = "counts_rho"
 """Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
 own, which is 0 before it has released them."""
-CHARGED_ONCE: Mapping[Once, str] = {"held_out_counts": "held_out_charged", "vote": "vote_charged"}
+CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind in ONCE.items()}
 """The same, of a sum beside the rounds, by its work: whether it is charged."""
 
 

@@ -130,10 +130,8 @@ class Ledger:
                 f"{self._subject}, round {round_index}: samples follow from class counts, which are not "
                 "charged yet"
             )
-        if self._plan.vote is not None and "vote" not in self.charged_once:
-            raise PrivacyError(
-                f"{self._subject}, round {round_index}: settings are voted on first, and were not"
-            )
+        if (first := self._plan.first) is not None and first.work not in self.charged_once:
+            raise PrivacyError(f"{self._subject}, round {round_index}: {first.asked_of} first, and were not")
         self._check_budgets(round_index + 1)
         opened, drawn = self._round_of(round_index, cohorts)
         self._charged_rounds += 1

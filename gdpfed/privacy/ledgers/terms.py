@@ -75,6 +75,7 @@ class Terms(ABC):
         announced: names what clients were told before the plan was made; empty where nothing was.
         held_out: what a record pays for that is never trained on, once, after the last round; or nothing.
         vote: what everybody pays for a vote over settings, once, before the first round; or nothing.
+        norm_histogram: the same for one histogram of the norms of updates.
         held_out_by: names what decides which records those are, in the words of the node and no server.
         record_is: person, where a record is a person with all its rows, by the node's own columns.
     """
@@ -101,6 +102,7 @@ class Terms(ABC):
     announced: str = ""
     held_out: tuple[Charge, ...] = ()
     vote: tuple[Charge, ...] = ()
+    norm_histogram: tuple[Charge, ...] = ()
     held_out_by: str = ""
     record_is: str = ""
 
@@ -266,7 +268,7 @@ def terms_of(
         "dropout_tolerance": dropout_tolerance,
         "corrupt_tolerance": corrupt_tolerance,
         "held_out": () if plan.held_out is None else (plan.held_out.charge,),
-        "vote": plan.voted,
+        **({} if plan.first is None else {plan.first.entry: plan.paid_first}),
         **said,
     }
     promised = PromisedRun(plan.num_rounds, common, client, seed)

@@ -5,7 +5,7 @@ function below, or by ``isinstance``, and never by the name of a mechanism.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from gdpfed.privacy.charges import Charge
@@ -97,10 +97,16 @@ def private_by_itself(terms: "Terms") -> bool:
 def once_in(terms: "Terms", round_index: int) -> Once | None:
     """Say which sum outside the rounds has this number, from 0; None if it is the number of a round.
 
-    Counts go by that after the last round, and a vote, which comes before the first, by the next one.
+    Counts go by that after the last round, and what comes before the first, by those that follow.
     """
     due = (kind.work for kind in ONCE.values() if round_index == kind.index(terms.num_rounds))
     return next((work for work in due if paid_once(terms, work)), None)
+
+
+def paid_first(terms: "Terms", sent: Collection[Once] | None = None) -> tuple[Charge, ...]:
+    """Return what sums before the first round cost: all of the terms, or those of some works."""
+    works = [work for work, kind in ONCE.items() if kind.before_rounds and (sent is None or work in sent)]
+    return tuple(charge for work in works for charge in paid_once(terms, work))
 
 
 def paid_once(terms: "Terms", work: Once) -> tuple[Charge, ...]:

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from gdpfed.privacy.accountants.accountant import RenyiOrders
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling
-from gdpfed.privacy.sums_once import Vote
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import require_count, require_positive
 
 
@@ -44,11 +44,11 @@ class SumOptions(PlanOptions, total=False):
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum
     under one noise, the largest sigma_m C_m that a group needs. `sums_per_round` sums may be asked of each
-    cohort, and `schedule` says how rounds differ, in order; None means that they do not. `vote` is paid
+    cohort, and `schedule` says how rounds differ, in order; None means that they do not. `first` is paid
     before the first round, and rounds are planned with the rest.
     """
 
-    vote: Vote | None
+    first: SumOnce | None
     renyi_orders: RenyiOrders
     noise: NoiseLaw
     adjacency: Adjacency

@@ -12,6 +12,7 @@ from gdpfed.rounds.extensions.client_memory import ClientMemory
 from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
 from gdpfed.rounds.extensions.fill import Fill
 from gdpfed.rounds.extensions.held_out import CountsAfterRounds, RatesInLastRound
+from gdpfed.rounds.extensions.norm_histogram import NormsBeforeRounds
 from gdpfed.rounds.extensions.vote import ClientVote
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 OWN = (
     ClassCounts,
     ClientVote,
+    NormsBeforeRounds,
     ClientMemory,
     NormFactor,
     CorrelatedNoise,

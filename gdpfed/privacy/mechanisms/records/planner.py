@@ -23,7 +23,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint
 from gdpfed.privacy.planning.plan_options import PlanOptions
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.sums_once import Vote
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import require_count, require_delta
 from gdpfed.record_steps import kind_of
 
@@ -63,10 +63,10 @@ class RecordOptions(PlanOptions, total=False):
     `record_budgets` are pairs of epsilon and a share: so large a share of every client's records has that
     budget, and the clients are one group. `most_records`, the largest D_i, bounds what a client sends for a
     sum of gradients, see `contribution_norm`. Training ends for all when fewer than `minimum_cohort` clients
-    have steps left. `vote` is paid before the first round, and rounds are planned with the rest.
+    have steps left. `first` is paid before the first round, and rounds are planned with the rest.
     """
 
-    vote: Vote | None
+    first: SumOnce | None
     renyi_orders: RenyiOrders
     record_budgets: Sequence[tuple[float, float]] | None
     most_records: int | None
@@ -132,16 +132,16 @@ def record_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
-        vote=options.get("vote"),
+        first=options.get("first"),
     )
 
 
 def _common(
     num_rounds: int, training: RecordTraining, sampling_rate: float, options: RecordOptions
 ) -> _Common:
-    accountant, vote = record_accountant(options, options.get("renyi_orders", "fine")), options.get("vote")
+    accountant, first = record_accountant(options, options.get("renyi_orders", "fine")), options.get("first")
     common = _Common(
-        accountant=accountant if vote is None else AfterRelease(accountant, vote.charge),
+        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
         law=sampling_law(options.get("sampling", "poisson")),
         delta=record_delta(options),
         num_rounds=num_rounds,

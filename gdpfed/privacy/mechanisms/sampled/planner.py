@@ -19,7 +19,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import Group, check_disjoint, default_delta
 from gdpfed.privacy.planning.plan_options import RelativeRounds, SumOptions
 from gdpfed.privacy.sampling.laws import SamplingLaw, sampling_law
-from gdpfed.privacy.sums_once import Vote
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -41,16 +41,16 @@ class _Common:
     sums_hidden: bool
     sums_per_round: int
     schedule: tuple[RelativeRounds, ...]
-    vote: Vote | None
+    first: SumOnce | None
 
     @property
     def num_rounds(self) -> int:
         return sum(rounds.num_rounds for rounds in self.schedule)
 
     @property
-    def voted(self) -> list[Charge]:
-        """The cost of the vote before the first round."""
-        return [] if self.vote is None else [self.vote.charge]
+    def paid_first(self) -> list[Charge]:
+        """The cost of the sum before the first round."""
+        return [] if self.first is None else [self.first.charge]
 
     @property
     def is_constant(self) -> bool:
@@ -92,16 +92,16 @@ class _Common:
         ]
 
     def epsilon(self, group: Group, ranges: Sequence[RoundRange]) -> float:
-        charges = [*self.voted, *self.charges(group, ranges)]
+        charges = [*self.paid_first, *self.charges(group, ranges)]
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Epsilon of the vote and of K sums that surely contain the client."""
-        if self.vote is None:
+        """Epsilon of the sum before the first round and of K sums that surely contain the client."""
+        if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
         turns = [Charge(event=event, count=sums)] if sums else []
-        return compose_against_server([*self.voted, *turns], self.delta)
+        return compose_against_server([*self.paid_first, *turns], self.delta)
 
 
 def make_plan(
@@ -139,17 +139,17 @@ def make_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
-        vote=common.vote,
+        first=common.first,
     )
 
 
 def _common(groups: Sequence[Group], num_rounds: int, options: SumOptions) -> _Common:
-    noise, vote = options.get("noise", "gaussian"), options.get("vote")
+    noise, first = options.get("noise", "gaussian"), options.get("first")
     accountant = accountant_for(noise, options.get("accountant", "pld"), options.get("renyi_orders", "fine"))
     return _Common(
         delta=_checked(groups, num_rounds, options.get("delta")),
-        accountant=accountant if vote is None else AfterRelease(accountant, vote.charge),
-        vote=vote,
+        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
+        first=first,
         noise=noise,
         law=sampling_law(options.get("sampling", "poisson")),
         adjacency=options.get("adjacency", "zero_out"),

@@ -37,7 +37,7 @@ def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: b
         clipping_norm=asked.clipping_norm,
         sampling_rate=sent / sum(group.size for group in asked.groups),
         sums_hidden=sums_hidden,
-        vote=asked.vote,
+        first=asked.first,
     )
 
 
@@ -45,8 +45,8 @@ def _group_plan(asked: TurnBudget, group: Group, own: TurnsOf, sums_hidden: bool
     densest = densest_turns(own.most_turns, own.separation, asked.num_rounds)
     sigma, distance = own.noise_stddev / own.clipping_norm, 1.0 if asked.adjacency == "zero_out" else 2.0
     mu = distance * sensitivity(own.taps, densest, asked.num_rounds) / sigma
-    if asked.vote is not None:
-        mu = math.hypot(mu, asked.vote.moves / asked.vote.noise_stddev)
+    if asked.first is not None:
+        mu = math.hypot(mu, asked.first.moves / asked.first.noise_stddev)
     epsilon = gaussian_epsilon(1 / mu, asked.delta)
     return GroupPlan(
         epsilon=group.epsilon,

@@ -27,7 +27,7 @@ from gdpfed.privacy.correlated_noise import (
 )
 from gdpfed.privacy.events import Adjacency
 from gdpfed.privacy.planning.groups import Group
-from gdpfed.privacy.sums_once import Vote
+from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.privacy.validation import (
     require_count,
     require_delta,
@@ -62,7 +62,7 @@ class TurnBudget:
         adjacency: replace_one takes half of the norms.
         minimum_cohort: fewest clients of a sum; groups with a sum of their own have turns for so many, where
             equal turns have.
-        vote: what everybody pays before the first round; turns have what is left of mu^2.
+        first: what everybody pays before the first round; turns have what is left of mu^2.
 
     Raises:
         PrivacyError: input that is out of range.
@@ -76,7 +76,7 @@ class TurnBudget:
     num_taps: int = 1
     adjacency: Adjacency = "zero_out"
     minimum_cohort: int = 1
-    vote: Vote | None = None
+    first: SumOnce | None = None
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -95,13 +95,13 @@ class TurnBudget:
 
     @cached_property
     def mu(self) -> Floats:
-        """mu_m of an update of norm one under noise of one, shape (M,), after the vote.
+        """mu_m of an update of norm one under noise of one, shape (M,), after the sum before the first round.
 
         All releases are Gaussian and known to hold the client, so mu^2 adds up, exactly (Dong, Roth, Su,
         arXiv:1905.02383, Corollary 2).
         """
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
-        paid = 0.0 if self.vote is None else (self.vote.moves / self.vote.noise_stddev) ** 2
+        paid = 0.0 if self.first is None else (self.first.moves / self.first.noise_stddev) ** 2
         mus = [gaussian_sigma(group.epsilon, self.delta) ** -2 - paid for group in self.groups]
         return SAFE_SHARE * np.sqrt(mus) / distance
 

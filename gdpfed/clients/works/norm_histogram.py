@@ -1,0 +1,63 @@
+"""The work norm_histogram: the bin that the norm of a client's update is in, sent as one 1 among zeros."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.works import Job, update
+from gdpfed.clients.works.vote import one_vote
+from gdpfed.record_steps import NORM_MULTIPLES
+from secagg import Encoding
+
+COUNTED = "counts of norms"
+
+
+def work(job: Job) -> torch.Tensor:
+    """Return 1 - grid for the bin of the update's norm, 0 for the others; shape (bins,), float64.
+
+    Bins end at `NORM_MULTIPLES` of the client's clipping norm, each of them included; the last has no end,
+    and is for updates that are not finite, too. As of votes, two vectors are at most sqrt(2) apart.
+
+    Raises OrderError: no clipping norm, or a grid too coarse for counts.
+    """
+    return histograms(update.work(job)[None], [job.order], job.encoding)[0]
+
+
+def without_examples(job: Job) -> torch.Tensor:
+    """Return the first bin: an update without examples is zero."""
+    return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
+
+
+def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
+    """Return what clients with these updates send, by their own orders.
+
+    `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
+    """
+    ends = updates.new_tensor(NORM_MULTIPLES) * updates.new_tensor([[norm_of(each)] for each in orders])
+    norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
+    # Not the other way round: a norm that is not a number is within no end.
+    bins = (~(norms <= ends)).sum(dim=1, keepdim=True)
+    counted = updates.new_zeros((len(updates), len(NORM_MULTIPLES) + 1))
+    return counted.scatter_(1, bins, one_vote(encoding, COUNTED))
+
+
+def norm_of(order: TrainingOrder) -> float:
+    """Return the clipping norm that an order names; OrderError if it names none."""
+    if order.records is None:
+        raise OrderError(
+            f"the order's work is {order.work} and it does not say what clipping norm updates have"
+        )
+    return order.records.clipping_norm
+
+
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Raise OrderError for an order without a clipping norm, or with more local training than any round."""
+    norm_of(order)
+    replace(order, records=None).check_work(order.task.dimension)
+
+
+def check_grid(encoding: Encoding) -> None:
+    """Raise OrderError for a grid that is too coarse for counts."""
+    one_vote(encoding, COUNTED)
