@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,6 @@ def test_an_order_that_no_examples_make_right_is_refused_before_a_charge():
     long = replace(ORDER.training, local_steps=int(MOST_WORK))
     with pytest.raises(OrderError, match="more work than"):
         check_order(replace(ORDER, training=long), THETA, ENCODING, 0)
-    coarse = SimpleNamespace(grid=0.2, clipping_norm=1.0)
+    coarse: Any = SimpleNamespace(grid=0.2, clipping_norm=1.0)
     with pytest.raises(OrderError, match="rounding counts of norms to steps of 0.2"):
         check_order(ORDER, THETA, coarse, 0)
