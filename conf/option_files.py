@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
@@ -198,10 +199,10 @@ ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", r
 def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
     """What Hydra composes from option files alone, as a new tree.
 
-    Hydra takes some tenths of a second for any composition. Where no option file says anything of another
-    group, a tree is put together of what other compositions had of each group. `options`: the chosen file by
-    group, as in ``{"dataset": "fmnist"}``; others are as by default. `directories`: where option files are,
-    the project's own first. `methods`: the schemas that Hydra knows.
+    Hydra takes some tenths of a second for all groups. Where no option file says anything of another group,
+    it composes only what no earlier tree has, and a tree is put together of groups. `options`: the chosen
+    file by group, as in ``{"dataset": "fmnist"}``; others are as by default. `directories`: where option
+    files are, the project's own first. `methods`: the schemas that Hydra knows.
     """
     return cast("DictConfig", pickle.loads(_packed(tuple(options.items()), directories, methods)))  # noqa: S301
 
@@ -218,17 +219,28 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
     (first, *others) = parts = [
         (group, options.get(group), methods if group == "method" else ()) for group in groups()
     ]
-    if not (all(part in known for part in parts) and _each_group_is_alone(directories)):
+    alone = _each_group_is_alone(directories)
+    asked = {part[0]: part for part in parts if not (alone and part in known)}
+    if asked:
         searched = ",".join(f"'file://{directory}'" for directory in directories[1:])
-        choices = (f"{group}={name}" for group, name in chosen)
+        choices = (f"{group}={name}" for group, name in chosen if group in asked)
+        unread = (*_groups_of_hydra(), *groups()) if alone else ()
+        left_out = (f"~{group}" for group in unread if group not in asked)
         with initialized(methods):
-            made = compose("config", overrides=[f"hydra.searchpath=[{searched}]", *choices])
-        known |= dict.fromkeys(parts, made)
-        return made
+            made = compose("config", overrides=[f"hydra.searchpath=[{searched}]", *choices, *left_out])
+        known |= dict.fromkeys(asked.values(), made)
+        if len(asked) == len(parts):
+            return made
     tree = deepcopy(known[first])
     for part in others:
         tree[part[0]] = known[part][part[0]]
     return tree
+
+
+def _groups_of_hydra() -> list[str]:
+    """The groups of Hydra's own settings, of launchers and logs, which take it a third of a composition."""
+    chosen = (default for default in HydraConf().defaults if isinstance(default, dict))
+    return [f"hydra/{group}" for default in chosen for group, name in default.items() if name is not None]
 
 
 def groups() -> list[str]:
@@ -240,7 +252,7 @@ def groups() -> list[str]:
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
     """A cache of composed settings: one tree for each option of each group (None is the group's default).
 
-    Of a method's option it is one with these methods.
+    Of a method's option it is one with these methods. Of another group, a tree may have the schema alone.
     """
     return {}
 

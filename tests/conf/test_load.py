@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 import yaml
+from hydra import compose
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
@@ -283,6 +284,9 @@ def test_what_is_put_together_of_known_groups_is_what_hydra_composes():
         option_files._packed.cache_clear()
         composed = option_files.chosen_options(chosen, directories, methods)
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(composed)
+        with option_files.initialized(methods):
+            whole = compose("config", overrides=[f"{group}={name}" for group, name in chosen.items()])
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(whole)
         assert [OmegaConf.get_type(found, str(key)) for key in found] == [
             OmegaConf.get_type(composed, str(key)) for key in composed
         ]
