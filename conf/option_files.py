@@ -182,12 +182,18 @@ def _starts_from(option: str) -> list[str]:
     """The names in the ``defaults`` list of a method's option file, without what precedes a slash."""
     paths = [directory / "method" / f"{option}.yaml" for directory in option_directories()]
     try:
-        read = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+        return [name for path in paths if path.is_file() for name in _defaults_in(path.read_text("utf-8"))]
     except yaml.YAMLError:
         # Hydra says what is wrong with it.
         return []
-    lists = [values.get("defaults") or [] for values in read if isinstance(values, dict)]
-    return [name.rpartition("/")[2] for names in lists for name in names if isinstance(name, str)]
+
+
+@lru_cache(maxsize=64)
+def _defaults_in(text: str) -> tuple[str, ...]:
+    """The names in the ``defaults`` list of an option file's text, without what precedes a slash."""
+    values = yaml.safe_load(text)
+    names = (values.get("defaults") or []) if isinstance(values, dict) else []
+    return tuple(name.rpartition("/")[2] for name in names if isinstance(name, str))
 
 
 Choices = tuple[tuple[str, str], ...]

@@ -41,7 +41,7 @@ settings.register_profile("search", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "search")
 
 # Real runs and whole trainings: the last process to end is not to begin with one of these.
-LONGEST = ("deploy", "launch", "server_app", "experiments")
+LONGEST = ("deploy", "launch", "server_app", "experiments", "packaging", "canaries", "simulation")
 
 
 # Folders whose tests train and look at no picture of it; those in LOOK_AT_PICTURES look at some.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from gdpfed.errors import AuditError
@@ -38,9 +39,10 @@ class Form:
 
     def fields_in(self, line: str) -> dict[str, str] | None:
         """Read the fields of a line that has this pattern; None if it does not."""
-        found = self._pattern().fullmatch(line)
+        found = self._pattern.fullmatch(line)
         return None if found is None else found.groupdict()
 
+    @cached_property
     def _pattern(self) -> re.Pattern[str]:
         parts, seen = [], set[str]()
         for number, part in enumerate(FIELD.split(self.text)):
