@@ -20,7 +20,7 @@ EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
 gdpfed audit --node-ledger ledger.json --client 3 runs/*   is a round missing?
-gdpfed audit --canaries method=gdpfed           epsilon, measured by simulation
+gdpfed audit --canaries method=gdpfed           epsilon measured by simulation
 gdpfed audit --canaries --loop train:LOOP       of a training loop of your own
 gdpfed audit --attack runs/heart    what its model reveals of single records
 gdpfed audit --attack runs/heart --outside others    and of whole parties"""
