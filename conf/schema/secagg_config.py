@@ -23,6 +23,7 @@ class SecAggConfig:
     dropout_tolerance: Fraction = 0.1
     corrupt_tolerance: Fraction = 0.0
     minimum_cohort: Annotated[int, at_least(2, ": a sum of one client hides nothing")] = 3
+    same_size: bool = True
     complete_below: int = 60
     sparse_corrupt_fraction: Fraction = 0.1
     noise_levels: Annotated[int, between(0, 16)] = 0

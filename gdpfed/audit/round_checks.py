@@ -13,6 +13,9 @@ from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infi
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.unseen_objects import is_of_package
 
+MOST_CLIENTS = 2**31
+"""More clients of one group are a damaged log."""
+
 
 def check_rounds(files: RunFiles) -> Iterator[str]:
     """Compare log, ledger and plan; yield a line for every contradiction."""
@@ -44,6 +47,10 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     if sizes.shape[1:] != (len(groups),):
         yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
         return
+    for record in files.rounds:
+        if not _counts_groups(record.get("filled") or [], len(groups)):
+            yield f"round {record['round']} says {record['filled']!r} of how many clients of each group fill"
+            return
     everybody = [group["clients"] for group in groups]
     reachable = [record.get("reachable") or everybody for record in files.rounds]
     cohorts = Cohorts(
@@ -51,7 +58,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         reachable=np.asarray([row[: len(groups)] for row in reachable], dtype=np.int64),
         drawn=np.asarray(["round" not in record["failures"] for record in files.rounds], dtype=np.bool_),
         filled=np.asarray(
-            [(record.get("filled") or [0] * len(groups))[: len(groups)] for record in files.rounds],
+            [record.get("filled") or [0] * len(groups) for record in files.rounds],
             dtype=np.int64,
         ),
     )
@@ -60,6 +67,13 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
         yield from rule.check_cohorts(index, cohorts)
+
+
+def _counts_groups(filled: object, num_groups: int) -> bool:
+    """Whether a log entry says how many fill by one whole number a group, or not at all."""
+    if not isinstance(filled, list) or len(filled) not in (0, num_groups):
+        return False
+    return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
 
 
 def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:

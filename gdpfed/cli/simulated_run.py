@@ -50,7 +50,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
     from gdpfed.cli.show_plan import show_heading
     from gdpfed.learning.data_warnings import data_warnings
     from gdpfed.report.progress import RunProgress
-    from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
+    from gdpfed.rounds.extensions.norms_result import UpdateNorms
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.runs.file_formats import CHECKPOINT_FILE
     from gdpfed.runs.round_log import RoundLogEntry, read_rounds

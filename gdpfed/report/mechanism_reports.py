@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gdpfed.report.facts import Fact
     from gdpfed.report.parts import Parts
     from gdpfed.rounds.extensions.held_out import HeldOutResult
-    from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
+    from gdpfed.rounds.extensions.norms_result import UpdateNorms
     from gdpfed.rounds.extensions.vote_result import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
 

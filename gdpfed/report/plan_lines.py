@@ -15,8 +15,13 @@ from gdpfed.privacy.sums_once import NormHistogram
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
-from gdpfed.report.trust_lines import lying_server_lines, own_share_lines
-from gdpfed.rounds.extensions.norm_histogram import UpdateNorms, points_open
+from gdpfed.report.trust_lines import (
+    lying_server_lines,
+    own_share_lines,
+    size_facts,
+    told_size_lines,
+)
+from gdpfed.rounds.extensions.norms_result import UpdateNorms, points_open
 from gdpfed.rounds.extensions.vote_result import VoteResult
 
 PROOFS = {
@@ -214,10 +219,11 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """What a plan costs because members know their own noise; a detail, as the figures already include it."""
-    if not (plan.private and plan.sums_hidden):
-        return []
-    return [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
+    """How many members sums have, and what it costs that each knows its own noise, which figures include."""
+    facts = size_facts(plan, config)
+    if plan.private and plan.sums_hidden:
+        facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
+    return facts
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
@@ -232,6 +238,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
         yield from report_of(plan).warnings(plan)
         if plan.sums_hidden:
             yield from lying_server_lines(plan, config)
+        yield from told_size_lines(plan, config)
         yield from _unspent_by(plan)
     yield from _small_cohorts(plan, minimum_cohort)
 

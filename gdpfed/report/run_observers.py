@@ -16,7 +16,7 @@ from gdpfed.report.plan_table import plan_lines
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.trackers import EventFiles, MlflowRun
 from gdpfed.rounds.extensions.held_out import HeldOutResult
-from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
+from gdpfed.rounds.extensions.norms_result import UpdateNorms
 from gdpfed.rounds.extensions.vote_result import VoteResult
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened

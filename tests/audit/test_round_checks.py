@@ -185,7 +185,12 @@ def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
     event["noise_stddev"] = 1.0
     files.plan.update(private=True, sums_hidden=False)
     for record, more in zip(files.rounds, filled, strict=True):
-        record |= {"filled": [more], "reachable": [CLIENTS], "noise_stddevs": [1.0], "groups_in_sums": [[0]]}
+        record |= {
+            "filled": [int(more)],
+            "reachable": [CLIENTS],
+            "noise_stddevs": [1.0],
+            "groups_in_sums": [[0]],
+        }
     return files
 
 
@@ -203,6 +208,33 @@ def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
     (finding,) = check_rounds(filled_files(drawn, filled + (np.arange(ROUNDS) == 4)))
     named = f"round 5 has {11 - drawn[4]} clients that fill the sum of group 0, of 11: "
     assert finding == f"{named}a sum needs 10 at most"
+
+
+def test_a_cohort_that_is_not_filled_far_enough_is_named():
+    drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
+    (finding,) = check_rounds(filled_files(drawn, np.where(np.arange(ROUNDS) == 4, 7, 10) - drawn))
+    assert finding.startswith("round 5 has a cohort of 7 in the sum of group 0, where 10 are asked if fewer")
+    # More than 17 are drawn with a chance of 0.01 delta at most.
+    same = filled_files(drawn, 17 - drawn)
+    same.config["secagg"] = SECAGG | {"same_size": True}
+    same.plan["delta"] = 1e-5
+    assert list(check_rounds(same)) == []
+    same.rounds[4]["cohort_sizes"], same.rounds[4]["filled"] = [16], [16 - int(drawn[4])]
+    said = "round 5 has a cohort of 16 in the sum of group 0, where 17 are asked if fewer are drawn"
+    assert any(finding.startswith(said) for finding in check_rounds(same))
+
+
+@pytest.mark.parametrize("damage", [["x"], [-3], [1.5], [True], [1, 2], [2**40], {"0": 1}, 5])
+def test_damaged_counts_of_those_who_fill_are_a_finding(damage):
+    files = filled_files(np.full(ROUNDS, 2), np.full(ROUNDS, 8))
+    files.rounds[3]["filled"] = damage
+    assert f"round 4 says {damage!r} of how many clients of each group fill" in list(check_rounds(files))
+
+
+def test_settings_under_which_nobody_makes_a_sum_end_the_search():
+    files = filled_files(np.full(ROUNDS, 2), np.zeros(ROUNDS, dtype=np.int64))
+    files.config["secagg"] = SECAGG | {"corrupt_tolerance": 1.0}
+    assert not any("make a sum" in finding for finding in check_rounds(files))
 
 
 def test_drawn_clients_are_not_passed_off_as_some_that_fill_nor_the_other_way():

@@ -142,7 +142,7 @@ def test_a_run_does_not_go_on_with_another_delta_than_it_was_planned_with(tmp_pa
         ("run.directory={occupied}", 1, "is not empty"),
         ("run.directory={occupied}/file/below", 1, "file is not a directory"),
         ("dataset.path=~no-such-user/run", 2, "there is no user of that name here, write the whole path"),
-        ("privacy.sampling_rate=0.02", 2, "rounds would be charged without any sum"),
+        ("secagg.minimum_cohort=200", 2, "rounds would be charged without any sum"),
         ("simulation.workers=500", 2, "simulation.workers=500 is far above the"),
     ],
 )

@@ -29,7 +29,7 @@ from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import KINDS, RecordSteps
+from gdpfed.record_steps import KINDS, NORM_MULTIPLES, RecordSteps
 from secagg import SumParameters
 from testing.local_grid import IN_CLEAR, ask, make_context
 
@@ -88,11 +88,12 @@ BROKEN: dict[str, tuple[Any, Any]] = {
 def order_for(work):
     """An order of a work, and the sum that it is for."""
     kind, task = KINDS[work], SOFTMAX if work == "convex_steps" else TASK
-    dimension = {"held_out_counts": 24, "held_out_rates": 2}.get(work, 2 if kind.vote else task.dimension)
+    counted = {"held_out_counts": 24, "held_out_rates": 2, "norm_histogram": len(NORM_MULTIPLES) + 1}
+    dimension = counted.get(work, 2 if kind.vote else task.dimension)
     steps = replace(STEPS, num_steps=1) if work in ("noised_update", "gradient_sum") else STEPS
     if kind.on_records and not kind.own_noise:
         steps = replace(steps, noise_multiplier=0.0)
-    records = steps if kind.on_records or kind.vote or kind.own_noise else None
+    records = steps if kind.on_records or kind.once in ("vote", "norm_histogram") or kind.own_noise else None
     settings = VOTED if kind.vote else ()
     order = replace(ORDER, task=task, work=work, records=records, settings=settings)
     parameters = SumParameters(

@@ -20,7 +20,7 @@ from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.sums_once import NormHistogram, Vote
 from gdpfed.record_steps import RecordSteps
 from gdpfed.report.plan_lines import norm_lines
-from gdpfed.rounds.extensions.norm_histogram import UpdateNorms, shares_within
+from gdpfed.rounds.extensions.norms_result import UpdateNorms, shares_within
 
 SHARE = "privacy.norm_histogram_share=0.1"
 RUN = (

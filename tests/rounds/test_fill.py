@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from conf.load import load
 from conf.schema import SecAggConfig
-from gdpfed.audit.mechanisms.filled_cohorts import fewest_of_a_sum, most_that_fill
+from gdpfed.audit.mechanisms.filled_cohorts import fewest_of_a_sum, most_that_fill, usual_size
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.order import TrainingOrder
@@ -46,7 +47,7 @@ SIX = (
 THIRTY = ("dataset.num_clients=30", "privacy.sampling_rate=0.05")
 
 
-def filling(*overrides, key=KEY, present=None, method="dp_fedavg"):
+def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=False):
     """A plan, and a function from a round to its cohorts as drawn and as filled."""
     plan = make_method(
         load([*SIX[2:], *(overrides or SIX[:2]), f"method={method}", "dataset.num_rounds=400"])
@@ -54,7 +55,7 @@ def filling(*overrides, key=KEY, present=None, method="dp_fedavg"):
     fill = Fill(plan)
     opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
     fill.opened_run(opened)
-    fleet: Any = SimpleNamespace(secagg=SecAggConfig())
+    fleet: Any = SimpleNamespace(secagg=SecAggConfig(same_size=same_size))
 
     def cohorts(index):
         drawn = draw_cohorts(plan, index, key)
@@ -105,6 +106,36 @@ def test_who_fills_follows_from_key_and_round_and_from_no_draw():
     assert of(bytes(32))[0] != ahead
 
 
+HUNDRED = ("dataset.num_clients=100", "privacy.sampling_rate=0.05")
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
+@pytest.mark.parametrize("there", [range(100), range(0, 100, 2)])
+def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
+    """A cohort is larger less than once in 10^8 rounds, and the audit knows the size by another formula."""
+    plan, cohorts = filling(*HUNDRED, method=method, present=frozenset(there), same_size=True)
+    found = [cohorts(index) for index in range(40)]
+    groups = [[*range(len(plan.groups))]] if plan.one_sum else [[m] for m in range(len(plan.groups))]
+    for together in groups:
+        drawn, filled = (
+            [sum(len(each[m]) for m in together) for each in one] for one in zip(*found, strict=True)
+        )
+        assert len(set(drawn)) > 2
+        (size,) = set(filled)
+        reachable = sum(len(set(plan.groups[m].clients).intersection(there)) for m in together)
+        expected = sum(
+            plan.groups[m].at(0).sampling_rate * len(set(plan.groups[m].clients).intersection(there))
+            for m in together
+        )
+        assert size == max(usual_size(plan.to_dict(), expected, reachable), min(10, reachable))
+        assert stats.poisson.sf(size, expected) < 1e-8
+
+
+def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
+    _, cohorts = filling(*HUNDRED, present=frozenset(range(2)), same_size=True)
+    assert all(np.array_equal(*pair) for index in range(40) for pair in zip(*cohorts(index), strict=True))
+
+
 def test_one_sum_of_all_groups_is_filled_from_all_groups():
     plan, cohorts = filling(*THIRTY, method="idp_fedavg_scale")
     filled = [cohorts(index)[1] for index in range(30)]
@@ -133,7 +164,10 @@ def test_where_nothing_rests_on_a_secret_draw_nothing_is_filled(tmp_path, overri
 def test_the_audit_knows_by_another_formula_how_far_a_cohort_is_filled(mode, corrupt, tolerance):
     own = {"mode": mode, "corrupt_tolerance": corrupt, "dropout_tolerance": tolerance}
     secagg = SecAggConfig(**own, threshold=0.75)
-    fewest, fill = fewest_of_a_sum(asdict(secagg)), Fill(make_method(load([*SIX, "method=dp_fedavg"])).plan)
+    fewest, fill = (
+        fewest_of_a_sum(asdict(secagg), 45),
+        Fill(make_method(load([*SIX, "method=dp_fedavg"])).plan),
+    )
     possible = [can_sum(secagg, size) for size in range(45)]
     # More clients never make a sum impossible, so it follows from who is there alone.
     assert possible == sorted(possible)

@@ -15,7 +15,7 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.methods.norm_histogram import norm_request
 from gdpfed.methods.sum_parameters import parameters_of
 from gdpfed.privacy.sums_once import NormHistogram
-from gdpfed.rounds.extensions.norm_histogram import UpdateNorms
+from gdpfed.rounds.extensions.norms_result import UpdateNorms
 from gdpfed.rounds.run import PreparedRun
 from testing.small_runs import grid_of_owners, run, small_config
 

@@ -1,20 +1,21 @@
 """Whether cohorts were filled up as epsilon needs it, by a run's log and its settings.
 
 Where epsilon counts on a secret draw, whether there is a sum must not follow from who was drawn. So a cohort
-is filled up with clients that send zeros, as far as a sum needs, and no further.
+is filled up with clients that send zeros, as far as a sum needs, and no further; or, with
+`secagg.same_size`, to as many members in every round.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from gdpfed.audit.accounting import event_in
 from gdpfed.audit.rules import Cohorts
 
-Sizes = npt.NDArray[np.int64]
+LARGER_SHARE = 0.01
+"""The part of delta with which a cohort may be larger than the usual size of its sum."""
 
 
 def counts_on_secret_draws(plan: Mapping[str, Any]) -> bool:
@@ -24,18 +25,20 @@ def counts_on_secret_draws(plan: Mapping[str, Any]) -> bool:
     return bool(plan["sampling"] == "poisson" and plan["private"] and secret)
 
 
-def fewest_of_a_sum(secagg: Mapping[str, Any]) -> int:
+def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
     """Return how many members make a sum in any case, by the settings of secure aggregation.
 
-    At least `minimum_cohort`, so many that the corrupt among the others cannot unmask one alone.
+    At least `minimum_cohort`, so many that the corrupt among the others cannot unmask one alone. If not even
+    all `clients` make a sum, one more than these.
     """
-    sizes = count(int(secagg["minimum_cohort"]))
-    return next(n for n in sizes if _corrupt(secagg, n) < n - 1 and _spare(secagg, n) >= 0)
+    sizes = range(int(secagg["minimum_cohort"]), clients + 1)
+    possible = (n for n in sizes if _corrupt(secagg, n) < n - 1 and _spare(secagg, n) >= 0)
+    return next(possible, clients + 1)
 
 
 def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
-    """Return the largest size up to which a cohort is filled: a sum of it bears that one member vanishes."""
-    tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg)
+    """Return the size up to which a cohort is filled: a sum of it bears that one member vanishes."""
+    tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg, reachable)
     if tolerance == 0:
         return fewest
     sizes = range(fewest, max(fewest, reachable) + 1)
@@ -43,32 +46,68 @@ def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
     return next(enough, sizes[-1])
 
 
+def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
+    """Return the size that sums have in every round if they are to have the same, at most `reachable`.
+
+    A cohort of `expected` clients on average exceeds it with a chance of a hundredth of delta, shared among
+    all sums of all rounds: the tail of a Poisson-binomial size n is at most (mu / n)^n e^(n - mu).
+    """
+    if expected <= 0:
+        return 0
+    sums = plan["num_rounds"] * (1 if plan.get("one_sum") else len(plan["groups"]))
+    larger = np.arange(math.ceil(expected), reachable + 1) + 1.0
+    tails = larger * np.log(expected / larger) + larger - expected
+    rare = np.flatnonzero(tails <= math.log(LARGER_SHARE * plan["delta"] / sums))
+    return int(larger[rare[0]]) - 1 if rare.size else reachable
+
+
 def check_filled(
     plan: Mapping[str, Any], secagg: Mapping[str, Any], index: int, cohorts: Cohorts
 ) -> Iterator[str]:
     """Yield a line for every kind of cohort of a group's sums that was not filled up as it must be."""
-    together = slice(None) if plan.get("one_sum") else slice(index, index + 1)
+    groups = list(range(len(plan["groups"]))) if plan.get("one_sum") else [index]
     whole = (cohorts.sizes, cohorts.filled, cohorts.reachable)
-    asked, filled, there = (each[:, together].sum(axis=1) for each in whole)
+    asked, filled, there = (each[:, groups].sum(axis=1) for each in whole)
     if not counts_on_secret_draws(plan):
         for at in np.flatnonzero(filled)[:1]:
             yield f"round {at + 1} has {filled[at]} clients that fill, and nothing rests on a secret draw"
         return
     for at in np.flatnonzero(filled > asked)[:1]:
         yield f"round {at + 1} has {filled[at]} clients that fill, of {asked[at]} that were asked"
-    fewest = fewest_of_a_sum(secagg)
-    for at in np.flatnonzero(cohorts.drawn & (asked < fewest) & (there >= fewest))[:1]:
+    clients = sum(plan["groups"][group]["clients"] for group in groups)
+    fewest = fewest_of_a_sum(secagg, clients)
+    possible = cohorts.drawn & (there >= fewest)
+    for at in np.flatnonzero(possible & (asked < fewest))[:1]:
         yield (
             f"round {at + 1} has a cohort of {asked[at]} in the sum of group {index}, and {there[at]} "
             f"clients could be reached, of whom {fewest} make a sum: delta does not hold against those who "
             "see that there is none, which tells of a secret draw"
         )
-    most = np.asarray([most_that_fill(secagg, int(each)) for each in there])
-    for at in np.flatnonzero((filled > 0) & (asked > most))[:1]:
+    due = np.asarray([most_that_fill(secagg, int(each)) for each in there])
+    if secagg.get("same_size"):
+        usual = [
+            usual_size(plan, _expected(plan, groups, number, cohorts), int(reachable))
+            for number, reachable in enumerate(there)
+        ]
+        due = np.maximum(due, usual)
+    for at in np.flatnonzero(possible & (asked >= fewest) & (asked < due))[:1]:
+        yield (
+            f"round {at + 1} has a cohort of {asked[at]} in the sum of group {index}, where {due[at]} are "
+            "asked if fewer are drawn: whether a sum comes, and its noise, tell of a secret draw"
+        )
+    for at in np.flatnonzero((filled > 0) & (asked > due))[:1]:
         yield (
             f"round {at + 1} has {filled[at]} clients that fill the sum of group {index}, of {asked[at]}: a "
-            f"sum needs {most[at]} at most"
+            f"sum needs {due[at]} at most"
         )
+
+
+def _expected(plan: Mapping[str, Any], groups: Sequence[int], number: int, cohorts: Cohorts) -> float:
+    """How many clients are drawn on average for a sum over these groups, in a round from 0."""
+    return math.fsum(
+        event_in(plan["groups"][group]["charges"], number)["sampling_rate"] * cohorts.reachable[number, group]
+        for group in groups
+    )
 
 
 def _corrupt(secagg: Mapping[str, Any], members: int) -> int:

@@ -147,7 +147,7 @@ class SampledSumsRule(ChargedGroups):
             # An interrupted round may have been filled; how far is forgotten.
             return 1.0
         record = rounds[number]
-        if not any(record.get("filled") or ()):
+        if not record.get("filled"):
             return rate
         asked, there = float(record["cohort_sizes"][index]), float(record["reachable"][index])
         return max(rate, min(1.0, asked / max(1.0, there)))

@@ -335,11 +335,14 @@ def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCom
         members = np.asarray(group.clients)
         samples += [np.isin(members, list(asked)) for asked in by_round.values() if asked]
         for record in transcript.records:
-            index, size = record.round - 1, record.cohort_sizes[m]
+            index, size = (
+                record.round - 1,
+                record.cohort_sizes[m] - (record.filled[m] if record.filled else 0),
+            )
             sizes.append(size)
             rates.append(group.at(index).sampling_rate)
             if by_round.get(index) and len(by_round[index]) != size:
-                wrong = f"round {record.round} asked {len(by_round[index])} clients, and its log says {size}"
+                wrong = f"round {record.round} drew {len(by_round[index])} clients, and its log says {size}"
         wrong = wrong or _twice(transcript, m)
     test = law_of_samples(samples, sizes, rates, level) if sizes else None
     if test is None:

@@ -10,7 +10,7 @@ import hmac
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from gdpfed.privacy.validation import require_count
 KEY_BYTES = 32
 _LABEL = b"gdpfed cohort v1"
 _FILL_LABEL = b"gdpfed fill v1"
+
+MOST_SKIPPED = 0.8
+TELLING_SHARE = 0.01
+"""The part of delta with which small cohorts may tell who is in which round, if rounds are drawn ahead."""
+
+signal = late_import("scipy.signal")
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
@@ -56,15 +62,56 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def draw_fillers(
-    candidates: Sequence[int], count: int, round_index: int, group_index: int, key: bytes
+    groups: Sequence[Sequence[int]],
+    drawn: ClientIds,
+    count: int,
+    round_index: int,
+    group_index: int,
+    key: bytes,
 ) -> ClientIds:
-    """Return `count` of the candidates (int64, ascending), who fill the cohort of a sum.
+    """Return `count` clients (int64, ascending) of these groups beside those that were drawn.
 
-    Every subset of that size is equally likely. The same key, round, group and candidates give the same ones,
+    Every subset of that size is equally likely. The same key, round, group and clients give the same ones,
     independent of who is drawn in other rounds. `group_index`: of the sum; 0 where all groups are one sum.
     """
     generator = _generator(key, round_index, group_index, _FILL_LABEL)
-    return np.sort(generator.permutation(np.asarray(candidates, dtype=np.int64))[:count])
+    ends = np.cumsum([len(group) for group in groups])
+    # In a random order, of which those are left out that were drawn: so nothing is as large as the groups.
+    positions = generator.choice(ends[-1], min(int(ends[-1]), count + len(drawn)), replace=False)
+    found = np.searchsorted(ends, positions, side="right")
+    clients = (
+        groups[m][position - ends[m]]  # from the end of its group
+        for m, position in zip(found.tolist(), positions.tolist(), strict=True)
+    )
+    taken = frozenset(drawn.tolist())
+    free = (client for client in clients if client not in taken)
+    return np.sort(np.fromiter(islice(free, count), np.int64, count))
+
+
+def size_hardly_exceeded(expected: float, chance: float) -> int:
+    """Return a size that a cohort exceeds with at most this probability, if so many are expected in it.
+
+    Of independent draws with mean mu, P(size >= mu (1 + x)) <= exp(-mu ((1 + x) ln(1 + x) - x)), whatever
+    their rates (Chernoff).
+    """
+
+    def bound(size: int) -> float:
+        ratio = size / expected
+        return -expected * (ratio * math.log(ratio) - ratio + 1)
+
+    size = math.ceil(expected)
+    while size > 0 and bound(size + 1) > math.log(chance):
+        size += 1
+    return size
+
+
+def chance_of_larger(plan: PrivacyPlan) -> float:
+    """The probability, for one sum of one round, with which a cohort may show that it is larger than others.
+
+    All sums of all rounds together take `TELLING_SHARE` of delta.
+    """
+    sums = 1 if plan.one_sum else len(plan.groups)
+    return TELLING_SHARE * plan.delta / (plan.num_rounds * sums)
 
 
 def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _LABEL) -> np.random.Generator:
@@ -72,13 +119,6 @@ def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _L
     message = label + round_index.to_bytes(8, "big") + group_index.to_bytes(8, "big")
     seed = int.from_bytes(hmac.digest(key, message, "sha256"), "big")
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(seed)))
-
-
-signal = late_import("scipy.signal")
-
-MOST_SKIPPED = 0.8
-TELLING_SHARE = 0.01
-"""The part of delta with which small cohorts may tell who is in which round, if rounds are drawn ahead."""
 
 
 @dataclass(frozen=True)

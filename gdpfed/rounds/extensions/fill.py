@@ -4,12 +4,14 @@ Under Poisson sampling epsilon counts on a secret draw, and a round without a su
 cohort is too small for a sum that may lose a client, further reachable clients of its group are asked for
 zeros. Each adds its share of the noise, and none of them trains. How many are needed follows from how many
 were drawn and from who is there. What is released is the sum over those that were drawn, with its noise, and
-they are drawn at the rates of the plan: docs/privacy.md has the proof.
+they are drawn at the rates of the plan: docs/privacy.md has the proof. With `secagg.same_size` a sum has as
+many members in every round, since its noise and its grid would tell how many were drawn.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from math import fsum
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,10 +20,15 @@ from conf.schema import SecAggConfig
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts
+from gdpfed.privacy.sampling.cohorts import (
+    chance_of_larger,
+    draw_fillers,
+    fills_cohorts,
+    size_hardly_exceeded,
+)
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import kind_of
-from gdpfed.rounds.enough import reachable_by_group, tolerated_dropouts
+from gdpfed.rounds.enough import can_sum, reachable_by_group, tolerated_dropouts
 from gdpfed.rounds.extensions.base import SumExtension
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.prepared import PreparedSum
@@ -30,8 +37,40 @@ if TYPE_CHECKING:
     from gdpfed.rounds.run import OpenRun, PreparedRun
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """Who was drawn for one sum of a round.
+
+    Attributes:
+        round_index, index: of the round, and of the sum in it; both from 0.
+        groups: the clients of whom they were drawn, by group.
+        cohort: who was drawn and can be reached.
+        reachable: how many of `clients` can be reached.
+        expected: how many of them are drawn on average.
+    """
+
+    round_index: int
+    index: int
+    groups: Sequence[Sequence[int]]
+    cohort: ClientIds
+    reachable: int
+    expected: float
+
+    @classmethod
+    def together(cls, groups: Sequence[Self]) -> Self:
+        """Return those drawn of all groups, which are one sum."""
+        return cls(
+            groups[0].round_index,
+            0,
+            [group for each in groups for group in each.groups],
+            np.concatenate([each.cohort for each in groups]),
+            sum(each.reachable for each in groups),
+            fsum(each.expected for each in groups),
+        )
+
+
 class Fill(SumExtension):
-    """The clients that fill the cohorts of a run.
+    """The clients that fill the cohorts of a run; with `secagg.same_size` to as many in every round.
 
     `plan`: one whose epsilon counts on a secret draw by Poisson sampling.
     """
@@ -67,42 +106,38 @@ class Fill(SumExtension):
         """Return the cohorts of a round with those that fill them; the same ones for the same cohorts."""
         plan, there = self._plan, reachable_by_group(self._plan, present)
         groups = [group.clients for group in plan.groups]
+        rates = [group.at(round_index).sampling_rate for group in plan.groups]
+        sums = [
+            _Drawn(round_index, m, [group], cohort, number, rate * number)
+            for m, (group, cohort, number, rate) in enumerate(zip(groups, cohorts, there, rates, strict=True))
+        ]
+        who = None if present is None else frozenset(present)
         if plan.one_sum:
-            everybody, drawn = chain.from_iterable(groups), np.concatenate([*cohorts])
-            chosen = self._chosen(fleet.secagg, (round_index, 0), everybody, drawn, (sum(there), present))
+            chosen = self._chosen(fleet.secagg, _Drawn.together(sums), who)
             fillers = [chosen[[client in group for client in chosen.tolist()]] for group in groups]
         else:
-            fillers = [
-                self._chosen(fleet.secagg, (round_index, m), group, cohort, (number, present))
-                for m, (group, cohort, number) in enumerate(zip(groups, cohorts, there, strict=True))
-            ]
+            fillers = [self._chosen(fleet.secagg, each, who) for each in sums]
         self._fillers = {index: each for index, each in self._fillers.items() if index >= round_index - 1}
         self._fillers[round_index] = fillers
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
-    def _chosen(
-        self,
-        secagg: SecAggConfig,
-        drawn_for: tuple[int, int],
-        clients: Iterable[int],
-        cohort: ClientIds,
-        there: tuple[int, Collection[int] | None],
-    ) -> ClientIds:
-        """Return who fills the cohort of one sum.
-
-        `drawn_for`: its round and group. `clients`: of its group. `there`: how many of them can be reached,
-        and all who can; None for everybody.
-        """
-        number, present = there
-        missing = self._size(secagg, len(cohort), number) - len(cohort)
+    def _chosen(self, secagg: SecAggConfig, drawn: "_Drawn", present: AbstractSet[int] | None) -> ClientIds:
+        """Return who fills the cohort of one sum. `present`: who can be reached; None for everybody."""
+        size = self._size(secagg, len(drawn.cohort), drawn.reachable)
+        if secagg.same_size and can_sum(secagg, drawn.reachable):
+            usual = size_hardly_exceeded(drawn.expected, chance_of_larger(self._plan))
+            size = max(size, min(usual, drawn.reachable))
+        missing = size - len(drawn.cohort)
         if not missing:
-            return cohort[:0]
-        taken = frozenset(cohort.tolist())
-        free = [each for each in clients if each not in taken and (present is None or each in present)]
-        return draw_fillers(free, missing, *drawn_for, self._sampling_key)
+            return drawn.cohort[:0]
+        groups = drawn.groups
+        if present is not None:
+            groups = [sorted(present.intersection(group)) for group in groups]
+        place = (drawn.round_index, drawn.index)
+        return draw_fillers(groups, drawn.cohort, missing, *place, self._sampling_key)
 
     def _size(self, secagg: SecAggConfig, drawn: int, reachable: int) -> int:
-        """Return how many clients are asked for a sum if so many were drawn, and so many can be reached.
+        """Return how many clients a sum needs if so many were drawn for it, and so many can be reached.
 
         The first size from `drawn` on that makes a sum though one of them vanishes; without one, or where
         secagg.dropout_tolerance=0 lets nobody vanish, one that makes a sum of those who stay; `drawn` where
