@@ -24,7 +24,7 @@ PART_FIELDS = ("clipping_norm", "weight", "fills")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
 ROUND_FIELDS = (
-    *("round_index", "window", "device", "noise", "work", "announced"),
+    *("round_index", "window", "device", "noise", "work", "announced", "may_fill"),
     *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
 )
 LIST_FIELDS = ("taps", "settings")
@@ -76,6 +76,7 @@ class TrainingOrder:
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
         fills: whether this client sends zeros under its noise, and reads no example.
+        may_fill: whether members of the sum may be told to fill it; all of them are told the same.
         smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
         smallest_weight, largest_weight: the same of the weights.
         norm_factor: F; what the client computes is divided by it before it is clipped.
@@ -98,6 +99,7 @@ class TrainingOrder:
     clipping_norm: float = inf
     weight: float = 1.0
     fills: bool = False
+    may_fill: bool = False
     smallest_norm: float = inf
     smallest_weight: float = 1.0
     largest_weight: float = 1.0
@@ -180,9 +182,9 @@ class TrainingOrder:
         """A hash of this order and the model; it is the same for all clients that train the same.
 
         A client's own bound, weight and steps are left out, as those of one sum may differ, and whether it
-        fills; the ranges that everybody's are in are hashed. So a client that finds its own in them knows
-        that the others count for as much as the ranges say (`check_part`), and does not learn which of them
-        has which.
+        fills; the ranges that everybody's are in are hashed, and whether anybody may fill. So a client that
+        finds its own in them knows that the others count for as much as the ranges say (`check_part`), or
+        that they may be zeros, and does not learn which of them has which.
         """
         scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
@@ -204,8 +206,12 @@ class TrainingOrder:
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
-        or, without noise, ranges of more than one value.
+        or, without noise, ranges of more than one value, or others that may send zeros.
         """
+        if self.may_fill and not parameters.noise_multiplier > 0:
+            raise OrderError(
+                "members may send zeros in a sum without noise: one client's update would stand out"
+            )
         largest = parameters.clipping_norm
         own, smallest = min(self.clipping_norm, largest), min(self.smallest_norm, largest)
         ratio = LARGEST_RATIO if parameters.noise_multiplier > 0 else 1.0

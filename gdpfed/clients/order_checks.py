@@ -93,6 +93,13 @@ def check_numbers(order: TrainingOrder) -> None:
         raise OrderError(f"the order's indicator_share is {order.indicator_share}; it must be in [0, 1)")
     if (order.norm_factor, order.indicator_share) != (1.0, 0.0) and kind != PLAIN:
         raise OrderError(f"adaptive clipping goes with the work update, and the order's is {order.work}")
+    if order.fills and not order.may_fill:
+        raise OrderError("the order asks for zeros in a sum that nobody may fill, as the others were told")
+    if order.may_fill and (kind.once or kind.on_records or kind.own_noise or order.records or order.taps):
+        raise OrderError(
+            "the order lets members send zeros: that goes with rounds of sampled clients alone, not with "
+            f"records, turns or a sum beside the rounds, and its work is {order.work}"
+        )
 
 
 def check_grid(order: TrainingOrder, encoding: Encoding) -> None:

@@ -8,6 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.order_checks import check_numbers
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -64,6 +65,35 @@ def test_a_member_that_would_stand_out_is_refused(changes: dict[str, Any], match
         replace(ORDER, **changes).check_part(NOISY)
 
 
+def test_others_may_send_zeros_in_a_sum_with_noise_alone():
+    """Else the sum of one member's update and zeros would be that update in clear."""
+    filled = replace(ORDER, may_fill=True)
+    for order in (filled, replace(filled, fills=True)):
+        check_numbers(order)
+        order.check_part(NOISY)
+        for parameters in (SILENT, UNCLIPPED):
+            with pytest.raises(OrderError, match="zeros in a sum without noise: one client's update"):
+                order.check_part(parameters)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"may_fill": False}, "asks for zeros in a sum that nobody may fill"),
+        ({"work": "vote"}, "not with records, turns or a sum beside the rounds, and its work is vote"),
+        ({"work": "gradient_sum"}, "its work is gradient_sum"),
+        ({"work": "noised_update"}, "its work is noised_update"),
+        ({"records": RECORDS}, "not with records"),
+        ({"taps": (0.5,)}, "not with records, turns"),
+    ],
+)
+def test_zeros_are_refused_where_the_others_were_told_otherwise_or_nobody_is_drawn(changes, match):
+    order = replace(ORDER, may_fill=True, fills=True)
+    for fills in (True, "may_fill" in changes):
+        with pytest.raises(OrderError, match=match):
+            check_numbers(replace(order, fills=fills, **changes))
+
+
 def test_everything_that_an_update_depends_on_is_in_the_context():
     """But for what is a member's own, whose range is in it: so others told otherwise stay masked."""
     theta = flatten(TASK.build_model())
@@ -74,6 +104,7 @@ def test_everything_that_an_update_depends_on_is_in_the_context():
         replace(ORDER, smallest_norm=0.5),
         replace(ORDER, smallest_weight=0.5),
         replace(ORDER, largest_weight=2.0),
+        replace(ORDER, may_fill=True),
         replace(ORDER, round_index=1),
         replace(ORDER, training=other_training),
         replace(ORDER, noise="discrete_gaussian"),

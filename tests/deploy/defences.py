@@ -327,6 +327,52 @@ DEFENCES = (
         (("gdpfed/federation/node/contribution.py", "        if order.fills:\n", "        if False:\n"),),
     ),
     Defence(
+        "zeros-single-out",
+        "client_app/test_order.py::test_others_may_send_zeros_in_a_sum_with_noise_alone",
+        (("gdpfed/clients/order.py", "        if self.may_fill and not", "        if False and not"),),
+    ),
+    Defence(
+        "zeros-unsaid",
+        "client_app/test_order.py::"
+        "test_zeros_are_refused_where_the_others_were_told_otherwise_or_nobody_is_drawn",
+        (
+            (
+                "gdpfed/clients/order_checks.py",
+                "    if order.fills and not order.may_fill:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "zeros-told-to-some",
+        "client_app/test_order.py::test_everything_that_an_update_depends_on_is_in_the_context",
+        (
+            (
+                "gdpfed/clients/order.py",
+                "self.for_part(ClientPart()).to_scalars()",
+                "replace(self.for_part(ClientPart()), may_fill=False).to_scalars()",
+            ),
+        ),
+    ),
+    Defence(
+        "zeros-beyond-terms",
+        "federation/node/test_asked_rounds.py::"
+        "test_others_may_send_zeros_only_where_clients_are_drawn_by_poisson_sampling",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if (order.may_fill or order.fills) and not may_be_filled(",
+                "    if False and not may_be_filled(",
+            ),
+        ),
+    ),
+    Defence(
+        "zeros-show-draws",
+        "federation/node/test_asked_rounds.py::"
+        "test_who_was_drawn_as_often_as_it_may_be_still_fills_and_is_asked_for_keys",
+        (("gdpfed/federation/node/budget.py", "        if not order.fills:\n", "        if True:\n"),),
+    ),
+    Defence(
         "few-there-tell",
         "server_app/test_too_few_nodes.py::"
         "test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead",

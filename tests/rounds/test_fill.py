@@ -300,7 +300,8 @@ def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_ma
     """An indicator says of any other contribution of zeros that it was not clipped."""
     monkeypatch.setattr(Job, "examples", NeverAsked().change)
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
-    order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1, fills=True)
+    order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1)
+    order = replace(order, may_fill=True, fills=True)
     theta = flatten(task.build_model())
     encoding = Encoding.for_sum(
         Contributors(6), dimension=len(theta) + 1, clipping_norm=1.0, noise_multiplier=1.0

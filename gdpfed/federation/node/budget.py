@@ -24,6 +24,7 @@ from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import (
     SampledTerms,
     TurnTerms,
+    may_be_filled,
     noise_taps,
     num_budgets,
     once_in,
@@ -103,9 +104,13 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum that breaks its run's terms or this client's limits; it may be asked to fill it."""
+    """Refuse a sum that breaks its run's terms, or this client's limits unless it may be told to fill it."""
     with locked_ledger(*places_of(budgets)) as file:
-        _check_sum(budgets, file.ledger, round_of_run, parameters, drawn=False)
+        terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
+        budget = of_unit(budgets, terms.unit)
+        check_terms_of_sum(terms, round_of_run.index, parameters)
+        if not may_be_filled(terms, round_of_run.index):
+            _check_limits(budget, file.ledger, round_of_run)
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
@@ -132,28 +137,15 @@ def charge(
         BudgetRefusedError, PrivacyError: it must not be.
         LedgerError: the ledger cannot be relied on or written.
     """
-    steps = order.records
-    num_steps = 0 if steps is None else steps.num_steps
+    num_steps = 0 if order.records is None else order.records.num_steps
     with locked_ledger(*places_of(budgets)) as file:
-        terms = _check_sum(budgets, file.ledger, round_of_run, parameters, num_steps, drawn=not order.fills)
-        if terms.task and order.task.digest != terms.task:
-            raise BudgetRefusedError(
-                f"the order has another model, number of classes or form of examples than the terms of run "
-                f"{terms.run}"
-            )
-        if order.announced != terms.announced:
-            raise BudgetRefusedError(
-                f"the order follows another announcement than the one behind the terms of run {terms.run}"
-            )
-        once = once_in(terms, round_of_run.index)
-        if order.taps != (() if once else noise_taps(terms)):
-            raise BudgetRefusedError(f"later rounds take back other parts of it{_AGAINST}{terms.run}")
-        if once:
-            broken = broken_once(once, order.work, order.noise, order.weight)
-        else:
-            broken = terms.broken_by(round_of_run.index, order, parameters.clipping_norm)
-        if broken:
+        terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
+        budget = of_unit(budgets, terms.unit)
+        check_terms_of_sum(terms, round_of_run.index, parameters)
+        if broken := _broken_by(terms, round_of_run.index, order, parameters):
             raise BudgetRefusedError(broken)
+        if not order.fills:
+            _check_limits(budget, file.ledger, round_of_run, num_steps)
         file.ledger.charge(round_of_run.run, round_of_run.index, num_steps, fills=order.fills)
         file.save()
 
@@ -242,26 +234,34 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
     return (budget.epsilon,) * groups
 
 
-def _check_sum(
-    budgets: Budgets,
-    ledger: ClientLedger,
-    round_of_run: RoundOfRun,
-    parameters: SumParameters,
-    num_steps: int = 1,
-    *,
-    drawn: bool,
-) -> Terms:
-    terms = ledger.check_round(round_of_run.run, round_of_run.index)
-    budget = of_unit(budgets, terms.unit)
-    check_terms_of_sum(terms, round_of_run.index, parameters)
+def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
+    """Say how an order for the sum of this number breaks the terms; "" if it keeps them."""
+    those = f"the terms of run {terms.run}"
+    if terms.task and order.task.digest != terms.task:
+        return f"the order has another model, number of classes or form of examples than {those}"
+    if order.announced != terms.announced:
+        return f"the order follows another announcement than the one behind {those}"
+    once = once_in(terms, index)
+    if order.taps != (() if once else noise_taps(terms)):
+        return f"later rounds take back other parts of it, against {those}"
+    if (order.may_fill or order.fills) and not may_be_filled(terms, index):
+        return f"members may send zeros in a sum that hides nobody by Poisson sampling, against {those}"
+    if once:
+        return broken_once(once, order.work, order.noise, order.weight)
+    return terms.broken_by(index, order, parameters.clipping_norm)
+
+
+def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, num_steps: int = 1) -> None:
+    """Refuse an update of this client's own that would be beyond its limits; zeros are within all of them."""
+    terms = ledger.terms(round_of_run.run)
     if not once_in(terms, round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
-        if drawn and isinstance(terms, SampledTerms):
+        if isinstance(terms, SampledTerms):
             _check_chance(ledger, round_of_run)
         if terms.pays_by_turn:
             _check_spent(budget, ledger, round_of_run)
     if isinf(budget.max_epsilon_against_server):
-        return terms
+        return
     one_more = round_of_run.run, round_of_run.index
     figure = ledger.epsilon_against_server(
         budget.delta, unit=terms.unit, one_more_in=one_more, more_steps=num_steps
@@ -274,7 +274,6 @@ def _check_sum(
             budget.max_epsilon_against_server,
         )
         raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
-    return terms
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
@@ -290,7 +289,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
     """Refuse a round that would be one too many for this client, or too soon after its last one."""
-    taken = set(ledger.run(round_of_run.run).rounds) - {round_of_run.index}
+    taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
     nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.sums_once import ONCE
 from gdpfed.record_steps import Once
 
@@ -92,6 +93,15 @@ def num_budgets(terms: "Terms") -> int:
 def private_by_itself(terms: "Terms") -> bool:
     """Say whether an update is private before it leaves: then it may be seen by anybody."""
     return isinstance(terms, RecordBudgets) and terms.private_by_itself
+
+
+def may_be_filled(terms: "Terms", round_index: int) -> bool:
+    """Say whether members of this sum may send zeros: it is of a round of Poisson sampling, over clients.
+
+    A group that always takes part may be in one sum with groups that do not, so its rate may be 1.
+    """
+    drawn = (isinstance(each.event, SampledGaussian) and each.event.sampling for each in terms.charges)
+    return isinstance(terms, SampledTerms) and set(drawn) == {"poisson"} and not once_in(terms, round_index)
 
 
 def once_in(terms: "Terms", round_index: int) -> Once | None:

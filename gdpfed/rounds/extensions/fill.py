@@ -156,9 +156,10 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Tell those that fill this sum to send zeros."""
+        """Tell those that fill this sum to send zeros, and every member that some of them may."""
         if kind_of(prepared.order.work).once:
             return prepared
+        prepared = replace(prepared, order=replace(prepared.order, may_fill=True))
         of_round = self._fillers.get(prepared.order.round_index, ())
         fillers = {client for each in of_round for client in each.tolist()}
         parts = {

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import comb, inf
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,13 @@ from client_app.carried import settings_of
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
+from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.privacy.charges import Charge
-from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.events import Gaussian, SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
+from gdpfed.privacy.sums_once import ONCE
 from secagg import SumParameters
 from testing.local_grid import make_context
 
@@ -57,33 +60,47 @@ def tail(least, trials, rate):
     return sum(comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(least, trials + 1))
 
 
-def asked_in_turn(node, terms, indices):
-    """In which rounds a node answers, of those that it is asked in."""
-    answered = []
-    noise = terms.event(0).noise_multiplier
-    parameters = SumParameters(
+def parameters_of(terms):
+    return SumParameters(
         label="sum",
         num_clients=3,
         threshold=2,
         dropout_tolerance=0,
         dimension=9,
         clipping_norm=1.0,
-        noise_multiplier=noise,
+        noise_multiplier=terms.event(0).noise_multiplier,
     )
-    order: Any = SimpleNamespace(
-        records=None, clipping_norm=inf, noise="gaussian", work="update", announced="", taps=(), fills=False
+
+
+def order_to(*, fill=False, may_fill=True) -> Any:
+    return SimpleNamespace(
+        **{"records": None, "clipping_norm": inf, "noise": "gaussian", "work": "update", "announced": ""},
+        **{"weight": 1.0, "taps": (), "fills": fill, "may_fill": may_fill},
     )
+
+
+def asked_in_turn(node, terms, indices, *, fill=False):
+    """In which rounds a node answers, of those that it is asked in, from its keys on."""
+    answered, parameters = [], parameters_of(terms)
+    order = order_to(fill=fill, may_fill=terms.event(0).sampling == "poisson")
     budget.begin(node, terms)
     for index in indices:
         with suppress(PrivacyError):
+            budget.check_sum(node, RoundOfRun(terms.run, index), parameters)
             budget.charge(node, RoundOfRun(terms.run, index), parameters, order)
             answered.append(index)
     return answered
 
 
+def node_with(tmp_path, **own):
+    told = {name.replace("_", "-"): value for name, value in own.items()}
+    ledger = {"epsilon": 1.0, "ledger": str(tmp_path / "ledger.json")}
+    return settings_of(make_context(0, ledger | told)).budgets
+
+
 @pytest.fixture
 def node(tmp_path):
-    return settings_of(make_context(0, {"epsilon": 1.0, "ledger": str(tmp_path / "ledger.json")})).budgets
+    return node_with(tmp_path)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
@@ -147,3 +164,60 @@ def test_a_node_that_is_drawn_at_the_rate_is_not_refused(rate):
         drawn = np.flatnonzero(generator.random(40) < rate).tolist()
         for k, index in enumerate(drawn):
             assert ledger_with((terms, drawn[:k])).chance_of_round("run", index) >= MILLION
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+@pytest.mark.parametrize("fill", [True, False])
+def test_others_may_send_zeros_only_where_clients_are_drawn_by_poisson_sampling(node, sampling, rate, fill):
+    """At rate 1 too, as a group that always takes part may be in one sum with groups that do not."""
+    terms = terms_with(charge(rate, 4, noise=9.0, sampling=sampling))
+    budget.begin(node, terms)
+    ask = partial(budget.charge, node, RoundOfRun("run", 0), parameters_of(terms))
+    if sampling == "poisson":
+        ask(order_to(fill=fill))
+        return
+    with pytest.raises(BudgetRefusedError, match="members may send zeros in a sum that hides nobody"):
+        ask(order_to(fill=fill))
+    ask(order_to(may_fill=False))
+
+
+def test_nor_in_a_sum_beside_the_rounds(node):
+    vote = Charge(event=Gaussian(noise_stddev=50.0, clipping_norm=1.0), count=1, unit="client")
+    terms = replace(terms_with(charge(0.05, 4, noise=9.0)), vote=(vote,))
+    budget.begin(node, terms)
+    once = ONCE["vote"].index(terms.num_rounds)
+    parameters = replace(parameters_of(terms), noise_multiplier=50.0)
+    order = order_to()
+    order.work = "vote"
+    with pytest.raises(BudgetRefusedError, match="members may send zeros"):
+        budget.charge(node, RoundOfRun("run", once), parameters, order)
+    order.may_fill = False
+    budget.charge(node, RoundOfRun("run", once), parameters, order)
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit"),
+    [
+        (1e-4, {}),
+        (0.05, {"max_participations": 1}),
+        (0.05, {"min_separation": 6}),
+        (0.05, {"max_epsilon_against_server": 1.0}),
+    ],
+)
+def test_who_was_drawn_as_often_as_it_may_be_still_fills_and_is_asked_for_keys(tmp_path, rate, limit):
+    """A node that failed to fill would show that it was drawn before; keys tell nothing."""
+    node = node_with(tmp_path, **limit)
+    terms = terms_with(charge(rate, 20, noise=6.0))
+    assert asked_in_turn(node, terms, [4, 6, 7], fill=True) == [4, 6, 7]
+    assert asked_in_turn(node, terms, [5]) == [5]
+    assert asked_in_turn(node, terms, [0, 1, 2, 3, 8, 9], fill=True) == [0, 1, 2, 3, 8, 9]
+    answered = asked_in_turn(node, terms, range(10, 16))
+    refused = set(range(10, 16)).difference(answered)
+    assert 10 in refused or limit.keys() & {"max_epsilon_against_server"}
+    assert refused
+    for index in refused:
+        budget.check_sum(node, RoundOfRun("run", index), parameters_of(terms))
+    assert asked_in_turn(node, terms, sorted(refused), fill=True) == sorted(refused)
+    with locked_ledger(next(iter(node.values())).ledger) as file:
+        assert file.ledger.runs[0].drawn_in == [5, *answered]

@@ -106,6 +106,7 @@ def asked(terms: Any, index: int, noise: float, steps: int) -> tuple[SumParamete
     work = "update" if records is None else "dp_sgd"
     order = SimpleNamespace(
         fills=False,
+        may_fill=False,
         **{"work": work, "noise": "gaussian", "weight": 1.0, "clipping_norm": norm},
         **{"records": records, "announced": "", "taps": ()},
     )

@@ -93,7 +93,8 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
     task = SimpleNamespace(digest=TASK)
     return SimpleNamespace(
         **{"work": work, "noise": noise, "weight": weight, "clipping_norm": 9.0},
-        **{"records": records, "task": task, "announced": "", "taps": (), "fills": False},
+        **{"records": records, "task": task, "announced": "", "taps": ()},
+        **{"fills": False, "may_fill": False},
     )
 
 
@@ -228,6 +229,7 @@ def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
     ("asked", "words"),
     [
         (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than the terms"),
+        (replaced(may_fill=True), "members may send zeros in a sum that hides nobody by Poisson sampling"),
         (replaced(announced="other rewards"), "another announcement than the one behind the terms"),
         (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
         (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),

@@ -58,6 +58,7 @@ def send(own: Budgets, run: str, index: int, noise: float = 1.0) -> None:
     )
     order: Any = SimpleNamespace(
         fills=False,
+        may_fill=False,
         **{"work": "update", "noise": "gaussian", "weight": 1.0, "clipping_norm": GROUP.clipping_norm},
         **{"records": None, "announced": "", "taps": TAPS},
     )
