@@ -191,7 +191,10 @@ class NodeEntry(ABC):
             yield f"run {name} sent more updates in one round than it was charged for"
         if any(index not in charged for index in rounds):
             yield f"run {name} sent an update in a round that it was not charged for"
-        if Counter(self.saved.get("filled", ())) - Counter(rounds):
+        filled = self.saved.get("filled", [])
+        if not isinstance(filled, list) or not all(type(index) is int for index in filled):
+            yield f"run {name} filled sums of {filled!r}, which is not a list of rounds"
+        elif Counter(filled) - Counter(rounds):
             yield f"run {name} filled a sum in a round in which it sent nothing"
         for entry in FIRST:
             if self.saved.get(SENT[entry]) and not self._paid(entry):

@@ -23,6 +23,7 @@ Scalar = str | int | float | list[float]
 PART_FIELDS = ("clipping_norm", "weight", "fills")
 RANGE_FIELDS = ("smallest_norm", "smallest_weight", "largest_weight")
 ADAPTIVE_FIELDS = ("norm_factor", "indicator_share")
+FILL_FIELDS = ("fills", "may_fill")
 ROUND_FIELDS = (
     *("round_index", "window", "device", "noise", "work", "announced", "may_fill"),
     *(*PART_FIELDS, *RANGE_FIELDS, *ADAPTIVE_FIELDS),
@@ -236,8 +237,12 @@ class TrainingOrder:
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
         """Inverse of :meth:`to_scalars`.
 
-        Raises KeyError, ValueError, TypeError: a value is missing or of another form.
+        Raises KeyError, ValueError, TypeError: a value is missing or of another form. Raises OrderError:
+        whether a client fills is neither true nor false.
         """
+        for name in FILL_FIELDS:
+            if type(scalars[name]) is not bool:
+                raise OrderError(f"the order's {name} is {scalars[name]!r}; it must be true or false")
         records = None
         if RECORD_FIELDS.keys() & scalars.keys():
             records = RecordSteps(**{name: scalars[key] for key, name in RECORD_FIELDS.items()})

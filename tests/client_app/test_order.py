@@ -94,6 +94,13 @@ def test_zeros_are_refused_where_the_others_were_told_otherwise_or_nobody_is_dra
             check_numbers(replace(order, fills=fills, **changes))
 
 
+@pytest.mark.parametrize("name", ["fills", "may_fill"])
+@pytest.mark.parametrize("value", [2, 1, 0, -1, 0.5, "no", "", b"", [], None])
+def test_whether_a_client_fills_is_true_or_false(name, value):
+    with pytest.raises(OrderError, match=rf"the order's {name} is .*; it must be true or false"):
+        TrainingOrder.from_scalars(ORDER.to_scalars() | {name: value})
+
+
 def test_everything_that_an_update_depends_on_is_in_the_context():
     """But for what is a member's own, whose range is in it: so others told otherwise stay masked."""
     theta = flatten(TASK.build_model())

@@ -373,6 +373,17 @@ DEFENCES = (
         (("gdpfed/federation/node/budget.py", "        if not order.fills:\n", "        if True:\n"),),
     ),
     Defence(
+        "zeros-damage-ledger",
+        "client_app/test_order.py::test_whether_a_client_fills_is_true_or_false",
+        (
+            (
+                "gdpfed/clients/order.py",
+                "            if type(scalars[name]) is not bool:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "few-there-tell",
         "server_app/test_too_few_nodes.py::"
         "test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead",

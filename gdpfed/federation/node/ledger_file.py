@@ -22,7 +22,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import WRONG_FORM, read_json
-from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK
+from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, filled_rounds
 from gdpfed.privacy.ledgers.client import ClientLedger
 
 COPY_FILE = "ledger.copy"
@@ -216,7 +216,7 @@ def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:
     """How many updates of its own the client has sent in each round of an entry."""
-    return Counter(entry["rounds"]) - Counter(entry.get(FILLED, ()))
+    return Counter(entry["rounds"]) - Counter(filled_rounds(entry))
 
 
 def _steps_by_round(entry: Mapping[str, Any]) -> dict[int, list[int]]:

@@ -22,6 +22,21 @@ FILLED = "filled"
 """The entry of a run, where there is one, that holds the rounds in which the client sent zeros."""
 
 
+def filled_rounds(entry: Mapping[str, Any]) -> list[int]:
+    """Return the rounds of a ledger's entry in which the client sent zeros.
+
+    Raises PrivacyError: it is not a list of rounds, or there are more of one than the entry has.
+    """
+    filled = entry.get(FILLED, [])
+    if not isinstance(filled, list) or not all(type(index) is int for index in filled):
+        raise PrivacyError(
+            f"the rounds in which a client sent zeros are {filled!r}, which is not a list of rounds"
+        )
+    if more := Counter(filled) - Counter(entry["rounds"]):
+        raise PrivacyError(f"a client sent zeros in rounds {sorted(more)}, in which it sent nothing")
+    return list(filled)
+
+
 @dataclass
 class ChargedRun:
     """One run: its terms, the client's budgets when it began, and the rounds with an update, in order.

@@ -17,7 +17,6 @@ What sampling hides is only so if a client is drawn at the rates of its terms, w
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -28,7 +27,7 @@ from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
-from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, ChargedRun
+from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, ChargedRun, filled_rounds
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import (
     LimitsRounds,
@@ -260,7 +259,8 @@ class ClientLedger:
             terms.check_steps(round_index, sum(begun.steps), num_steps)
         begun.steps.append(num_steps)
         begun.rounds.append(round_index)
-        begun.filled += [round_index] * fills
+        if fills:
+            begun.filled.append(round_index)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, which `from_dict` reads."""
@@ -305,9 +305,7 @@ class ClientLedger:
             if not isinstance(each, list) or [type(index) for index in each] != [int, int]:
                 raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
             self.run(terms.run).take_back(*each)
-        if Counter(filled := entry.get(FILLED, [])) - Counter(entry["rounds"]):
-            raise PrivacyError(f"its run {number} has filled sums in rounds without an update")
-        self._runs[terms.run].filled = list(filled)
+        self._runs[terms.run].filled = filled_rounds(entry)
 
     def runs_of(self, unit: Unit) -> list[ChargedRun]:
         """The runs that protect a unit."""

@@ -1,8 +1,10 @@
 """A node compares how often it is asked with the sampling rates that its terms are cheap by."""
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from math import comb, inf
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +13,12 @@ import numpy as np
 import pytest
 
 from client_app.carried import settings_of
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.clients.messages import RoundOfRun
-from gdpfed.errors import PrivacyError
+from gdpfed.errors import AuditError, PrivacyError
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.budget import BudgetRefusedError
-from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.ledger_file import larger_spend, locked_ledger
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, SampledGaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
@@ -221,3 +224,26 @@ def test_who_was_drawn_as_often_as_it_may_be_still_fills_and_is_asked_for_keys(t
     assert asked_in_turn(node, terms, sorted(refused), fill=True) == sorted(refused)
     with locked_ledger(next(iter(node.values())).ledger) as file:
         assert file.ledger.runs[0].drawn_in == [5, *answered]
+
+
+@pytest.mark.parametrize("filled", [[0, 0], [1], [0.0], ["0"], [True], {"0": 1}, "0", 0, None])
+def test_a_ledger_has_only_rounds_of_its_own_in_which_zeros_were_sent(tmp_path, filled):
+    ledger = ClientLedger()
+    ledger.begin(terms_with(charge(0.05, 4, noise=9.0)), epsilons=[9.0], delta=1e-5)
+    ledger.charge("run", 0, fills=True)
+    body = ledger.to_dict()
+    assert body["runs"][0]["filled"] == [0]
+    assert (
+        larger_spend([body, body])["runs"] == body["runs"] == ClientLedger.from_dict(body).to_dict()["runs"]
+    )
+    body["runs"][0]["filled"] = filled
+    with pytest.raises(PrivacyError, match="sent zeros"):
+        ClientLedger.from_dict(body)
+    with pytest.raises(PrivacyError, match="sent zeros"):
+        larger_spend([body, body])
+    path = tmp_path / "ledger.json"
+    digest = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({"ledger": body, "sha256": digest}))
+    with suppress(AuditError):
+        (finding,) = audit_node_ledger(path).findings
+        assert "filled" in finding
