@@ -1,4 +1,4 @@
-"""Settings that the paper leaves open, tried out: network, pixel range, division of pictures, round.
+"""What the paper leaves open, tried out: network, pixel range, division of pictures, length of a round.
 
 The paper of GDPFed and GDPFed+ says of Fashion-MNIST: a CNN of two convolutions, 6,000 clients with ten
 pictures each, 5 local steps of batch 10, 50 rounds of 2 %, clipping norm 1.5. Each reading is a network, a
@@ -92,7 +92,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One possible interpretation of the paper's setting.
+    """One interpretation of what the paper leaves open: network, data and the length of a round.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -137,7 +137,7 @@ def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
 def trained(
     reading: Reading, method: str, seed: int, data: tuple[Arrays, Arrays], words: tuple[str, ...]
 ) -> FinishedRun:
-    """Train one reading with one method; the returned run is in memory, without its folder."""
+    """Train one interpretation with one method; the returned run is in memory, without its folder."""
     (x, y), (x_test, y_test) = data
     low, high = reading.pixels
     x, x_test = (low + (high - low) / 2 * (each + 1) for each in (x, x_test))
@@ -185,7 +185,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """The run of every reading, method and seed, in order; one job is this process."""
+    """The run of every interpretation, method and seed, in order; with one job, in this process."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))
@@ -200,7 +200,7 @@ def _trained_there(cell_of: tuple[str, str, int], words: tuple[str, ...]) -> Fin
 
 
 def main() -> None:
-    """Train every reading with every method, and show the table below the paper's figures."""
+    """Train every interpretation of the paper with every method; show accuracies and the paper's own."""
     options = read_options(
         __doc__,
         overrides=True,

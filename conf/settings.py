@@ -142,7 +142,7 @@ def _settings(name: str, chosen: str, composed: DictConfig, texts: Mapping[str, 
 
 
 def _method_settings(texts: Mapping[str, str]) -> tuple[Setting, ...]:
-    """The settings of all methods; one with several defaults is listed with each."""
+    """List each method's own settings; one whose default differs by method is listed with each default."""
     comments = dict(_COMMENT.findall("\n".join(texts.values())))
     found: dict[tuple[str, str], Setting] = {}
     for method, schema in method_configs().items():
@@ -172,7 +172,7 @@ def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: s
 
 
 def _kind(annotation: Any) -> str:
-    """The name of a type; empty if the setting's comment must describe it."""
+    """The name of a setting's type; empty if the setting's comment must describe it."""
     annotation = plain(annotation)
     if get_origin(annotation) in (Union, UnionType):
         inner, *_ = (each for each in get_args(annotation) if each is not NoneType)
@@ -183,7 +183,7 @@ def _kind(annotation: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """A setting's value as it is written on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):

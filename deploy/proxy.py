@@ -1,4 +1,4 @@
-"""The proxy between a node's SuperNode and the gate, from a one-line file that only the SuperNode reads.
+"""The HTTP proxy, if any, through which a node's Flower SuperNode reaches its server; named in one file.
 
 Flower's SuperNode speaks HTTP over TLS, by httpx. A proxy gets ``CONNECT HOST:PORT`` of the gate and passes
 bytes on, so TLS and the node's signatures are between SuperNode and gate as without one. Credentials go to
@@ -24,7 +24,7 @@ _WORDS = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
 
 @dataclass(frozen=True)
 class Proxy:
-    """An HTTP proxy.
+    """An HTTP proxy through which a node reaches its server: address, user name and password.
 
     Attributes:
         address: host and port, which may be shown.
@@ -69,7 +69,7 @@ def proxy_of(text: str, where: str) -> Proxy | None:
 
 
 def _words(url: SplitResult) -> str:
-    """User name and password as written in the URL; ValueError if a special character is not escaped."""
+    """User name and password in a proxy's URL; ValueError if a special character is not escaped."""
     words, at, _ = url.netloc.rpartition("@")
     user, _, password = words.partition(":")
     if not (_WORDS.fullmatch(user) and _WORDS.fullmatch(password)) or (at and not user):

@@ -35,7 +35,7 @@ PROTECTED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question. `key` names its answer and its option; `default` gives a text from the answers before.
+    """A question for the settings file. `key`: its answer and option; `default`: from the answers before.
 
     `read`: turns an answer into a value; ValueError for one that cannot be. `choices`: with words for each.
     """
@@ -158,7 +158,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _answers(options: argparse.Namespace) -> dict[str, Any]:
-    """The answers, from the options or from the user; questions that do not apply are left out.
+    """The answers for the settings file, from options or the user; questions that do not apply are left out.
 
     Raises InputError: an option that cannot be, or one that lacks with ``--yes``.
     """
@@ -184,7 +184,7 @@ def _answers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _asked(question: Question, default: str) -> Any:
-    """Ask until there is an answer."""
+    """Ask one question on the terminal until the answer is valid; an empty answer takes the default."""
     print(question.words)
     for choice, words in question.choices.items():
         print(f"  {choice:14}{words}")
@@ -200,7 +200,7 @@ def _asked(question: Question, default: str) -> Any:
 
 
 def _text_of(path: Path, answers: dict[str, Any]) -> str:
-    """The text of the file: options below ``defaults``, then values by group."""
+    """The text of the settings file: options below ``defaults``, then values by group."""
     import yaml
 
     by_record = answers["protect"] == "record"

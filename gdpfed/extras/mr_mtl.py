@@ -34,12 +34,12 @@ class MRMTLConfig(DPSGDConfig):
 
 
 class MRMTL(DPSGD):
-    """w_k takes tau steps of DP-SGD from itself; then w_k <- m + (w_k - m) / (1 + eta lambda)^tau.
+    """Each client k trains its own model w_k by DP-SGD, then pulls it towards m, the mean of all models.
 
-    m = sum_k p_k w_k is the mean, which is released. Every step carries noise of its own client, so w_k may
-    be seen by anybody: the server reads it alone, and the pull is post-processing, which costs no privacy.
-    It is implicit, so it is stable for every lambda: 0 trains every client by itself, and a large one is
-    dp_sgd. Only a simulation without masks runs it.
+    tau steps from w_k, then w_k <- m + (w_k - m) / (1 + eta lambda)^tau. m = sum_k p_k w_k is released.
+    Every step carries noise of its own client, so w_k may be seen by anybody: the server reads it alone, and
+    the pull is post-processing, which costs no privacy. It is implicit, so it is stable for every lambda: 0
+    trains every client by itself, and a large one is dp_sgd. Only a simulation without masks runs it.
     """
 
     name: ClassVar[str] = "mr_mtl"

@@ -33,7 +33,7 @@ class DPSGDConfig(RecordMethodConfig):
 
 
 class DPSGD(RecordMethod):
-    """theta + sum_i p_i Delta_i, where Delta_i are tau steps of DP-SGD on client i's own records.
+    """The mean of clients' updates: theta + sum_i p_i Delta_i, Delta_i by tau DP-SGD steps on own records.
 
     p_i is D_i / sum D, or equal, or B_i / sum B, which adds least noise where batch rates differ; all over
     the clients whose update is in the sum. Every client adds its own noise in every step, so Delta_i may be

@@ -18,8 +18,9 @@ VELOCITY_KEY = "velocity"
 
 
 class DPSum(RecordMethod):
-    """theta - eta (sum_i sum_batch clip_C(grad) + C sigma N(0, I)) / sum_i B_i: the server's own DP-SGD.
+    """DP-SGD by the server: in each round one step on the noised sum of all clients' clipped gradients.
 
+    theta - eta (sum_i sum_batch clip_C(grad) + C sigma N(0, I)) / sum_i B_i, B_i the expected batch.
     Clients draw their batches and send sums of clipped gradients, which secure aggregation adds up. They
     share the noise of one, so n clients have 1/n of the variance that noise of each one's own would have.
     eta is training.learning_rate, decayed by round, with training.momentum on the noised steps.

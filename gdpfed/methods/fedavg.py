@@ -16,7 +16,7 @@ from gdpfed.privacy.planning.groups import merge_groups
 
 
 class FedAvg(Method):
-    """One group, no clipping, no noise: theta + (1 / (q n)) * sum of updates."""
+    """FedAvg without clipping or noise: the model theta + (1 / (q n)) * sum of clients' updates."""
 
     name: ClassVar[str] = "fedavg"
     label: ClassVar[str] = "FedAvg (no privacy)"
@@ -38,7 +38,7 @@ class FedAvg(Method):
 
 
 class DPFedAvg(Method):
-    """One group at min_i eps_i, rate q, weight 1 / (q n): one sum and one noise a round."""
+    """All n clients at the strictest budget min_i eps_i, at rate q, weight 1 / (q n): one noised sum."""
 
     name: ClassVar[str] = "dp_fedavg"
     label: ClassVar[str] = "DP-FedAvg"

@@ -86,7 +86,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Test for chance from the noised counts of records that clients hold out."""
+    """Find whether accuracy on records that clients hold out, by noised counts, is at chance level."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:

@@ -19,7 +19,7 @@ from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
 def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact] = ()) -> Group:
-    """Return the method's own tables, or the one of its mechanism, with facts and `further` ones below."""
+    """Return a plan as tables, of its method or else of its mechanism, with facts and `further` below."""
     if own := method.plan_tables():
         parts: list[Fitted | FactLines | Notes] = []
         for each in own:
@@ -43,7 +43,7 @@ def heading(method: Method) -> FactLines:
 
 
 def _who(plan: PrivacyPlan) -> str:
-    """The number of clients, and how many have each budget."""
+    """The number of clients in a plan, and how many of them have each budget."""
     clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
     for group in plan.groups:
         sizes[group.epsilon] = sizes.get(group.epsilon, 0) + len(group.clients)
@@ -135,7 +135,7 @@ EVERYONE_IN_WORDS = (
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """One row: the adversary, the method, its accountant, and its plan or the reason of its refusal."""
+    """A row of the comparison of plans: adversary, method, accountant, and the plan or why it was refused."""
 
     against: str
     name: str
@@ -183,7 +183,7 @@ def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
-    """Explain the columns, and say whether full participation has the least noise."""
+    """Explain the columns of the comparison, and say whether full participation has the least noise."""
     planned = [(row, row.planned) for row in rows if not isinstance(row.planned, str)]
     private = [(row, method) for row, method in planned if method.plan.private]
     yield NOISE_IN_WORDS

@@ -125,7 +125,7 @@ def _is_global(*args: Any, **kwargs: Any) -> bool:
 
 
 class BatchedTraining:
-    """tau steps for many clients, each with its own parameters (Algorithm 1 of the paper).
+    """Trains many clients at once, each on its own parameters: tau local steps (the paper's Algorithm 1).
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
@@ -194,7 +194,7 @@ class BatchedTraining:
         return gradient
 
     def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
-        """(clients, d), (clients, batch, ...) and (clients,) to (clients, batch, ...)."""
+        """Outputs of every client's model, shape (clients, batch, ...), at its parameters (clients, d)."""
         parts = torch.split(thetas, self._sizes, dim=1)
         parameters = {
             name: part.view(-1, *shape)
@@ -243,7 +243,7 @@ programs = late_import("fastgrad.program")
 
 
 class ProgrammedTraining:
-    """tau steps of many clients, one after the other (Algorithm 1 of the paper).
+    """Trains many clients, one after the other, by compiled passes: tau local steps (Algorithm 1).
 
     What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
     those of every other one. `lowered`: the model's layers. `loss`: one figure a record.
@@ -306,11 +306,11 @@ class ProgrammedTraining:
         torch.index_select(theta, 0, self._order, out=self._parameters)
 
     def in_order(self, ours: torch.Tensor) -> torch.Tensor:
-        """Put a vector of shape (d,) from the program's order into the model's order."""
+        """Put a vector of shape (d,) from the compiled pass's order into the model's order."""
         return ours[self._inverse]
 
     def program(self, num_records: int) -> "Program":
-        """The program for this number of records."""
+        """Return the compiled forward and backward pass for a batch of this many records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = programs.Program(
                 self._lowered, self._loss, num_records, self._parameters, self._gradient

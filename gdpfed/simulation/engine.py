@@ -20,7 +20,7 @@ Steps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Clients whose updates go into one sum.
+    """Clients whose updates go into one sum, with the integer grid of that sum.
 
     `clients`: their ids. `encoding`: the integer grid of the sum. `parts`: of those whose bound or weight is
     their own; may name other clients, too. `kept`: between their rounds; None where they keep nothing.
@@ -43,7 +43,7 @@ class Cohort:
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:
-        """w_i of these clients."""
+        """w_i, the weights of these clients' updates in the sum."""
         return [self.parts[client_id].weight if client_id in self.parts else 1.0 for client_id in clients]
 
 
@@ -72,7 +72,7 @@ class StepSum:
 
 @dataclass(frozen=True, eq=False)
 class SumJob:
-    """One sum as an engine computes it: what its cohort does, and the model it starts from.
+    """What an engine needs for one sum: which clients train, by which order, and from which model.
 
     `start`: shape (d,).
     """
@@ -93,7 +93,7 @@ class Engine(ABC):
         return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """Job number, client ids and updates of several cohorts; here one after the other."""
+        """Yield job number, client ids and updates of several cohorts; here one cohort after the other."""
         for number, job in enumerate(jobs):
             for clients, steps in self.updates(job.order, job.start, job.cohort):
                 yield number, clients, steps
@@ -102,7 +102,7 @@ class Engine(ABC):
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
-        """Client ids and their updates of shape (ids, d), in chunks; without noise."""
+        """Yield client ids and their updates of shape (ids, d), in chunks; without noise."""
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
         """The sum of the cohort's updates."""

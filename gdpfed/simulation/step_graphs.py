@@ -1,4 +1,4 @@
-"""Local steps of many clients as graphs, one for each shape.
+"""Local SGD steps of many clients as recorded CUDA graphs, one graph for each shape of their tensors.
 
 What changes from step to step is copied into the tensors of a graph: examples, labels, weights, keys of
 dropout and, once a round, parameters and the learning rate.
@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """The key of a step's graph: shapes, data types, and what the step adds to its gradient."""
+    """What one recorded step fits: shapes and types of its tensors, and what is added to its gradient."""
 
     clients: int
     x: tuple[int, ...]
@@ -65,7 +65,7 @@ class RecordedStep:
 
 
 class GraphedTraining(BatchedTraining):
-    """tau steps of SGD for many clients, each step a graph; other optimizers as in `BatchedTraining`.
+    """tau steps of SGD for many clients, each a CUDA graph; other optimizers as in `BatchedTraining`.
 
     Once a step cannot be recorded, no other is: all are called, and a line of the log says why.
 
@@ -162,7 +162,7 @@ class GraphedTraining(BatchedTraining):
         )
 
     def _take(self, step: RecordedStep, shape: Shape) -> None:
-        """One step on the tensors: v <- momentum v + g, p <- p - eta v."""
+        """One SGD step on the graph's tensors: velocity v <- momentum v + g, parameters p <- p - eta v."""
         gradient = self.gradients(step.ours, step.x, step.y, step.weights, step.keys)
         with torch.no_grad():
             if shape.adds:

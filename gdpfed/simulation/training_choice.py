@@ -51,7 +51,7 @@ def _graphed(task: Task, device: torch.device, precision: str, record: Record) -
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Return training by a program. Raises NotLoweredError: there is no program, or it computes wrongly."""
+    """Return training by a compiled program. Raises NotLoweredError: there is none, or it is wrong."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)

@@ -52,7 +52,7 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 
 
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
-    """Subtract from `state.total` the noise parts that are not needed, as fewer members dropped out.
+    """Subtract from `state.total` surplus noise, which members added in case more of them dropped out.
 
     A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than the
     plan's; recovery notes whose fault it is. Returns the level up to which the noise stays.

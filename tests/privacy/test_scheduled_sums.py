@@ -374,8 +374,8 @@ def test_instructions_and_terms_that_break_what_was_agreed():
     ("changed", "match"),
     [
         ({"most_turns": 7}, "do not fit in 12 rounds"),
-        ({"most_turns": 4}, "other turns than the densest 4"),
-        ({"separation": 1}, "other turns than the densest"),
+        ({"most_turns": 4}, "allow 4 turns at least 2 rounds apart, and charge others"),
+        ({"separation": 1}, "charge others than the most expensive turns within these limits"),
         ({"most_turns": 0}, "at least 1"),
         (
             {"charges": (Charge(event=Gaussian(noise_stddev=1.0, clipping_norm=1.0), count=1),)},

@@ -30,7 +30,7 @@ RESOLUTION = 1e-4
 
 @dataclass(frozen=True)
 class Guesses:
-    """The numbers of canaries, of guesses about them, and of correct guesses."""
+    """How many canaries there are, how many were guessed present or absent, and how many of it rightly."""
 
     num_canaries: int
     num_guesses: int
@@ -63,7 +63,7 @@ class PrivacyCurve:
         return max(0.0, offsets[index] - slopes[index] * false_alarms)
 
     def separation(self, false_alarms: float) -> float:
-        """Distance of the two Gaussians with the same trade-off at x: Phi^-1(1 - f(x)) - Phi^-1(x)."""
+        """Distance of two Gaussians with the same trade-off f at the rate x: Phi^-1(1 - f(x)) - Phi^-1(x)."""
         if not 0.0 < false_alarms < 1.0:
             return 0.0
         return float(ndtri(1.0 - self.trade_off(false_alarms)) - ndtri(false_alarms))
@@ -94,7 +94,7 @@ class PrivacyCurve:
 
     @cached_property
     def _lines(self) -> tuple[list[float], list[float], list[float]]:
-        """Slopes and offsets of the lines that form f, steepest first, and the points where they cross."""
+        """Slopes and offsets of the lines that form the trade-off function f, and where they cross."""
         lines = []
         for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
             if math.isinf(epsilon) or delta >= 1.0:
@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """The largest factor on the curve's separations that the guesses still refute; 0 if they refute none.
+    """The largest factor on the separations of the curve at which the guesses refute it; 0 if at none.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -183,7 +183,7 @@ def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) ->
 
 @dataclass(frozen=True)
 class Alarms:
-    """A lower bound on the true positive rate and an upper bound on the false positive rate.
+    """Of guesses by one threshold on scores: a lower bound on true positives, an upper bound on false ones.
 
     An alarm says of a canary that it was in the run, or of one that it was not.
     """
@@ -196,7 +196,7 @@ class Alarms:
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """A lower bound on the shown separation, divided by the curve's separation; 0 if none is shown."""
+        """A lower bound on the separation that these rates show, divided by the curve's; 0 if none."""
         if not (self.true > 0.0 and self.false < 1.0):
             return 0.0
         allowed = curve.separation(self.false)
@@ -209,7 +209,7 @@ NUM_ALARMS = 2 * len(FALSE_ALARM_SHARES)
 
 
 def alarms_of(scores: Scores, present: npt.NDArray[np.bool_], significance: float) -> list[Alarms]:
-    """Bounds on both rates for high and for low scores, at several thresholds for each.
+    """Bounds on both rates of guesses that high scores are present, or low ones absent, by threshold.
 
     A threshold is the k-th of n scores that alarms would be false for. Whatever their law, the share of such
     scores beyond it is at most Beta(k, n - k + 1), and the other canaries beyond it are binomial: both bounds
@@ -247,7 +247,7 @@ def two_gaussians_epsilon(present: Scores, absent: Scores, delta: float) -> floa
 
 
 def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta: float) -> float:
-    """The smallest epsilon at which the integral of (p - e^epsilon q)+ is at most delta, on a grid."""
+    """The smallest epsilon with integral of (p - e^epsilon q)+ at most delta, for two densities on a grid."""
     spread = 8 * max(law.std(), other.std())
     edges = np.linspace(min(law.mean(), other.mean()) - spread, max(law.mean(), other.mean()) + spread, 20001)
     p, q = np.diff(law.cdf(edges)), np.diff(other.cdf(edges))
@@ -299,5 +299,5 @@ def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
 
 
 def best_of(bound: Callable[[Guesses], float], guesses: Sequence[Guesses]) -> float:
-    """The largest bound over several sets of guesses; the caller divides the significance among the sets."""
+    """The largest bound on epsilon over several sets of guesses; the caller divides the significance."""
     return max((bound(each) for each in guesses), default=0.0)

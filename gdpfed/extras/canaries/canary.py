@@ -84,7 +84,7 @@ def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The canaries of one run.
+    """The canaries of one run: which clients they are, which of them are present, and what each sends.
 
     Attributes:
         clients: their ids, shape (m,).
@@ -103,7 +103,7 @@ class Canaries:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The position of each canary in `clients`, by client id."""
+        """The position of each canary in the list `clients`, by client id."""
         return {client: number for number, client in enumerate(self.clients.tolist())}
 
     @property

@@ -120,7 +120,7 @@ def named_loop(name: str) -> TrainingLoop:
 
 
 def _stated(plan: PrivacyPlan) -> float:
-    """Epsilon of the loop's stated noise, rate and rounds, as the audit computes it."""
+    """Epsilon that the audit computes from the noise, sampling rate and rounds that the loop states."""
     return epsilon_after(charges_of([charge.to_dict() for charge in plan.charges(0)]), plan.delta)
 
 

@@ -199,7 +199,7 @@ def _figure(
     significance: float,
     independent: bool,
 ) -> EpsilonLowerBound | None:
-    """The largest bound over all attacks and thresholds; None if no canary has a score."""
+    """The largest lower bound on epsilon over all attacks and thresholds; None if no canary has a score."""
     counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:

@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield a function for each check; its argument is the share of the significance."""
+    """Yield a function for each check of the runs; it takes that check's share of the significance level."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
@@ -236,7 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
 def _beyond_bound(
     observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
 ) -> tuple[Floats, Floats]:
-    """For each sending canary of a group: how far it moves a stream beyond its bound, and the bound."""
+    """For each canary of a group that sends: how far it moves the sums beyond its bound, and that bound."""
     group, there = observed.plan.groups[m], sorted(sums)
     ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
     signs = canaries.signs[ours]
@@ -252,7 +252,7 @@ def _beyond_bound(
 
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check the turns of every run against limits, cost, log and ledger; without any false alarm."""
+    """Check the turns of clients in every run against their limits, cost, log and ledger; no false alarms."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):

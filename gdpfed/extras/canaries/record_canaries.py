@@ -125,7 +125,7 @@ TellUpdates = Callable[[int, npt.NDArray[np.bool_], Vectors, npt.NDArray[np.floa
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordCanaries(Canaries):
-    """The canaries of one run that protects records.
+    """The records of one run that are its canaries: which are present, and the gradient that each has.
 
     Of a canary that is present the gradient is minus a vector three times as long as the bound, in every
     step, whatever the model is; of all other records it is zero. So what a client sends goes in the canary's

@@ -38,7 +38,7 @@ def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation
 
 @dataclass(frozen=True)
 class SampleTest:
-    """The result of the test of one group's samples.
+    """The result of a test whether the cohorts of one group were drawn as planned.
 
     Attributes:
         rate: the share of the group that was drawn, on average.

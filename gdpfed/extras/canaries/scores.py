@@ -104,7 +104,7 @@ def most_alike(transcript: Transcript, rounds: int) -> Scores:
 
 
 def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
-    """The sum of projections over C_m sigma_m^2, for an observer who knows the cohorts.
+    """Each canary's sum of projections divided by C_m sigma_m^2, for an observer who knows the cohorts.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.
@@ -240,7 +240,7 @@ def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
 
 
 def _told(transcript: Transcript, root: Vectors, y: Vectors, x: Vectors) -> Scores:
-    """The log likelihood ratio of each canary under noise of covariance root root^T."""
+    """The log likelihood ratio of each canary: seen sums y, its part x, noise covariance root root^T."""
     seen, moved = (solve_triangular(root, each, lower=True) for each in (y, x))
     if transcript.canaries.adjacency == "replace_one":
         return np.asarray(2 * np.sum(moved * seen, axis=0))

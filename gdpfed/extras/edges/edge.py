@@ -26,7 +26,7 @@ TOO_LATE = "its round is behind this edge: charged or left out, and not done aga
 
 
 class Edge(Extension):
-    """Waits for the cloud's jobs and answers them.
+    """An edge's run, which waits for jobs from its cloud, each a round to train, and answers with the change.
 
     `mailbox`: shared with the edge client. `announce`: is told in one line for what it waits. `num_rounds`:
     of the edge's run.
@@ -80,7 +80,7 @@ class Edge(Extension):
             self._mailbox.answer(job, None, "; ".join(reasons) or "no sum")
 
     def _job(self, round_index: int) -> Job | None:
-        """Read a job; None if it does not exist. A damaged job is removed and gets no answer."""
+        """Read the cloud's job for a round; None if there is none. A damaged job is removed, not answered."""
         try:
             return self._mailbox.job(round_index)
         except EdgeError as error:

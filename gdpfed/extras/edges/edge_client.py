@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class EdgeClient:
-    """Hands the cloud's jobs to an edge's run.
+    """Stands for an edge in the cloud's run: it hands the cloud's jobs to the edge's own run, for an answer.
 
     `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
     """
@@ -36,11 +36,11 @@ class EdgeClient:
         check_model(order.task)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """Return the edge's change of the cloud's model in one interval, shape (d,); see `interval`."""
+        """Return how far the edge's devices moved the cloud's model in one round, shape (d,)."""
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """Return the edge's change of the job's model in one interval, shape (d,).
+        """Return how far the edge's devices moved the job's model in one interval of training, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
         does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its

@@ -33,12 +33,12 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An edge refuses or fails an interval; the text holds no data, because the cloud reads it."""
+    """An edge refuses or fails a round of training; the text holds no data, because the cloud reads it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One interval that the cloud asks of an edge.
+    """One interval of training that the cloud asks of an edge: round, settings and the model to start from.
 
     `run`: names the cloud's run. `round_index`: of that run, from 0. `training`: how devices are to train, as
     plain values. `start`: the model to start from, shape (d,).
@@ -62,7 +62,7 @@ class Job:
 
 
 class Mailbox:
-    """Jobs and answers in a folder.
+    """The folder in which a cloud's jobs for an edge, and the edge's answers, are files.
 
     Args:
         folder: which the edge's run and its edge client share, and nobody else.
@@ -105,10 +105,17 @@ class Mailbox:
         try:
             return read_regular(path)
         except OSError as error:
-            raise EdgeError(f"the mailbox cannot be used: {path.name}: {error.strerror}") from None
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> EdgeError:
+        """Say that the folder cannot be used, by its settings: the cloud reads this, so no path."""
+        return EdgeError(
+            "the folder that an edge's run (run.mailbox) shares with its edge client (edge) cannot be used "
+            f"({error.strerror}): both processes must be able to read and write it"
+        )
 
     def end(self, run: str) -> None:
-        """Write down that the cloud's run has ended.
+        """Write into the folder that the cloud's run has ended, so that the edge waits no longer.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -184,7 +191,7 @@ class Mailbox:
         try:
             write_whole(path, data)
         except OSError as error:
-            raise EdgeError(f"the mailbox cannot be used: {error.strerror}") from None
+            raise self._unusable(error) from None
 
     def _read(self, kind: str, round_index: int) -> tuple[dict[str, Any], Vector] | None:
         try:

@@ -1,4 +1,4 @@
-"""Accuracies of trained cells: tables beside the published values, pictures over rounds and megabytes."""
+"""Accuracies of an experiment's runs: tables beside published values, pictures over rounds and megabytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -128,7 +128,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """The largest mean in a row of the table; it is chosen by test accuracy, so it is optimistic."""
+    """The largest mean accuracy in a table row; it is chosen by test accuracy, so it is optimistic."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
@@ -149,7 +149,7 @@ def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """A table of accuracies as plain numbers, one line for each cell."""
+    """A table of accuracies as plain numbers, one line for each cell of the experiment's table."""
     return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
 
 

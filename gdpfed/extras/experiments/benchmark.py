@@ -85,12 +85,12 @@ class Ranking:
 
 
 def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """The adversary against whom epsilon holds, by setting."""
+    """For each setting of a benchmark, the adversary against whom its epsilon holds."""
     return {each.setting: each.against for each in entries if each.against is not None}
 
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """The ranks in one place; empty if a run is missing or fewer than two methods have a valid entry."""
+    """Rank methods on one data set, setting and seed; empty if a run is missing or fewer than two count."""
     if any(entry is None and _expected(outcome) for outcome, entry in tried):
         return {}
     scores = [
@@ -104,7 +104,7 @@ def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]
 
 
 def _expected(outcome: Outcome) -> bool:
-    """Whether a missing run may still be trained, because its method accepts the setting."""
+    """Whether a run that is missing may still be trained, because its method accepts the setting."""
     return outcome.reason in (None, NOT_YET)
 
 

@@ -20,7 +20,7 @@ OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulati
 
 @dataclass(frozen=True)
 class Setting:
-    """Changes that apply to all cells of an experiment.
+    """Changes that apply to every cell of an experiment, which is one configuration in its table.
 
     `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
     those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
@@ -52,7 +52,7 @@ class Setting:
                 raise ExperimentError(f"'{override}' is chosen by the experiment: leave it out")
 
     def datasets_of(self, experiment: Experiment) -> tuple[str, ...]:
-        """The data sets to show."""
+        """The data sets of an experiment that are trained on and shown."""
         return self.datasets or tuple(experiment.datasets)
 
     @property
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One configuration and its place in the table.
+    """One configuration of an experiment, and its place in the table: data set, row and column.
 
     `dataset`, `row`, `column`: names; ``column`` is empty where the data sets are the columns. `overrides`:
     all of them; :func:`conf.load.load` makes ``config`` from them. `label`: the place in the table's words.
@@ -174,7 +174,7 @@ def _value(config: Config, key: str) -> Any:
 
 
 def _product(key: str, value: Any, factor: Any) -> str:
-    """The product as text for an override; an integer stays an integer of at least 1."""
+    """A setting's value times a factor, as text for an override; an integer stays one, of at least 1."""
     if isinstance(value, list):
         factors = factor if isinstance(factor, list) else [factor] * len(value)
         if len(factors) != len(value):

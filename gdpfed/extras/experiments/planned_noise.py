@@ -1,4 +1,4 @@
-"""Noise multipliers and Lambda: as published, by the published search, and ours."""
+"""Noise multipliers, and the noise magnitude Lambda of a plan: as published, by its search, and ours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -48,7 +48,7 @@ FIGURE_HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class NoiseCell:
-    """One cell's plans by calibration, or the reason for a refusal, and the paper's values."""
+    """One configuration planned by each calibration of noise, or why it was refused; the paper's values."""
 
     cell: Cell
     plans: Mapping[str, Method | str]
@@ -149,7 +149,7 @@ def _figure(
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Sequence[NoiseCell], path: Path) -> None:
-    """Draw Lambda for every calibration, one panel for each data set."""
+    """Draw the noise magnitude Lambda for every calibration, one panel for each data set."""
     height = height_inches(len(experiment.rows), kinds=len(COLUMNS) + 1)
     figure = new_figure(8.0 if len(datasets) > 1 else 6.4, height * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2, sharey=True)

@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def noise(self) -> list[float]:
-        """sigma^2 / T with T = R tau: the noise variance for each unit of learning."""
+        """sigma^2 / (R tau), noise variance per unit of learning, over R rounds of tau local steps."""
         return [
             sigma**2 / (self.num_rounds * tau)
             for tau, sigma in zip(self.local_steps, self.sigmas, strict=True)
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Draw sigma^2 / T over tau: a line for each row, a ring at the knee, a panel for each data set."""
+    """Draw noise sigma^2 / (R tau) over local steps tau: a line for each row, a ring at the knee."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

@@ -40,7 +40,7 @@ ENTRIES = "entries"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One call of ``gdpfed reproduce``.
+    """One call of ``gdpfed reproduce``: the experiment, the changes to it, and where its files go.
 
     Attributes:
         experiment: what to show.
@@ -73,7 +73,7 @@ class Reproduction:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets to show."""
+        """The data sets of the experiment that are trained on and shown."""
         return self.setting.datasets_of(self.experiment)
 
 

@@ -93,7 +93,7 @@ class ClientBudgets:
 
     @property
     def law(self) -> WeightedDraws:
-        """The way in which samples are drawn."""
+        """The way in which samples of clients are drawn."""
         return weighted_draws(self.draws)
 
     def inclusion(self, round_index: int) -> Floats:
@@ -103,7 +103,7 @@ class ClientBudgets:
         return self.law.inclusion(self.draw_probabilities[round_index], int(self.cohort_sizes[round_index]))
 
     def inclusions(self) -> Floats:
-        """pi_i^t of every round, shape (num_rounds, n)."""
+        """pi_i^t: each client's probability to be in the sample of each round, shape (num_rounds, n)."""
         return np.stack([self.inclusion(index) for index in range(self.num_rounds)])
 
     def worst_totals(self, rounds: int) -> Floats:
@@ -178,7 +178,7 @@ class ClientBudgets:
         return epsilon_of_total(max(totals, default=self.counts_rho), delta)
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
-        """Each client's noise over C, if neighbours differ by `distance` C, shape (n,).
+        """Each client's noise in units of the norm C, if neighbours differ by `distance` C, shape (n,).
 
         rho = distance^2 / (2 z^2), so z = distance / sqrt(2 rho).
         """
@@ -189,7 +189,7 @@ class ClientBudgets:
         return np.asarray((self.inclusions() * self.budgets).sum(axis=0) + self.counts_rho)
 
     def total(self, position: int, rounds: Sequence[int]) -> float:
-        """The zCDP of a client that took part in these rounds."""
+        """The zCDP that one client has spent if it took part in these rounds."""
         return math.fsum([self.counts_rho, *self.budgets[list(rounds), position].tolist()])
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ LEAST_DISTANCE = 0.1
 
 
 def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
-    """Return p_i proportional to u_i = theta_i ||Delta_i||, at most 1, shape (n,); 0 if u_i is 0.
+    """Return sampling probabilities p_i ~ u_i = theta_i ||Delta_i||, share times norm of update, shape (n,).
 
     p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
     which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return pi_i proportional to theta_i ||Delta_i - mean Delta||, at most 1, sum K, shape (n,).
+    """Return sampling probabilities ~ theta_i ||Delta_i - mean Delta||, theta_i a share, sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
@@ -60,7 +60,7 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
 
 
 def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
-    """Return zeta_i = ||g_i - mean g|| with the noise's mean square removed, at least 0, (k,).
+    """Return distances ||g_i - mean g|| of gradients, less the noise's mean square, at least 0, shape (k,).
 
     With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
     sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows. `gradients`: as they were released, shape (k, d).
@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return p_i proportional to theta_i zeta_i of released gradients, at most 1, sum K, (n,).
+    """Return sampling probabilities ~ theta_i zeta_i, data share times gradient distance, sum K, shape (n,).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN
@@ -93,7 +93,7 @@ def public_draws(seed: int, round_index: int) -> np.random.Generator:
 
 
 def class_imbalance(counts: Floats) -> Floats:
-    """QCID of one or several sets of records: sum_b (share of class b - 1 / B)^2, over the last axis.
+    """QCID of sets of records over B classes: sum_b (share of class b - 1 / B)^2, over the last axis.
 
     Where nothing is counted, as noised counts may come to, no class has a share.
     """

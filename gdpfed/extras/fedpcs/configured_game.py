@@ -46,7 +46,7 @@ class Declared:
 
     @property
     def shares(self) -> Floats:
-        """theta_i = D_i / sum D."""
+        """theta_i = D_i / sum D, each client's share of all records, shape (n,)."""
         return np.asarray(self.record_counts / self.record_counts.sum())
 
 
@@ -140,7 +140,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
 
 
 def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
-    """Budgets under other probabilities that keep each client's expected total of the game.
+    """Budgets under other sampling probabilities, which keep each client's expected total from the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """

@@ -57,7 +57,7 @@ DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
 
 
 class FedPCS(ConfiguredMethod):
-    """theta + sum_{i in S} w_i Delta_i, each Delta_i under its client's own noise.
+    """The model theta + sum_{i in S} w_i Delta_i over a sample S, each update under its client's own noise.
 
     Delta_i is, by `local`: `full_gradient`, - eta times the mean of the clipped gradients of all of a
     client's records, noised by 2 C / (D_i sqrt(2 rho_i^t)), as one record may be replaced by any other;
@@ -128,7 +128,7 @@ class FedPCS(ConfiguredMethod):
         return self.spending.inclusions()
 
     def client_weights(self, round_index: int) -> Floats:
-        """w_i of every client in a round, shape (n,).
+        """w_i: the weight of each client's update in the model's change of a round, shape (n,).
 
         Those over the clients in the sum have a common factor that is divided out.
         """
@@ -311,7 +311,7 @@ def _refuse_other_budgets(config: Config) -> None:
 
 
 def _dimension(config: Config) -> int:
-    """d of the configured model if the plan needs it; else 1."""
+    """d, the number of parameters of the configured model, if the plan needs it; else 1."""
     method = config.method
     if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
         return 1

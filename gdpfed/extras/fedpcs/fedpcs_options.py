@@ -74,12 +74,12 @@ def local_work(config: Config) -> LocalWork:
 
 
 def adjacency_of(config: Config) -> Adjacency:
-    """The adjacency of two neighbouring runs."""
+    """The adjacency of two neighbouring runs: a record or client is left out, or replaced by another."""
     return local_work(config).adjacency or cast("Adjacency", config.privacy.adjacency)
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return the spending unchanged, or converted to steps.
+    """Return the clients' budgets unchanged, or those of DP-SGD steps if clients train by such steps.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """
@@ -170,7 +170,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """Check the options for nodes that keep their types."""
+        """Check the options of a game in which nodes keep their aversions and first budgets."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

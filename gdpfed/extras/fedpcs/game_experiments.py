@@ -86,7 +86,7 @@ PAPER_SCALE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """The values of one cell.
+    """What one planned game gives the experiment: figures for its table, and a curve for its picture.
 
     `figures`: by their headings, for the table. `curve`: over announcements or rounds, from 1.
     """
@@ -190,7 +190,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Play the game of every cell, and return tables and picture of the experiment's quantity."""
+    """Play the game of every cell, one configuration each; return tables and picture of one quantity."""
     kind = KINDS[experiment.quantity]
     findings = [(cell, _found(kind, cell)) for cell in cells]
     return Presentation(

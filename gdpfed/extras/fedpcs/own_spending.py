@@ -27,7 +27,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OwnSpending(Mechanism, OwnTotals):
-    """A single group of clients; each spends its own zCDP in every round that it takes part in.
+    """One group of clients; each spends its own budget of zCDP in every round that it takes part in.
 
     Attributes:
         spending: what each spends, and how samples are drawn.

@@ -19,7 +19,7 @@ NUM_PRICES = 9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Priced:
-    """The result of one price.
+    """What follows from one posted price: the clients' budgets, their payment and the resulting plan.
 
     Attributes:
         posted: the price.
@@ -74,7 +74,7 @@ def configured_aversions(config: Config) -> Floats:
 
 
 def sweep(config: Config) -> Iterator[Priced]:
-    """Yield the results of prices in equal ratios, from twice the least budget to the highest price.
+    """Yield what follows from prices in equal ratios, from twice the least budget to the highest price.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
     the highest. Where the run has a price of its own, it is that alone. Raises ConfigError: a method whose

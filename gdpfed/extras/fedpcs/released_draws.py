@@ -83,7 +83,7 @@ class PlannedDraws:
         raise PrivacyError(f"round {round_index}: the plan's sampling draws the clients")
 
     def chances(self, round_index: int) -> Floats | None:
-        """p_i of a round, from earlier releases, shape (n,); None if the plan fixes the probabilities."""
+        """p_i: each client's sampling probability in a round, shape (n,); None if the plan fixes it."""
         return None
 
     def take_counts(self, counts: Floats) -> None:

@@ -56,7 +56,7 @@ class SampledFedAvgConfig(MethodConfig):
 
 
 class SampledFedAvg(ConfiguredMethod):
-    """theta + sum_{i in S} w_i Delta_i, without clipping or noise.
+    """The model theta + sum_{i in S} w_i Delta_i, over updates of a sample S, without clipping or noise.
 
     random: every client with chance q, w_i = theta_i / q. aocs, delta: all train, the server reads every
     update and draws client i with a chance p_i of it, w_i = theta_i / p_i. fed_cbs: the server knows how many
@@ -94,7 +94,7 @@ class SampledFedAvg(ConfiguredMethod):
 
     @cached_property
     def shares(self) -> Floats:
-        """theta_i = D_i / sum D, shape (n,)."""
+        """theta_i = D_i / sum D, each client's share of all records, shape (n,)."""
         counts = configured_records(self.config)
         return np.asarray(counts / counts.sum())
 

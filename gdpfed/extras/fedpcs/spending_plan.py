@@ -51,7 +51,7 @@ class StepBudgets(ClientBudgets):
 
     @classmethod
     def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
-        """Return budgets of steps whose noise makes each client's steps cost its planned total.
+        """Return the budgets turned into DP-SGD steps, noised so that a client's steps cost what it planned.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
         Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.
@@ -160,7 +160,7 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
 
 
 def _rounded_down(targets: Floats) -> Floats:
-    """Round each target down to one of at most `LEVELS` levels, in equal ratios from least to most."""
+    """Round each target epsilon down to one of at most `LEVELS` values in equal ratios, least to most."""
     least, most = float(targets.min()), float(targets.max())
     if most <= least * (1 + SAME):
         return np.full_like(targets, least)

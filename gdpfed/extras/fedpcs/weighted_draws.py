@@ -43,7 +43,7 @@ class WeightedDraws(ABC):
 
 
 class PoissonDraws(WeightedDraws):
-    """Independent draws with probability min(1, K x); the rest is spread so that they sum to K."""
+    """Each client is drawn by itself with probability min(1, K x); what the 1 cuts off goes to the others."""
 
     name: ClassVar[Draws] = "poisson"
 
@@ -58,7 +58,7 @@ class PoissonDraws(WeightedDraws):
 
 
 class DrawsWithoutReplacement(WeightedDraws):
-    """K successive draws among the remaining clients, in proportion to x.
+    """K draws, one after the other, among clients not drawn yet, in proportion to their probabilities x.
 
     It is a race: the K smallest of E_i / x_i, E_i exponential. The chances to be in the sample come of 20,000
     races with a fixed seed, so each is off by at most 0.0036 in standard deviation.
@@ -78,7 +78,7 @@ class DrawsWithoutReplacement(WeightedDraws):
 
 
 class DrawsWithReplacement(WeightedDraws):
-    """K draws by x with replacement; a client drawn several times is in the sample once."""
+    """K draws of clients by probabilities x with replacement; one drawn repeatedly is in the sample once."""
 
     name: ClassVar[Draws] = "with_replacement"
 
@@ -108,7 +108,7 @@ def weighted_draws(name: str) -> WeightedDraws:
 
 
 def capped_probabilities(draw_probabilities: Floats, cohort_size: int) -> Floats:
-    """Return pi = min(1, k x) with the k for which they sum to K, shape (n,).
+    """Return probabilities pi = min(1, k x) of clients, with the k at which they sum to K, shape (n,).
 
     Raises PrivacyError for chances that do not sum to one, and for K above the number of clients.
     """

@@ -78,7 +78,7 @@ class SubnetsOfRecords(Subnets, StepsRule):
 
 
 class TrustCard(MechanismCard):
-    """The check that a card says for every subnet who added the noise."""
+    """The check that a model card says, for every subnet of devices, who added the noise."""
 
     lines = (Path(__file__).with_name("audit_card_lines.txt"),)
 
@@ -101,11 +101,11 @@ class TrustCard(MechanismCard):
 
 
 class SubnetsCard(TrustCard, SampledCard):
-    """The card of subnets that protect each device as a whole."""
+    """The checks of a run's model card if its subnets protect each device as a whole."""
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """The card of subnets that protect the records of devices."""
+    """The checks of a run's model card if its subnets protect the records of devices."""
 
     def holds(self) -> frozenset[str]:
         return super().holds() - {"own-noise", "shared-noise"}

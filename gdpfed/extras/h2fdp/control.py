@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cost:
-    """Energy and time."""
+    """The energy and time that devices and edges spend on all rounds of a training."""
 
     joules: float
     seconds: float
@@ -76,7 +76,7 @@ NoiseTerm = Callable[[int, Mapping[Trust, Floats]], Floats]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The objective over tau and the sizes: a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
+    """The choice of local steps tau and sizes with least a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
 
     Attributes:
         total_steps: R.
@@ -107,7 +107,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSolution:
-    """The choice with the least objective.
+    """The local steps and participants of least weighted cost, with their energy, time and noise.
 
     Attributes:
         local_steps: tau.
@@ -172,7 +172,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return Theorem 4.3's nu, with c2 = v2 = 1; `power` is J's exponent: 3 as printed, 2 as corrected.
+    """Return Theorem 4.3's noise term nu, with c2 = v2 = 1; `power`, J's exponent: 3 printed, 2 corrected.
 
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
     noise is added once, and 1 / s where it is added on every device.
@@ -198,7 +198,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """nu of the planned noise: beta d J / (eta tau S^2) times the sum of all subnets' variances.
+    """The noise term nu of a plan: beta d J / (eta tau S^2) times the sum of all subnets' variances.
 
     `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
     step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.

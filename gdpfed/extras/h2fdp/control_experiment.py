@@ -26,7 +26,7 @@ PANELS = ("tau", "devices", "energy (J)", "delay (s)")
 
 @dataclass(frozen=True)
 class Found:
-    """The values of a cell, by the headings of the table."""
+    """What one configuration of an experiment gives its table: steps, participants, costs and noise."""
 
     figures: Mapping[str, float]
 
@@ -60,7 +60,7 @@ def _found(cell: Cell) -> Found | str:
 
 
 def _of_choice(problem: Problem, tau: int, sizes: Mapping[Trust, int]) -> dict[str, float]:
-    """The values of one given choice, without optimisation."""
+    """The same figures for given local steps and participants, without optimisation."""
     alone = replace(problem, local_steps=[tau], sizes={word: [size] for word, size in sizes.items()})
     chosen = solve(alone)
     devices = sum(problem.subnets[word] * size for word, size in sizes.items())
@@ -111,7 +111,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, place: tuple[str, str], findings: Findings, path: Path) -> None:
-    """Draw a panel for each quantity with a bar for each row, for the first data set and column."""
+    """Draw a panel for each quantity with a bar for each table row, for the first data set and column."""
     own = [
         (experiment.rows[cell.row].label, found.figures)
         for cell, found in findings

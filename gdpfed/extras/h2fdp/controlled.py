@@ -105,7 +105,7 @@ def problem_of(config: Config) -> Problem:
 
 
 def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Config:
-    """The configuration with the settings of a choice.
+    """The configuration with the local steps and participants that control has chosen.
 
     Raises ConfigError: other participants are named.
     """

@@ -83,7 +83,7 @@ class SubnetMethod(ConfiguredMethod):
         return int(self.config.training.local_steps) // self.plan.sums_per_round
 
     def learning_rate(self, round_index: int) -> float:
-        """eta of a round."""
+        """eta, the learning rate of devices in a round."""
         from gdpfed.clients.configured import learning_rate_of
 
         return learning_rate_of(self.config, round_index)
@@ -99,7 +99,7 @@ class SubnetMethod(ConfiguredMethod):
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """One request for each subnet, starting from the subnet's model."""
+        """Ask each subnet for one noised sum, over a window of steps from the subnet's own model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
@@ -117,7 +117,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """The request to a subnet, apart from the window."""
+        """Ask one subnet for a noised sum; `window_requests` adds which steps devices take."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -135,7 +135,7 @@ class SubnetMethod(ConfiguredMethod):
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """Carry out J windows of all subnets; subnets without any sum are left out of the mean."""
+        """Carry out J windows of steps in all subnets, then average; subnets without a sum are left out."""
         models, summed = [theta] * len(cohorts), set[int]()
         sums: list[ClientSum] = []
         asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]

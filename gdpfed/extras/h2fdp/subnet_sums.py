@@ -39,7 +39,7 @@ class TrustedSubnets(Mechanism, HasEdges):
         return self.trusts[m] == "trusted"
 
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """sqrt(n) if every device of the subnet adds all noise; else 1."""
+        """The ratio of real to planned noise: sqrt(n) if each of n devices adds all of it, else 1."""
         return math.sqrt(num_clients) if self.trusts[m] == "untrusted" else 1.0
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:

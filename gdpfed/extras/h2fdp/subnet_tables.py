@@ -170,14 +170,14 @@ IN_WORDS: dict[Trust, str] = {
 
 
 class SubnetReport(ClientReport):
-    """The report of subnets that protect devices; the card says who added the noise."""
+    """Describes plans whose subnets protect whole devices; the model card says who added the noise."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
 
 
 class SubnetRecordReport(RecordReport):
-    """The report of subnets that protect the records of devices."""
+    """Describes plans whose subnets protect the single records of devices."""
 
     def against_others(self, plan: PrivacyPlan) -> str:
         return (
@@ -189,7 +189,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Lines of the card that say who added the noise in which subnets."""
+    """Lines of a run's model card that say who added the noise in which subnets."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):

@@ -12,7 +12,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return shares, shape (d,), float64; the shares of a block sum to 1, so their norm is at most sqrt(B).
+    """Return the shares of a client's records in each cell, shape (d,), float64: 1 for each block of cells.
 
     A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
     (`gdpfed.clients.update`).

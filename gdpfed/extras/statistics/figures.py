@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its 95 % interval.
+    """A number that was computed from noised counts, with its 95 % interval.
 
     Attributes:
         value: None where nothing is known under this noise, or too few records are counted.
@@ -53,7 +53,7 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """The number of records in some cells: sum c_j, with noise s sqrt(J)."""
+    """The number of records in J cells: the sum of their noised counts, with noise s sqrt(J)."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 

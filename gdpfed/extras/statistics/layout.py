@@ -106,7 +106,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of one column.
+    """The cells of one table column: the values or ranges of values whose records are counted.
 
     Attributes:
         name: of the column.
@@ -128,7 +128,7 @@ class Cells:
 
     @classmethod
     def of_numbers(cls, column: Numeric, asked: Asked) -> Self:
-        """The cells of a column of numbers: below the range, the bins, above the range, missing."""
+        """The cells of a column of numbers: one below its range, bins, one above it, one for missing."""
         edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
         bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)
@@ -178,7 +178,7 @@ def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[floa
 
 @dataclass(frozen=True)
 class Block:
-    """Cells of the sum in which every record counts once.
+    """Cells of one column, or of two columns together, in one of which every record counts.
 
     Attributes:
         first, second: numbers of the columns that are counted; a column alone has no second one.
@@ -192,7 +192,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """The cells of a sum, divided into blocks.
+    """All cells that one sum counts, divided into blocks: one for each column or pair of columns.
 
     Attributes:
         columns: each column's cells; with `by_party` the last one is for the party that counts.
@@ -278,7 +278,7 @@ class Layout:
 
     @property
     def moves(self) -> float:
-        """The L2 norm by which one record moves the sum: sqrt(B)."""
+        """The L2 norm by which one record moves the counts of B blocks: sqrt(B)."""
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return counts, shape (d,), float64; one record moves them by at most sqrt(B).
+    """Return the number of records in each cell, shape (d,), float64; one record moves it by sqrt(B) at most.
 
     The bound C of a record is larger by what rounding to the grid may add (`record_bound`), so the counts are
     whole numbers and nothing is clipped.

@@ -130,7 +130,7 @@ def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: floa
 
 
 def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
-    """The variance factor of noise: sum over cells of (d log S / d cell)^2 at the end of interval `last`.
+    """How noise in the counts makes log S vary: sum of (d log S / d cell)^2 up to the end of interval `last`.
 
     An event in interval a counts in n_i up to a and in m_i before it, one censored after k intervals in both
     of the intervals before.
@@ -217,13 +217,13 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
 
 
 def _moved(part: Counts, rate: Counts, same: Counts) -> Counts:
-    """The effect on U_g of one record of group h at risk in all intervals up to i, shape (g, h, i)."""
+    """How one record of group h, at risk up to interval i, moves U_g, g's log-rank sum: shape (g, h, i)."""
     moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
     return moved
 
 
 def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
-    """The noise covariance: sum over cells of dU_g / dcell dU_h / dcell, shape (g, h).
+    """Covariance of log-rank sums U by noise in counts: sum over cells of dU_g / dcell dU_h / dcell.
 
     `own`: how U_g moves with an event of a group in an interval, by the event itself. `left`: how many
     intervals come after the known ones.

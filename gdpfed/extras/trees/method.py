@@ -36,12 +36,13 @@ class TreesConfig(RecordMethodConfig):
 
 
 class Trees(DPSum):
-    """theta - eta (sum_i sum_batch clip_C(g phi(x)) + C sigma N(0, I)) / sum_i B_i, phi(x) of norm 1.
+    """The leaf values theta of random trees take one step a round, on a noised sum of clipped gradients.
 
-    phi(x) has 1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the
-    sum by min(||g||, C), as K (||g|| / sqrt(K))^2 = ||g||^2, with g the gradient of its loss by the model's
-    outputs, whose norm is below sqrt(2) for classes. That is the sum of `DPSum`, and so are its noise and
-    what it costs.
+    theta - eta (sum_i sum_batch clip_C(g phi(x)) + C sigma N(0, I)) / sum_i B_i, phi(x) of norm 1. It has
+    1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the sum by
+    min(||g||, C), as K (||g|| / sqrt(K))^2 = ||g||^2, with g the gradient of its loss by the model's outputs,
+    whose norm is below sqrt(2) for classes. That is the sum of `DPSum`, and so are its noise and what it
+    costs.
     """
 
     name: ClassVar[str] = "trees"

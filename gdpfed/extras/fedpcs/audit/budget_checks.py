@@ -37,7 +37,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """The audit of clients with chosen budgets; its figures are those of the client that spends most."""
+    """The audit of a run whose clients choose budgets; its figures are of the client that spends most."""
 
     entries = frozenset({"spending"})
     noised = True
@@ -134,12 +134,12 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """The relative tolerance when two values of one cost are compared; larger for steps, which use grids."""
+    """The relative tolerance between two computations of one cost; larger for steps, which use grids."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
 def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check budgets, probabilities and rounds; yield a line for every contradiction."""
+    """Check the clients' budgets, sampling probabilities and rounds; yield a line for every contradiction."""
     plan, ledger = files.plan, files.ledger
     budgets, chances = _budgets(own), np.asarray(own["draw_probabilities"])
     shape = (plan["num_rounds"], plan["groups"][0]["clients"])
@@ -162,7 +162,7 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that steps follow from the configuration, and that each client's noise keeps its epsilon."""
+    """Check that DP-SGD steps follow from the configuration, and that clients' noise keeps their epsilon."""
     steps, config = own[STEPS], files.config
     asked = {
         "num_steps": config["training"]["local_steps"],
@@ -217,7 +217,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
 
 
 def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that every round's value is a possible cost of that many rounds."""
+    """Check that the epsilon recorded after every round is a possible cost of that many rounds."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
         computed = most_after(files, own, record["round"])
@@ -239,7 +239,7 @@ def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
 
 
 class PathEntry(RecordEntry):
-    """A client's run of one step on all records in each round, under the client's own Gaussian noise."""
+    """A run in a client's ledger: a step on all records in each round, under the client's own noise."""
 
     @property
     def most_steps(self) -> int:

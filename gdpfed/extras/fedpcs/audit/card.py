@@ -31,7 +31,7 @@ NOISED_GRADIENTS = "the noised gradients that clients released when they were la
 
 
 class BudgetsCard(MechanismCard):
-    """A card of clients with different totals; it states the least, the median and the largest."""
+    """The checks of a model card for clients with different totals: the least, median and largest total."""
 
     lines = (Path(__file__).with_name("card_lines.txt"),)
     sections = frozenset({"own-spending"})

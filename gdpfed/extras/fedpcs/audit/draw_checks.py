@@ -1,4 +1,4 @@
-"""Audit samples that follow from released values: every sample is drawn again from the files.
+"""Audit samples of clients that follow from released values: each sample is drawn again from the files.
 
 The draws are public: from the seed and the number of the round. Fed-CBS follows from class counts that were
 released once, DELTA from how far released gradients were from the mean of their round.
@@ -25,7 +25,7 @@ LEAST_OF_MEAN = 0.1
 
 
 def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check rule, class counts and samples; yield a line for every contradiction."""
+    """Check the sampling rule, class counts and samples of clients; yield a line for every contradiction."""
     method = files.config["method"]
     asked = method["client_sampling"] if method["client_sampling"] in RULES else None
     if own.get("rule") != asked:
@@ -72,7 +72,7 @@ def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_noted(files: RunFiles) -> Iterator[str]:
-    """Check that recorded distances belong to clients of that round, and are not negative."""
+    """Check that recorded gradient distances belong to clients of that round, and are not negative."""
     for record in files.rounds:
         index = record["round"] - 1
         for client, distance in record.get("noted", {}).items():
@@ -133,7 +133,7 @@ def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
 
 
 def _qcid(counts: Floats) -> Floats:
-    """Class imbalance: B times the variance of the class shares, whose mean is 1 / B.
+    """Class imbalance: B times the variance of the shares of B classes, whose mean is 1 / B.
 
     Where nothing is counted all shares are 0, each 1 / B from even.
     """
@@ -161,7 +161,7 @@ def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
 
 
 def _capped(weights: Floats, size: int) -> Floats:
-    """min(1, k w), with the k for which their sum is `size`, found by bisection."""
+    """Sampling probabilities min(1, k w) of weights w, with the k at which they sum to `size`."""
     low, high = 0.0, 1 / float(weights.min())
     if size >= len(weights):
         return np.ones(len(weights))

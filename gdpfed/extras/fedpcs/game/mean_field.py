@@ -52,15 +52,15 @@ class Equilibrium:
 
     @property
     def draw_probabilities(self) -> Floats:
-        """x_i^t = rho_i^t / sum_j rho_j^t, of shape (num_rounds, n)."""
+        """Each client's chance of one draw, x_i^t = rho_i^t / sum_j rho_j^t, shape (num_rounds, n)."""
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """The clients' types, for a file; empty if nodes keep their types."""
+        """The clients' aversions and first budgets, for a file; empty if nodes keep these."""
         return {}
 
     def welfare(self) -> list[Welfare]:
-        """The welfare of every round; empty if nodes keep their types."""
+        """The sum of the clients' utilities in every round; empty if nodes keep their aversions."""
         return []
 
 
@@ -110,7 +110,7 @@ class MeanField(Generic[Answered]):
 def find_mean_field(
     respond: Callable[[Floats], Answered], first: Floats, *, most: int = MOST_ITERATIONS
 ) -> MeanField[Answered]:
-    """Announce phi(t) and average the answers, repeatedly, until the mean changes by less than 1e-3.
+    """Announce a mean budget phi(t) and average the answers, until the mean changes by less than 1e-3.
 
     After ten iterations only half of a change is taken that is larger than the one before; it ends after
     `most`. `first` is the first phi(t), shape (num_rounds,).
@@ -133,7 +133,7 @@ def find_mean_field(
 
 
 def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> SolvedGame:
-    """Find the mean field for clients with known types.
+    """Find the mean field of clients whose aversions and first budgets are known.
 
     `guess` is the first phi(t); by default the mean of the first budgets in every round.
     """
@@ -155,7 +155,7 @@ MOST_PLAYS = 20
 
 
 def spent_in_round(budgets: Floats, cohort_size: float) -> float:
-    """Expected spending of K clients sampled in proportion to budgets: K sum rho^2 / sum rho."""
+    """Expected zCDP spent by K clients that are sampled in proportion to budgets: K sum rho^2 / sum rho."""
     return float(cohort_size * (budgets**2).sum() / budgets.sum())
 
 

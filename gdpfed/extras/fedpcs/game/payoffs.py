@@ -86,7 +86,7 @@ class Game:
 
 
 def participation(draw_probability: Floats, cohort_size: int) -> Floats:
-    """P = 1 - (1 - x)^K: the probability to be drawn in K draws with replacement, as the game assumes."""
+    """P = 1 - (1 - x)^K: the probability to be drawn in K draws with replacement, each of chance x."""
     return np.asarray(-np.expm1(cohort_size * np.log1p(-np.minimum(draw_probability, 1 - 1e-16))))
 
 

@@ -42,7 +42,7 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """The noise terms v_i of a round, shape (n,)."""
+        """v_i: the term of each client's noise in the server's cost of a round, shape (n,)."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:
@@ -53,7 +53,7 @@ class ServerCost:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reaction:
-    """How budgets of a round depend on its reward: rho_i = G_i R + H_i, clipped to reachable budgets.
+    """How clients' budgets depend on a round's reward R: rho_i = G_i R + H_i, clipped to reachable budgets.
 
     Attributes:
         slopes, offsets: G and H, shape (n,).
@@ -66,7 +66,7 @@ class Reaction:
     highest: Floats
 
     def budgets(self, reward: float) -> tuple[Floats, Floats]:
-        """rho_i at a reward, and its derivative by the reward."""
+        """The budgets rho_i that clients choose at a reward, and their derivative by the reward."""
         free = self.slopes * reward + self.offsets
         moves = (free > self.lowest) & (free < self.highest)
         return np.clip(free, self.lowest, self.highest), np.where(moves, self.slopes, 0.0)

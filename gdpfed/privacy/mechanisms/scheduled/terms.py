@@ -49,8 +49,9 @@ class ScheduledTerms(Terms, TurnTerms):
         check_turns(self.most_turns, self.separation, self.num_rounds)
         if self.event.turns != densest_turns(self.most_turns, self.separation, self.num_rounds):
             raise PrivacyError(
-                f"the terms charge other turns than the densest {self.most_turns} that are "
-                f"{self.separation} rounds apart"
+                f"the terms allow {self.most_turns} turns at least {self.separation} rounds apart, and "
+                "charge others than the most expensive turns within these limits: server and node must have "
+                "the same version"
             )
 
     @property
