@@ -1,4 +1,4 @@
-"""``gdpfed plan --epsilons``: what each budget buys in noise, as text of 80 columns, JSON or PNG."""
+"""``gdpfed plan --epsilons``: how much noise each privacy budget needs, as text, JSON or PNG."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class BudgetNoise:
-    """The noise of a run in which everybody has one and the same budget.
+    """The noise of a run in which every client has the same budget.
 
     Attributes:
         epsilon: the budget.

@@ -15,7 +15,7 @@ UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.c
 
 @dataclass(frozen=True)
 class AtChance:
-    """An accuracy that is not above the share of the most frequent class.
+    """A finding about a run: its accuracy is not above the share of the most frequent class.
 
     Attributes:
         accuracy, low, high: of the released model, and the ends of its 95 % interval.
@@ -34,7 +34,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """The finding in one line, with its possible causes."""
+        """The finding that a result is at chance level, in one line, with possible causes."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (

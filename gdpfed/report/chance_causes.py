@@ -28,7 +28,7 @@ LOOKED_AT = 2000
 
 
 class ChanceFile(Observer):
-    """Writes and announces that a result is at chance level, if it is."""
+    """Writes into a run's directory, and announces, that its result is at chance level, if it is."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
@@ -44,7 +44,7 @@ class ChanceFile(Observer):
 
 
 def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
-    """Return the finding for a result at chance; None if it is above chance or predicts no class.
+    """Return the finding that a run's result is at chance level; None if it is above, or predicts no class.
 
     It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
     area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
@@ -76,7 +76,7 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """Where one class is nearly all of the data: accuracy may be the wrong metric."""
+    """A possible cause: one class is nearly all of the data, so accuracy may be the wrong metric."""
     measured = records[-1].metrics if records else {}
     if found.share >= UNEVEN and "auc" not in measured:
         yield (
@@ -111,7 +111,7 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
 
 
 def causes(run: PreparedRun, concluded: RunConcluded) -> Iterator[str]:
-    """Name possible causes: inputs not scaled, noise larger than the step, budgets not spent."""
+    """Name possible causes of a result at chance level: unscaled inputs, much noise, budgets not spent."""
     yield from _unscaled(run)
     yield from _noise(run, len(concluded.released))
     plan = run.method.plan
@@ -135,7 +135,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """A possible cause: noise larger than the step, for sums of updates."""
+    """A possible cause of a poor result: noise larger than the model's step, for sums of updates."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

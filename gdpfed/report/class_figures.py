@@ -21,7 +21,7 @@ AREA = "AUC"
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure in [-1, 1] with the ends of its 95 % interval; NaN where it is not defined.
+    """A metric in [-1, 1] with the ends of its 95 % interval; NaN where it is not defined.
 
     `stddev`: over several runs; None for one.
     """
@@ -33,7 +33,7 @@ class Figure:
 
     @classmethod
     def mean(cls, figures: "Sequence[Figure]") -> "Figure":
-        """Average a figure and its interval over runs, and add the standard deviation over the runs."""
+        """Average a metric and its interval over runs, and add the standard deviation over the runs."""
         if len(figures) == 1:
             return figures[0]
         value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
@@ -50,7 +50,7 @@ class Figure:
         return cls(float(np.mean(right)), *share_interval(right)) if len(right) else NOT_DEFINED
 
     def text(self) -> str:
-        """In percent, as in ``78.0 ± 0.4 [73, 82]``."""
+        """The metric and its interval in percent, as in ``78.0 ± 0.4 [73, 82]``."""
         if math.isnan(self.value):
             return "–"
         spread = f" ± {100 * self.stddev:.1f}" if self.stddev else ""
@@ -67,7 +67,7 @@ def accuracy(scores: Scores, labels: Labels) -> Figure:
 
 
 def area(scores: Scores, labels: Labels) -> Figure:
-    """Area under the curve, with an interval by the standard error of Hanley and McNeil (1982).
+    """Area under the ROC curve, with an interval by the standard error of Hanley and McNeil (1982).
 
     Of several classes it is the mean over each class against the rest, without an interval.
     """
@@ -123,7 +123,7 @@ OF_TWO_CLASSES: Mapping[str, Compute] = {
 
 
 def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
-    """Return all figures by name, for scores of shape (N, k) and labels of shape (N,)."""
+    """Return all metrics of a classifier by name, from scores of shape (N, k) and labels of shape (N,)."""
     computed = FIGURES if scores.shape[1] > 2 else {**FIGURES, **OF_TWO_CLASSES}
     if len(labels) == 0:
         return dict.fromkeys(computed, NOT_DEFINED)

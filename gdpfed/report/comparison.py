@@ -52,7 +52,7 @@ class Line:
 
     @property
     def evaluated(self) -> bool:
-        """Whether there is a figure of every run."""
+        """Whether every run of this line was evaluated, so that its metric is known."""
         return all(run.records[-1].evaluated for run in self.runs)
 
     @property
@@ -107,7 +107,7 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
 
 
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
-    """Name a line by its method, its data set if they differ, and the settings that differ."""
+    """Name a line of the comparison by its method, its data set if they differ, and differing settings."""
     names = [own["method.name"]]
     if len({all_setting["dataset.name"] for all_setting in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
@@ -149,13 +149,13 @@ def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _order(key: str) -> int:
-    """Rank of a setting in names: data set settings last, because other settings copy them."""
+    """The rank of a setting in a line's name: data set settings last, because other settings copy them."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Leave out a data set's value if the setting that copies it as its default differs as well."""
+    """Drop a data set's value from a line's name if the setting that copies it differs as well."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -1,4 +1,4 @@
-"""Runs side by side on one page: first comparison and results by party, last the seconds."""
+"""Runs side by side on one page: comparison and results by party, and at the end the seconds a round."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -22,7 +22,7 @@ TRUSTED = "all but server"
 
 
 def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
-    """A measured figure over the runs in which it was measured; None if there is no such run."""
+    """A measured quantity over the runs in which it was measured; None if there is no such run."""
     values = [value for value in map(measure, line.runs) if value is not None]
     return Spread.of(values) if values else None
 
@@ -50,12 +50,12 @@ def kilobytes_down(run: FinishedRun) -> float:
 
 
 def noise_magnitude(run: FinishedRun) -> float:
-    """Lambda of the run's plan."""
+    """Lambda, the magnitude of noise in the model per parameter, of a run's plan."""
     return float(run.plan["weighting"]["noise_magnitude"])
 
 
 def results_table(lines: Sequence[Line]) -> Table:
-    """Return a table of the shown metric and of the cost, with a row for each line.
+    """Return a table of results and costs, one row for each line of the comparison.
 
     Raises ReportError: lines that show different metrics.
     """
@@ -77,7 +77,7 @@ def results_table(lines: Sequence[Line]) -> Table:
 
 
 def differences_table(lines: Sequence[Line]) -> Table | None:
-    """Return a table of each line's difference to the first, seed by seed; None without two shared seeds.
+    """Return a table of each line's difference to the first by seed; None without two shared seeds.
 
     With differences d_1, ..., d_n of the seeds that both lines have, the interval is
     mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
@@ -102,7 +102,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
 
 
 def _differences(line: Line, first: Line) -> Spread | None:
-    """The differences for the seeds that both lines have; None for fewer than two seeds."""
+    """A line's results minus the first line's, for seeds that both have; None for fewer than two."""
     of_first = {run.seed: run.final_result for run in first.runs}
     if not (first.evaluated and line.evaluated):
         return None
@@ -116,7 +116,7 @@ def _interval(differences: Spread, form: str) -> str:
 
 
 def seeds_table(lines: Sequence[Line]) -> Table:
-    """Return every run as a row of plain figures, for other programs."""
+    """Return a table of all runs, one row each, as plain numbers for other programs."""
     groups = max(len(run.plan["groups"]) for line in lines for run in line.runs)
     headings = (
         "run",
@@ -213,6 +213,6 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
 
 
 def _epsilon(values: Sequence[float | None]) -> str:
-    """The largest epsilon; "none" if one of them is unbounded."""
+    """The largest of these epsilons as text; "none" if one of them is unbounded."""
     bounded = [value for value in values if value is not None]
     return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

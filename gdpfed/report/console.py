@@ -95,7 +95,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class _Needed:
-    """A column with its least width and the width at which no cell breaks."""
+    """A table column with its least width, and the width at which no cell breaks."""
 
     column: Column
     least: int
@@ -121,7 +121,7 @@ def _sum_of_least(columns: Sequence[_Needed], margin: int) -> int:
 
 
 def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list[_Needed]]:
-    """Split columns into tables that fit the width; each table repeats the first column."""
+    """Split a table's columns into several tables that fit the width; each repeats the first column."""
     band = [columns[0]]
     for each in columns[1:]:
         if len(band) > 1 and _sum_of_least([*band, each], margin) > width:
@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Give each column its least width, then give the rest to columns that need least."""
+    """Divide a table's width: each column gets its least, then columns that need least get the rest."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):
@@ -155,7 +155,7 @@ def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Tab
 
 @dataclass(frozen=True)
 class Table:
-    """Text cells under headings; the first column names the row, the others are figures.
+    """A table of texts with headings; the first column names the row, the others hold figures.
 
     `title`: what it shows, one line. `headings`: one a column, units included. `rows`: as many cells each as
     there are headings. `note`: what must be known to read it.
@@ -180,7 +180,7 @@ class Table:
         return Fitted(table)
 
     def to_markdown(self) -> str:
-        """Title, pipes and note, with an empty line between them."""
+        """The table in Markdown: title, rows and note, with an empty line between them."""
         lines = [_piped(self.headings), _piped(["---", *["---:"] * (len(self.headings) - 1)])]
         lines += [_piped(row) for row in self.rows]
         parts = [f"**{self.title}**", "\n".join(lines), self.note]
@@ -207,7 +207,7 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """Headings and rows as in RFC 4180, except for line ends."""
+        """The table's headings and rows as CSV (RFC 4180), except for line ends."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
         return text.getvalue()

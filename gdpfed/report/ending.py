@@ -92,7 +92,7 @@ def _is_without_privacy(config: Path) -> bool:
 
 
 def _trained(settings: Settings) -> Mapping[str, Any]:
-    """The settings that decide a training without privacy, with the seed."""
+    """The settings that decide what a training without privacy computes, with the seed."""
     followed = computed_settings(settings).items()
     kept = {key: value for key, value in followed if not key.startswith(PRIVATE_SECTIONS)}
     return {**kept, "seed": settings["run"]["seed"]}

@@ -40,7 +40,7 @@ EXPORTED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One value of a metric that `EXPORTED` names, with its labels."""
+    """One value of a metric for monitoring, as `EXPORTED` names it, with its labels."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ Read = Callable[[], Iterable[Figure]]
 
 
 def run_figures(path: Path) -> Iterator[Figure]:
-    """Read the figures of a run, or of the newest run in a folder.
+    """Read the metrics for monitoring of a run, or of the newest run in a folder.
 
     That a sum failed is among them, as it is in status lines: the released model tells it, too.
 
@@ -98,13 +98,13 @@ def certificate_figures(path: Path) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Source:
-    """A source of metrics: its name, its files, and the function that reads them."""
+    """A source of metrics for monitoring: its name, its files, and the function that reads them."""
 
     name: str
     read: Read
 
     def figures(self) -> list[Figure]:
-        """Return the figures; empty while the files are missing or being written."""
+        """Return the source's metrics; empty while its files are missing or being written."""
         readable = {"of": self.name}
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]

@@ -16,7 +16,7 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact. `detail`: shown only if details are asked for."""
+    """A name with its value, shown on one line. `detail`: shown only if details are asked for."""
 
     name: str
     value: str

@@ -36,7 +36,7 @@ NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass
 class _Section:
-    """What the page shows of one run, ledger or file."""
+    """What the page for people shows of one run, ledger or file of certificates."""
 
     title: str
     whose: str = "group"
@@ -46,17 +46,17 @@ class _Section:
 
 
 class Figures:
-    """The figures of some sources, read at every request."""
+    """The metrics of some sources (runs, ledgers, certificates), read at every request."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._sources = tuple(sources)
 
     def read(self) -> list[Figure]:
-        """Return all figures; a source that cannot be read gives a figure that reports this."""
+        """Return all metrics; a source that cannot be read gives a metric that reports this."""
         return [figure for source in self._sources for figure in source.figures()]
 
     def collect(self) -> Iterator["Metric"]:
-        """Yield one metric for each name, in the form of the Prometheus library."""
+        """Yield the metrics, one for each name, in the form of the Prometheus library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         named = defaultdict(list)
@@ -192,7 +192,7 @@ def serve(
     *,
     names: Collection[str] = (),
 ) -> None:
-    """Answer requests until the process is interrupted or told to stop.
+    """Answer requests for metrics until the process is interrupted or told to stop.
 
     `names`: of this server, beside its host's own and addresses; a request by another name is refused.
 

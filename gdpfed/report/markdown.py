@@ -13,7 +13,7 @@ _AT_THE_START = re.compile(r"^(\d*)([-+=~_.)])")
 
 
 def text(name: str) -> str:
-    """Escape a name with backslashes, so that Markdown and HTML show it as plain text."""
+    """Escape a declared name with backslashes, so that Markdown and HTML show it as plain text."""
     printable = " ".join("".join(each if each.isprintable() else " " for each in name).split())
     return _AT_THE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", printable))
 

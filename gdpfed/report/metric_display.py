@@ -43,7 +43,7 @@ WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean over ``count`` values; ``stddev`` divides by count - 1 and is None for a single value."""
+    """The mean of ``count`` values; ``stddev`` divides by count - 1 and is None for a single value."""
 
     mean: float
     stddev: float | None
@@ -99,21 +99,21 @@ class MetricDisplay:
 
     @property
     def form(self) -> str:
-        """The format of a figure on the scale of :meth:`scaled`."""
+        """The number format of the metric's values on the scale of :meth:`scaled`."""
         return ".1f" if self.percent else ".4g"
 
     def scaled(self, value: float) -> float:
-        """The figure on the scale that it is shown on."""
+        """A value of the metric on the scale that it is shown on, such as percent."""
         return 100 * value if self.percent else value
 
     def text(self, value: float | None) -> str:
-        """The figure in print, with its unit."""
+        """A value of the metric in print, with its unit."""
         if value is None or isnan(value):
             return ABSENT
         return f"{self.scaled(value):{self.form}}{' %' if self.percent else ''}"
 
     def axis(self, figures: Sequence[float]) -> tuple[float, float]:
-        """The limits of an axis that shows these scaled figures.
+        """The limits of a picture's axis for these scaled values of the metric.
 
         Of percents multiples of five within 0 and 100, all of it for no figures; else a margin around them.
         """
@@ -155,7 +155,7 @@ def status_line(
     cohorts: bool,
     against: str,
 ) -> str:
-    """Round, metric, cohort, survivors, epsilon spent and left of every group, time, failures.
+    """One line on a round: metric, cohort, survivors, each group's epsilon spent and left, time, failures.
 
     Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
     """
@@ -171,7 +171,7 @@ def status_line(
 
 
 def each_of(sizes: Sequence[int]) -> str:
-    """Format sizes of groups or sums, as in 3+4."""
+    """Write the sizes of groups or sums with plus signs, as in 3+4."""
     return "+".join(str(size) for size in sizes) or "0"
 
 
@@ -197,7 +197,7 @@ def duration(seconds: float) -> str:
 
 
 def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
-    """The figures of a round by name; groups and sums count from 0.
+    """All numbers of a round's log entry by name, for trackers; groups and sums count from 0.
 
     Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
     """

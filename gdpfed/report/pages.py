@@ -16,7 +16,7 @@ SECTIONS_TEMPLATE = "sections_page.html"
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a page, as PNG, and a description of it."""
+    """A picture on a page, as PNG, and a description of it."""
 
     title: str
     png: bytes
@@ -29,7 +29,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page: a heading, and below it any of a picture, a table and a note."""
+    """A section of an HTML page: a heading, and below it any of a picture, a table and a note."""
 
     title: str
     picture: Picture | None = None

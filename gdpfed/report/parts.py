@@ -30,7 +30,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Part:
-    """The metrics on some test examples.
+    """The model's metrics on the test examples of one party, or of all parties with one budget.
 
     `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
     on them. `intervals`: their ends at 95 %, by name; None where there are none.
@@ -42,7 +42,7 @@ class Part:
     intervals: Mapping[str, Sequence[float] | None]
 
     def shown(self, metric: str) -> tuple[str, str]:
-        """A printed metric with its interval, or a note that there are too few examples."""
+        """The value of a metric in print with its interval, or a note that there are too few examples."""
         form = MetricDisplay.of(metric)
         if self.examples < FEWEST:
             return TOO_FEW, ABSENT
@@ -60,7 +60,7 @@ class Parts:
 
     @property
     def all(self) -> list[Part]:
-        """The parties, then the budgets."""
+        """All parts of the test examples: first by party, then by budget."""
         return [*self.parties, *self.budgets]
 
     @property
@@ -93,7 +93,7 @@ class Parts:
 
 
 def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
-    """A table with a row for each run and part.
+    """A table of the model's metrics by party and budget, with a row for each run and part.
 
     `found`: label and parts of every run that has some. `metric`: the one that is shown, by name.
     """

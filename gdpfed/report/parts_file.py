@@ -55,7 +55,7 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
 
 
 def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
-    """Positions of the test examples of every budget, by its name.
+    """Positions of the test examples whose owners have each budget, by the budget's name.
 
     Budgets are those of groups of records, where test examples say their group, or of clients; there are none
     where groups of records have budgets and test examples do not say theirs.

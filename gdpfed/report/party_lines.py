@@ -54,7 +54,7 @@ def declared_digest(config: Config) -> str | None:
 
 
 def group_of(plan: PrivacyPlan, client: int) -> int:
-    """The index of a client's group."""
+    """The index of the plan's group that a client is in."""
     return next(index for index, group in enumerate(plan.groups) if client in group.clients)
 
 
@@ -70,7 +70,7 @@ def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
 
 
 def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
-    """One line with the hash of the columns, one with all budgets, and warnings.
+    """One line with the hash of the declared columns, one with all parties' budgets, and warnings.
 
     A warning is for parties of whose budget the plan uses little; there are none of many clients.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanAnswer:
-    """The answer to a question.
+    """The answer to a further question about a plan, as text, JSON and picture.
 
     `shown`: for the terminal. `values`: the same as JSON. `draw`: writes it as PNG.
     """
@@ -28,7 +28,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
-    """A question; `gdpfed plan --help` loads its module, so `answer` imports what it needs itself.
+    """A further question about a plan; `gdpfed plan --help` loads its module, so imports are inside.
 
     `help`: for the help page. `answer`: answers it for a configuration.
     """

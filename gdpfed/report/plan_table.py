@@ -33,7 +33,7 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
 
 
 def heading(method: Method) -> FactLines:
-    """Return three lines: who has which budgets, the promise and against whom it holds, and its cost."""
+    """Return a plan's three first lines: who has which budgets, against whom they hold, and the cost."""
     report, plan = report_of(method.plan), method.plan
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
@@ -84,7 +84,7 @@ OF_RECORDS = (
 
 
 def choice_report(choice: Choice) -> Group:
-    """Return a table of candidate numbers of rounds, reasons for the settings, and all settings to paste."""
+    """Return a table of numbers of rounds that were compared, reasons for the choice, and its settings."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),

@@ -40,7 +40,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Draw a picture in this style, and restore matplotlib's settings afterwards."""
+    """Make a function draw pictures in this project's style, and restore matplotlib's settings after it."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **named: P.kwargs) -> None:
@@ -66,7 +66,7 @@ def new_panels(figure: Figure, count: int, *, columns: int, **sharing: Any) -> l
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, dash and marker of the ``index``-th curve."""
+    """Colour, dash and marker of the curve with number ``index`` in a picture."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": STYLES[index % len(STYLES)],
@@ -100,12 +100,12 @@ def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markers_every(points: int) -> int:
-    """The distance of markers on a curve, in data points."""
+    """How many data points lie between two markers on a curve of this many points."""
     return max(1, points // MARKERS_A_CURVE)
 
 
 def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend for all panels, each label once, below them."""
+    """Put one legend below all panels of a picture, with each label once."""
     entries = [each for panel in panels for each in zip(*panel.get_legend_handles_labels(), strict=True)]
     by_label = {label: handle for handle, label in reversed(entries)}
     labels = list(dict.fromkeys(label for _, label in entries))
@@ -138,7 +138,7 @@ STRIPE_OPACITY = 0.05
 
 @dataclass(frozen=True)
 class Dots:
-    """One kind of figure, with a value for each row.
+    """The values of one quantity in a dot plot, one for each row.
 
     `label`: for the legend. `values`: one a row; None leaves the row empty. `hollow`: an outline only, for
     figures that are not ours.
@@ -150,7 +150,7 @@ class Dots:
 
 
 def height_inches(rows: int, *, kinds: int = 1) -> float:
-    """Return the height of a picture for this number of rows and kinds of figures."""
+    """Return the height of a dot plot for this number of rows and of quantities."""
     return FRAME_HEIGHT_INCHES + (ROW_GAP_INCHES + DOT_HEIGHT_INCHES * kinds) * rows
 
 
@@ -162,7 +162,7 @@ def stddev_of(spread: Spread) -> float | None:
 def error_bars(
     spreads: Sequence[Spread], length: Callable[[Spread], float | None] = stddev_of
 ) -> list[float] | None:
-    """Bars to both sides, of one standard deviation; None if every figure is a single value."""
+    """The lengths of error bars, one standard deviation each; None if every value is a single one."""
     if all(length(spread) is None for spread in spreads):
         return None
     return [length(spread) or 0.0 for spread in spreads]
@@ -175,7 +175,7 @@ def draw_dots(
     unit: str,
     length: Callable[[Spread], float | None] = stddev_of,
 ) -> None:
-    """Draw a row for each name and a marker for each kind, with bars of one standard deviation."""
+    """Draw a dot plot: a row for each name, a marker for each quantity, bars of one standard deviation."""
     for index, kind in enumerate(kinds):
         offset = SPREAD_OF_ROW * ((index + 0.5) / len(kinds) - 0.5)
         points = [(row + offset, each) for row, each in enumerate(kind.values) if each is not None]

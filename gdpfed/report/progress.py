@@ -28,7 +28,7 @@ MOST_BUDGETS = 4
 
 
 class _OneLine(TextColumn):
-    """A text column that is cut at the width of the terminal and never wraps."""
+    """A column of a progress display that is cut at the terminal's width and never wraps."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(ratio=1))
@@ -83,7 +83,7 @@ class RunProgress:
         self._progress.stop()
 
     def update(self, records: Sequence[RoundLogEntry]) -> None:
-        """Show the newest records."""
+        """Show the newest log entries of a run's rounds."""
         if len(records) > self.shown:
             self._began = self._said = monotonic()
         self._say_that_it_goes_on(len(records) + 1)
@@ -138,7 +138,7 @@ def is_interactive() -> bool:
 
 @contextmanager
 def said_if_slow(words: str) -> Iterator[None]:
-    """In an interactive session, print what a ``with`` block does if it takes more than a few seconds."""
+    """In an interactive session, say what the ``with`` block does if it takes more than a few seconds."""
     if not is_interactive():
         yield
         return
@@ -153,7 +153,7 @@ def said_if_slow(words: str) -> Iterator[None]:
 
 
 class RoundLines:
-    """Prints progress lines in an interactive session, less and less often, and one at the end.
+    """Prints a line on a run's rounds in interactive sessions, less and less often, and one at the end.
 
     It is given the record of every round. `path`: the run directory.
     """
@@ -165,7 +165,7 @@ class RoundLines:
         print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
-        """Print a line, unless the previous one is too recent."""
+        """Print a line on this round, unless the previous line is too recent."""
         now, left = monotonic(), self._num_rounds - record.round
         # Before the first round data are read and programs compiled, which no later round does.
         number, since = self._first = self._first or (record.round, now)

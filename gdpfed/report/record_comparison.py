@@ -36,7 +36,7 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
 
 
 def _comparison_row(method: Method) -> Sequence[str]:
-    """The columns of a comparison that follow from a plan, one line for each budget."""
+    """The cells that a method's plan has in the comparison, one line in a cell for each budget."""
     plan = method.plan
     budgets = [
         (records, group, steps_in(plan.charges(index)))
@@ -54,7 +54,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the noise that a run adds to each coordinate of the model, as a standard deviation per step.
+    """Return the noise that a run adds to each parameter of the model, as a standard deviation per step.
 
     In units of a gradient's sum over one client's records, for clients of equally many:
     sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps

@@ -39,7 +39,7 @@ COST_PICTURE = "cost.png"
 
 
 def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
-    """Write every picture; returns their names."""
+    """Draw every picture of a comparison of runs into a directory; return the file names."""
     pictures = {
         ACCURACY_PICTURE: accuracy_picture,
         FINAL_PICTURE: final_picture,
@@ -56,7 +56,7 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
 
 @styled
 def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the displayed metric after every round, as mean and band over the seeds."""
+    """Draw the metric after every round of each line, as mean and band over the seeds."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
     styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
@@ -68,7 +68,7 @@ def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def final_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the displayed metric after the last round."""
+    """Draw the metric of each line of runs after the last round."""
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
@@ -132,7 +132,7 @@ REPORT_FILE, SEEDS_FILE = "report.md", "seeds.csv"
 
 
 def write_report(lines: Sequence[Line], directory: Path) -> Path:
-    """Write everything into a directory, which is made if needed; returns the Markdown file.
+    """Write tables and pictures of a comparison into a directory; return the Markdown file.
 
     Raises ReportError: the file system refuses.
     """

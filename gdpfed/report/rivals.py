@@ -1,4 +1,4 @@
-"""``gdpfed compare``: a run's model beside models that its parties could have without it, also by party."""
+"""``gdpfed compare``: a run's model beside models that its parties could have without the run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -46,7 +46,7 @@ Models = Sequence[nn.Module]
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """A model to compare with: one for all parties, or one for each.
+    """A model that a run's model is compared with: one for all parties, or one for each party.
 
     Attributes:
         name: in print.
@@ -61,7 +61,7 @@ class Rival:
 
 @dataclass(frozen=True, eq=False)
 class Parties:
-    """The rows of every party, to train on and to test on."""
+    """The table rows of every party, to train on and to test on."""
 
     task: Task
     data: Dataset
@@ -125,7 +125,7 @@ class Parties:
 
 @dataclass(frozen=True)
 class Averaging:
-    """FedAvg without privacy, with the settings that a data set recommends."""
+    """The settings with which a rival is trained by FedAvg without privacy, as a data set recommends them."""
 
     num_rounds: int
     local_steps: int
@@ -137,7 +137,7 @@ class Averaging:
 
     @classmethod
     def of(cls, config: Config) -> "Averaging":
-        """Take the settings from a run's configuration."""
+        """Take the settings of FedAvg without privacy from a run's configuration."""
         values, own = asdict(config.dataset), [each.name for each in fields(cls) if each.name != "seed"]
         return cls(**{name: values[name] for name in own}, seed=config.run.seed)
 
@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """The run's model, its clients' own models if any, and the model that each party adapts."""
+    """The run's model, its clients' own models if any, and the run's model as each party adapts it."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)

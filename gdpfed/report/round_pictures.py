@@ -22,7 +22,7 @@ NO_SUM = "no sum"
 
 @dataclass(frozen=True)
 class TurnRow:
-    """The turns of one client.
+    """One client's row in the picture of turns: its rounds with a turn, and with noise taken back.
 
     `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
     `backs`: those in which it took noise back; None where that is as its group's taps say.
@@ -43,7 +43,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group of clients with turns.
+    """A group of clients with turns, as the picture of turns shows it.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.
@@ -55,7 +55,7 @@ class TurnGroup:
 
 
 def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
-    """Group and id of the clients to draw: all if there are few, else the first ones of each group."""
+    """Which clients the picture of turns shows, by group and id: all if few, else each group's first ones."""
     most = max(2, MOST_CLIENTS // max(1, len(groups)))
     whole = sum(len(group.clients) for group in groups) <= MOST_CLIENTS
     return [
@@ -139,7 +139,7 @@ def asked_for(record: RoundLogEntry) -> int:
 
 
 def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
-    """The seconds of each stage by round, and the rest of the whole round."""
+    """The seconds of each stage of secure aggregation in each round, and the rest of the round."""
     names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
     found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
     in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)
@@ -148,7 +148,7 @@ def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
 
 
 def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], first: int = 0) -> None:
-    """Draw stacked horizontal bars, distinguished by colour and hatching; rounds go downwards."""
+    """Draw stacked horizontal bars in colours and hatchings; rounds go downwards."""
     left = [0.0] * len(rows)
     bar: dict[str, Any] = {"height": TURN_HEIGHT, "edgecolor": "white", "linewidth": 0}
     for index, (label, widths) in enumerate(parts.items(), start=first):

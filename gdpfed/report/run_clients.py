@@ -30,5 +30,5 @@ class RunClients:
         return cls(groups, tuple(map(str, saved.get(PARTIES, ()))))
 
     def called(self, client: int) -> str:
-        """The name of a client."""
+        """The name of a client on the run's pages."""
         return self.names[client] if client < len(self.names) else f"client {client}"

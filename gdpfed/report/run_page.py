@@ -49,7 +49,7 @@ HIDDEN = (
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of an audit: whether it passed, in one sentence and figure by figure."""
+    """What an audit found in a run: whether it passed, in one sentence and figure by figure."""
 
     passed: bool
     verdict: str
@@ -103,7 +103,7 @@ def _without_its_run(table: Table) -> Table:
 
 
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
-    """The tiles of the page: heading, figure and note of each."""
+    """The tiles at the top of a run's page: heading, figure and note of each."""
     result, groups = Result.of(run.path, run.records[-1]), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
     pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]
@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Pictures of who took part, how many answered, and how long stages took; empty if hidden."""
+    """Pictures of a run's rounds: who took part, who answered, how long stages took; empty if hidden."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []
@@ -153,7 +153,7 @@ def _rounds(run: FinishedRun) -> list[Picture]:
 
 
 def _turns(run: FinishedRun) -> Picture:
-    """The picture of the turns that were really taken."""
+    """The picture of the turns that clients really took in a run."""
     clients = RunClients.of(run)
     groups = [
         TurnGroup(members, group["epsilon"], list(group.get("turns", {}).get("taps", ())))
@@ -184,7 +184,7 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
 
 
 def _failures(run: FinishedRun) -> list[str]:
-    """The last rounds without a sum and the reasons; empty if these must not be shown."""
+    """The last rounds of a run without a sum, with reasons; empty if these must not be shown."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [

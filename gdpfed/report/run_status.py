@@ -36,7 +36,7 @@ FAILURES_SHOWN = 3
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """What a group has spent of its budget; None if nothing is promised.
+    """What a group of clients has spent of its budget; None if the run promises no privacy.
 
     `group`: its number. `clients`: how many. `budget`, `spent`: epsilon.
     """
@@ -48,13 +48,13 @@ class GroupStatus:
 
     @property
     def left(self) -> float | None:
-        """How far epsilon is below the budget; None if nothing is promised."""
+        """How far a group's epsilon is below its budget; None if nothing is promised."""
         return None if self.budget is None or self.spent is None else max(0.0, self.budget - self.spent)
 
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """Status values that depend on who was drawn, of the last round or of all rounds.
+    """Numbers of a run that reveal which clients were drawn, of the last round or of all rounds.
 
     `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
     that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
@@ -71,7 +71,7 @@ class CohortStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The status of a run.
+    """Where a run stands: its round, its result, spent budgets and who takes part.
 
     Attributes:
         path: of its directory.
@@ -160,7 +160,7 @@ class RunStatus:
         }
 
     def shown(self) -> RenderableType:
-        """Return the status as one screen of text."""
+        """Return the status of a run as one screen of text."""
         rows = [
             [str(group.group), str(group.clients), *map(_figure, (group.budget, group.spent, group.left))]
             for group in self.groups
@@ -203,7 +203,7 @@ class RunStatus:
 
 
 def _run_in(path: Path) -> Path:
-    """The run itself, or the newest one in a folder of runs."""
+    """The run at this path, or the newest one in a folder of runs."""
     runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
     if not runs and path.is_dir():
         raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")

@@ -17,7 +17,7 @@ ADDED_UP = (
 
 @dataclass(frozen=True)
 class Step:
-    """One run of a party: epsilon before it, epsilon including it, and the party's budget."""
+    """What one run cost a party: epsilon before it, epsilon including it, and the party's budget."""
 
     before: float
     after: float

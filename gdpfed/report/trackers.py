@@ -42,7 +42,7 @@ class EventFiles(Observer):
         self._closing = ExitStack()
 
     def opened(self, run: RunOpened) -> None:
-        """Begin a file; TensorBoard ignores what an earlier process wrote after the last complete round."""
+        """Begin a run's file; TensorBoard drops what an earlier process wrote after the last full round."""
         folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
         # Two processes that start in one second are told apart by where they begin.
@@ -57,7 +57,7 @@ class EventFiles(Observer):
         self._writer.write_event(begins)
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Add the round's numbers, which are on disk when this returns."""
+        """Add a round's numbers to the file; they are on disk when this returns."""
         record = ended.record
         found = metrics_of(record, cohorts=self._cohorts)
         values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]
@@ -80,7 +80,7 @@ class TrackingError(RunError):
 
 
 class MlflowRun(Observer):
-    """One run of the experiment ``gdpfed``; if the tracker fails later, training goes on without it.
+    """Sends a run's numbers to MLflow's experiment ``gdpfed``; if that fails, training goes on without it.
 
     Args:
         uri: of a tracking server.
@@ -119,7 +119,7 @@ class MlflowRun(Observer):
             raise TrackingError(f"run.mlflow={uri} cannot be used: {_one_line(error)}") from None
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Log the round's numbers."""
+        """Log the numbers of a round in MLflow."""
         client = self._client
         if client is None:
             return

@@ -1,4 +1,4 @@
-"""Lines on what members and server may learn, and what that costs the plan."""
+"""Warnings about a plan: what members of sums and a lying server may learn, and what it costs."""
 
 from collections.abc import Iterator
 from math import ceil, floor, fsum

@@ -31,7 +31,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One figure of one model on all test rows.
+    """One metric of one model, such as accuracy, on all test rows.
 
     `values`: of each run, shape (k,). `terms`: what each row adds to its error, mean over the runs, of shape
     (N,) (:func:`gdpfed.report.class_figures.row_terms`).
@@ -42,7 +42,7 @@ class Judged:
 
     @classmethod
     def mean(cls, found: "Sequence[Judged]") -> "Judged":
-        """Average the figures of several runs on the same test rows."""
+        """Average a metric over several runs on the same test rows."""
         return cls(
             np.concatenate([each.values for each in found]), np.mean([each.terms for each in found], axis=0)
         )
@@ -50,7 +50,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """The metrics of all compared models.
+    """The metrics of a run's model and of the models that it is compared with, in all and by party.
 
     Attributes:
         title: what was compared.
@@ -123,7 +123,7 @@ class Worth:
         return Table(f"{self.title}: {name} by party", ("model", *parties), rows, note)
 
     def to_values(self) -> dict[str, object]:
-        """Everything as plain data for JSON; null where a figure is not defined."""
+        """The whole comparison as plain data for JSON; null where a metric is not defined."""
         return {
             "positive": self.positive,
             "leading": self.leading,

@@ -33,7 +33,7 @@ RARE = (
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a figure between two models, with the ends of its 95 % interval."""
+    """The difference of a metric between two models, with the ends of its 95 % interval."""
 
     mean: float
     low: float
@@ -52,7 +52,7 @@ class Difference:
 
 
 def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
-    """A model's figure minus another's on the same test rows.
+    """A model's metric minus another model's on the same test rows.
 
     With d_1, ..., d_k of k runs and psi_i, the difference of what row i adds to their errors,
 
@@ -80,7 +80,7 @@ def model_of(line: Line) -> str:
 
 
 def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
-    """A table with each line's figure and its difference to each rival; None with nothing to compare."""
+    """A table with each line's metric and its difference to each rival; None with nothing to compare."""
     figure = leading(compared)
     rows = [
         [
@@ -102,12 +102,12 @@ def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """The figure that the answer uses: AUC if any line shows it first, else accuracy."""
+    """The metric that the answer uses: AUC if any line shows it first, else accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
-    """The answer in sentences: where the runs are better, worse or neither, and why AUC is shown."""
+    """The answer in sentences: where runs are better or worse than rivals, or neither; why AUC is shown."""
     private = [each for each in compared if _private(*each)]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():
@@ -126,7 +126,7 @@ def _private(line: Line, worth: Worth) -> bool:
 
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """One sentence: with which runs the model is better, worse, or of unclear order."""
+    """One sentence: with which runs the model is better or worse than a rival, or neither for sure."""
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)

@@ -39,7 +39,7 @@ def worth_by_line(
 
 
 def mean_worth(found: Sequence[Worth]) -> Worth:
-    """Return the average over runs that differ only in their seed.
+    """Return the average of comparisons with rivals, over runs that differ only in their seed.
 
     Raises ReportError: runs of different models or parties.
     """
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Return one table of all lines; equal rows appear once.
+    """Return one comparison with rivals from those of all lines; equal rows appear once.
 
     Raises ReportError: lines of other parties or test rows.
     """

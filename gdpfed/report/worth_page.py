@@ -1,4 +1,4 @@
-"""A comparison with parties alone, pooled rows and no privacy, as a picture and as one page."""
+"""A run's model compared with parties alone, pooled rows and no privacy, as a picture and as one page."""
 
 from collections.abc import Sequence
 from pathlib import Path

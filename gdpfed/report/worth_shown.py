@@ -1,4 +1,4 @@
-"""A comparison on a terminal, where parties do not fit side by side: first all rows, then each party."""
+"""A comparison of models on a terminal, where parties do not fit side by side: first all, then each."""
 
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.report.console import Table
@@ -6,7 +6,7 @@ from gdpfed.report.worth import BY_PARTY, EVERYWHERE, MOST_COLUMNS, NOTE, Worth
 
 
 def shown_tables(worth: Worth) -> list[Table]:
-    """Return accuracy and AUC on all test rows, then for each party with enough test rows."""
+    """Return tables of accuracy and AUC on all test rows, then of each party with enough test rows."""
     overall = _of(worth, EVERYWHERE)
     rows = [[model, worth.privacy[model], *figures] for model, *figures in overall.rows]
     title = f"{worth.title}: {overall.title}"
@@ -27,7 +27,7 @@ def small_line(worth: Worth) -> str:
 
 
 def _of(worth: Worth, party: str) -> Table:
-    """A table of all figures of one party, or of all parties together."""
+    """A table of all metrics of one party, or of all parties together."""
     figures = worth.figures.items()
     rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
     share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"
