@@ -50,7 +50,7 @@ CELLS = (
 
 
 def trained(overrides: Sequence[str], directory: Path) -> float:
-    """Train once; return the accuracy of the released model in percent."""
+    """Train a private variant once; return the accuracy of its released model in percent."""
     records: list[RoundLogEntry] = []
     run = PreparedRun.of(load([*COMMON, *overrides, f"run.directory={directory}"]))
     simulate_prepared(run, observe=records.append, make_observers=lambda prepared, announce: [])
@@ -58,7 +58,7 @@ def trained(overrides: Sequence[str], directory: Path) -> float:
 
 
 def public_model(folder: Path) -> tuple[str, ...]:
-    """Train a public model on this project's documents, without privacy; return the settings that use it."""
+    """Train the public text model on this project's documents, without privacy; return its settings."""
     texts = [path.read_text("utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))]
     codes = encode("\n".join(texts))
     windows = codes[: len(codes) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1)

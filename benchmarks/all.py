@@ -33,7 +33,7 @@ MARKER = re.compile(r"<!-- measured by: (.*?) -->", re.DOTALL)
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command that a page names, and the page."""
+    """A command that measures something for a page in docs/, and that page."""
 
     page: str
     words: tuple[str, ...]
@@ -88,7 +88,7 @@ def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -
 
 
 def main(has_gpu: Callable[[], bool] = torch.cuda.is_available) -> None:
-    """Run the commands one after the other, and show what became of each."""
+    """Run the measuring commands one after the other, and show what became of each."""
     options = read_options(__doc__, overrides=False, pages=PAGES, only="", list=False)
     try:
         if not options.list:

@@ -34,7 +34,7 @@ NOTE = (
 
 
 def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
-    """Train once, attack the model, and return the guesses."""
+    """Train a model once, attack it, and return the guesses of who was in its training."""
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
         run = simulate(load(["secagg=off", *settings, *overrides, place]), make_observers=lambda *run: [])
@@ -42,7 +42,7 @@ def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
 
 
 def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> tuple[str, ...]:
-    """A table row with the figures of one attack."""
+    """A table row with the figures of one attack on a model."""
     return (
         *(training, of, each.seen, f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})"),
         *(f"{each.null_low:.3f}-{each.null_high:.3f}", f"{each.epsilon:.2f}"),

@@ -18,7 +18,7 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """A table row: means over the seeds, and the gain with its standard deviation."""
+    """A table row for one method and its budgets: means over the seeds, and the gain from averaging."""
     last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     gains = [after - before for before, after in pairs]
     spread = statistics.stdev(gains) if len(gains) > 1 else 0.0

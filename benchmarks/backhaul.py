@@ -27,7 +27,7 @@ DEVICES = ("method=h2fdp", "privacy=client_level", "privacy.budgets=[8]", "priva
 
 
 class Counted:
-    """A grid that counts messages and their bytes.
+    """A grid of edges and cloud that counts messages and their bytes.
 
     `messages`, `down`, `up`: how many messages, and bytes to and from nodes.
     """
@@ -46,7 +46,7 @@ class Counted:
 
 
 def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, words: Sequence[str]) -> Counted:
-    """Count the backhaul traffic of one run; every sum must succeed."""
+    """Count the messages and bytes between edges and cloud in one run; every sum must succeed."""
     devices = [*DEVICES, *words, f"method.local_aggregations={windows}"]
     with tempfile.TemporaryDirectory() as parent:
         root = Path(parent)

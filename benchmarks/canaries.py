@@ -46,7 +46,7 @@ def measurement(settings: Sequence[str], epsilon: float, runs: int) -> Measureme
 
 
 def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tuple[str, ...]:
-    """A table row with stated and measured epsilon for each view."""
+    """A table row: how far measured epsilon lies below the stated one, for each view of the adversary."""
     by_view = {figure.view: figure for figure in measurement(settings, epsilon, GAP_RUNS).final}
     cells = [
         f"{by_view[view].stated:.2f}: {by_view[view].measured:.2f} ({by_view[view].any_law:.2f})"
@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """A table row: how often a fault is found at epsilon 3, and how clearly."""
+    """A table row: how often a fault in a program is found at epsilon 3, and how clearly."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):
@@ -72,7 +72,7 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
 
 
 def main() -> None:
-    """Measure the gap at three budgets, then each fault several times."""
+    """Measure how close epsilon comes at three budgets, then how often each planted fault is found."""
     options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
     everyone = ["privacy.against=everyone", "privacy.accountant=pld"]
     settings = everyone if options.everyone else ["privacy.against=outsiders"]

@@ -33,7 +33,7 @@ HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by"
 
 
 def population(against: str, *, masked: bool) -> Config:
-    """The configuration of the runs in which faults are planted."""
+    """The configuration of the simulated clients in whose runs faults are planted."""
     clients = MASKED_CLIENTS if masked else CLIENTS
     words = [*SMALL, f"privacy.against={against}", f"dataset.num_clients={clients}"]
     return load(words if masked else [*words, "secagg=off"])
@@ -78,7 +78,7 @@ def _row(name: str, measurement: Measurement, seconds: float, by: str, *, masked
 def rows(
     faults: Sequence[PlantedFault], seconds: float, most_runs: int, sound_runs: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield rows for programs without a fault, then for every fault."""
+    """Yield table rows: first programs without a fault, then every planted fault."""
     for masked in (False, True):
         for against in ("everyone", "outsiders"):
             yield sound_row(against, sound_runs, masked=masked)
@@ -90,7 +90,7 @@ def rows(
 def power_table(
     faults: Sequence[PlantedFault], seconds: float, most_runs: int = MOST_RUNS, sound_runs: int = NOTHING_RUNS
 ) -> Table:
-    """Make the table of all faults."""
+    """Make the table of how many runs and seconds it takes to find each planted fault."""
     all_rows = rows(faults, seconds, most_runs, sound_runs)
     count = 4 + 2 * len(faults)
     return Table(
@@ -105,7 +105,7 @@ def power_table(
 
 
 def main() -> None:
-    """Plant each fault, and measure until it is found."""
+    """Plant each fault in a program, and measure until the canaries find it."""
     options = read_options(__doc__, overrides=False, seconds=300.0)
     publish([power_table(PLANTED_FAULTS, options.seconds)], options.write)
 

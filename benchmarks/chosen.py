@@ -16,7 +16,7 @@ from gdpfed.report.console import Table
 
 
 def main() -> None:
-    """Train each method with both settings, and show the accuracies."""
+    """Train each method with the proposed and with the configured settings, and show the accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3, most=200, only=METHODS[1:])
     rows = []
     for method, budgets in track(

@@ -23,7 +23,7 @@ LEAST_SEEDS = 2
 
 
 def main() -> None:
-    """Train both methods with each seed; show accuracies, and the difference with its interval."""
+    """Train with and without privacy with each seed; show accuracies and their difference."""
     options = read_options(__doc__, overrides=True, seeds=10, method="gdpfed_star")
     if options.seeds < LEAST_SEEDS:
         raise InputError(f"--seeds {options.seeds}: an interval needs {LEAST_SEEDS} seeds at least")

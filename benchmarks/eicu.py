@@ -71,7 +71,7 @@ def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Li
 
 
 def rows(lines: Sequence[tuple[Line, Worth]]) -> Iterator[tuple[str, ...]]:
-    """Yield table rows: first the comparison models, then each budget."""
+    """Yield the table rows of one protected unit: first the comparison models, then each budget."""
     first = lines[0][1]
     for name in RIVALS:
         yield _row(first, name, f"{name}, {first.privacy[name]}".removesuffix(", none"))
@@ -89,7 +89,7 @@ def _row(worth: Worth, model: str, name: str) -> tuple[str, ...]:
 
 
 def table(name: str, lines: Sequence[tuple[Line, Worth]]) -> Table:
-    """Make the table of one sweep."""
+    """Make the table of one sweep over budgets."""
     worth = lines[0][1]
     seeds = max(len(line.runs) for line, _ in lines)
     count = worth.rows[EVERYWHERE]
@@ -103,7 +103,7 @@ def table(name: str, lines: Sequence[tuple[Line, Worth]]) -> Table:
 
 
 def main() -> None:
-    """Train, compare, and show the tables."""
+    """Train models under each budget, compare them with models without privacy, and show the tables."""
     options = read_options(__doc__, overrides=True, output="runs")
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)

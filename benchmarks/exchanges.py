@@ -41,7 +41,7 @@ ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
 
 def training(federation: LoopbackFederation, overrides: Sequence[str], name: str, ahead: str) -> Measured:
-    """Measure a training of this project, in which no client may fail."""
+    """Measure the seconds a round of a training of this project, in which no client may fail."""
     directory = f"ahead-{ahead}"
     follow(federation.train(directory, [*overrides, f"secagg.keys_ahead={ahead}"]))
     records = read_rounds(federation.runs / directory)
@@ -89,7 +89,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure a contender, with the processor seconds of each message and a node's memory."""
+    """Measure one variant, with the processor seconds of each message and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
@@ -100,7 +100,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure all three variants in a federation without guards; `brief`: only Flower's."""
+    """Measure all three variants of a round in a federation without guards; `brief`: only Flower's."""
     # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
     federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
     described = replace(federation_of, unguarded=True, unsigned_apps=True)
@@ -115,7 +115,7 @@ def contenders(
 
 
 def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
-    """Measure trainings whose nodes have guards."""
+    """Measure trainings whose nodes have guards, which hold their data outside of the app."""
     count = {ACTIVE: "three", CURIOUS: "two"}[mode]
     with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,), mode)) as federation:
         name = f"{count} exchanges, mode {mode}, keys agreed ahead, guards"
@@ -124,7 +124,7 @@ def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
 
 
 def main() -> None:
-    """Measure all variants and show the table."""
+    """Measure all variants of a round, and show their seconds in a table."""
     options = harness.read_options(
         __doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False, modes=False
     )

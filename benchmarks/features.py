@@ -35,7 +35,7 @@ SETTING = (
 
 
 def accuracy(overrides: Sequence[str]) -> float:
-    """Train once; return the accuracy of the released model in percent."""
+    """Train one linear model on features once; return its accuracy in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"

@@ -34,7 +34,7 @@ PICTURES = ("accuracy.png", "epsilon.png")
 
 @dataclass(frozen=True)
 class Step:
-    """A finished step: description, command, wall seconds and processor seconds."""
+    """A finished step of a new user: description, command, wall seconds and processor seconds."""
 
     words: str
     command: str
@@ -70,7 +70,7 @@ def make_environment(folder: Path) -> tuple[list[Step], Path]:
 
 
 def first_minutes(folder: Path, *, with_environment: bool) -> list[Step]:
-    """Carry out all steps in an empty folder, one after the other.
+    """Carry out all steps of a new user in an empty folder, one after the other.
 
     Raises RunError: a step failed, or there is no picture at the end.
     """
@@ -84,7 +84,7 @@ def first_minutes(folder: Path, *, with_environment: bool) -> list[Step]:
 
 
 def table_of(steps: Sequence[Step]) -> Table:
-    """A table with a row for each step, and the time since the beginning."""
+    """A table with a row for each step of a new user, and the time since the beginning."""
     rows, total = [], 0.0
     for step in steps:
         total += step.seconds
@@ -95,7 +95,7 @@ def table_of(steps: Sequence[Step]) -> Table:
 
 
 def main() -> None:
-    """Carry out the steps in a temporary folder, and show their times."""
+    """Carry out a new user's steps in a temporary folder, and show their times."""
     options = read_options(__doc__, overrides=False, environment=False)
     with tempfile.TemporaryDirectory() as folder:
         steps = first_minutes(Path(folder), with_environment=options.environment)

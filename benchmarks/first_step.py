@@ -63,7 +63,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """A table row of a variant: noised coordinates, norms of step and noise over C, and the cosine."""
+    """A table row of a variant: number of noised coordinates, norms of step and noise over C, and cosine."""
     bound, step = common_norm(updates)
     dimension = updates.shape[1]
     noise = noise_per_step * math.sqrt(dimension)
@@ -72,7 +72,7 @@ def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -
 
 
 def main() -> None:
-    """Compute updates for every variant; a mask keeps only some coordinates of the full updates."""
+    """Compute the first updates under every variant; a mask keeps only some coordinates of them."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
     config = load(common)

@@ -47,7 +47,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of every measured round of one contender.
+    """The seconds of every measured round of one contender, a program that is timed.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -74,7 +74,7 @@ def three(value: float) -> str:
 
 
 def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
-    """Measure the contenders one after the other, and print each result with the machine's load."""
+    """Time the contenders, programs to compare, one after the other; print each with the machine's load."""
     measured = []
     for contender in contenders:
         with CONSOLE.status("measuring ..."):
@@ -89,7 +89,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """A table with facts, seconds, and the ratio to the median of ``floor(contender)`` for each contender.
+    """A table with facts, seconds, and the ratio to the median of ``floor(contender)``, for each contender.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """
@@ -107,7 +107,7 @@ def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, fl
 
 
 def seconds(act: Callable[[], object], repeats: int = 1) -> float:
-    """Seconds of the fastest of `repeats` runs."""
+    """Seconds of the fastest of `repeats` calls of a function."""
     times: list[float] = []
     for _ in range(repeats):
         with noted(times):
@@ -201,7 +201,7 @@ def read_options(description: str | None, *, overrides: bool, **defaults: Any) -
 
 
 def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> None:
-    """Print tables with machine and commit, and write them into a document if one is given.
+    """Print measured tables with machine and commit, and write them into a document if one is given.
 
     Args:
         tables: in the order of their places.
@@ -265,7 +265,7 @@ def present_commit() -> str:
 
 
 def provenance() -> str:
-    """A sentence that names the machine and the commit of a measurement."""
+    """A sentence that names the machine and the commit on which something was measured."""
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     return (
         f"Measured by `{present_command()}` at commit {present_commit()} on "
@@ -282,7 +282,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @styled
 def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
-    """Draw curves over a size on a logarithmic axis: a panel for each quantity, a line for each label."""
+    """Draw how quantities grow with a size on a logarithmic axis: a panel for each, a line for each label."""
     figure = new_figure(4.0 * len(panels) + 1, 3.4)
     all_axes = new_panels(figure, len(panels), columns=len(panels))
     for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):

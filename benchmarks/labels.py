@@ -41,7 +41,7 @@ METRICS = {
 
 
 def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Write both data sets, and return the settings that load each."""
+    """Write a data set with sets of labels and one with a class a pixel; return the settings of each."""
     digits, generator = load_dataset(DataSource("digits")), np.random.default_rng(0)
     lit = np.array([[segment in shown for segment in "abcdefg"] for shown in SEGMENTS], dtype=np.int64)
     sets, pixels = dict[str, npt.NDArray[np.generic]](), dict[str, npt.NDArray[np.generic]]()
@@ -57,7 +57,7 @@ def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def figures(*overrides: str) -> Mapping[str, float | None]:
-    """Train once; return the metrics of the released model."""
+    """Train a model once; return the metrics of the released model."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -66,7 +66,7 @@ def figures(*overrides: str) -> Mapping[str, float | None]:
 
 
 def main() -> None:
-    """Train each method on both kinds of labels, with each seed."""
+    """Train each method on sets of labels and on classes of pixels, with each seed."""
     options, rows = read_options(__doc__, overrides=False, seeds=3), list[tuple[str, ...]]()
     with tempfile.TemporaryDirectory() as folder:
         for kind, data in track(write_arrays(Path(folder)).items(), "kinds", console=CONSOLE):

@@ -45,7 +45,7 @@ WARM_UP_ROUNDS = 5
 
 @dataclass
 class Watch:
-    """Records the sums and the memory of a run from inside.
+    """Records the sums and the memory of a federation's run from inside its process.
 
     Attributes:
         grid: the nodes.
@@ -121,7 +121,7 @@ def state_bytes(context: Context) -> int:
 
 
 def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
-    """A function that says whether a node leaves in a stage; ``fraction`` leave in each round."""
+    """A function that says whether a node leaves in a stage of a sum; ``fraction`` leave in each round."""
     random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
 
     def vanishes(kind: str, client: int) -> bool:
@@ -131,7 +131,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
-    """Run the federation; return the records, the rounds, and the number of nodes over budget."""
+    """Run the federation under load; return what was recorded, the rounds, and the nodes over budget."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)
@@ -153,7 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
 
 
 def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEntry], broken: int) -> Table:
-    """Make the table of figures, one in each row."""
+    """Make the table of the load test's figures, one in each row."""
     survivors = [each.survivors[0] for each in records if not each.failures]
     seconds = [each.training_seconds for each in records]
     # The median of each third of what follows the warm-up: one round's garbage is no growth.

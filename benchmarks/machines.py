@@ -35,7 +35,7 @@ CLUSTERS = ((1,), (1, 1), (2, 2))
 
 
 def alone(work: Work, workers: int) -> Measured:
-    """Measure ``gdpfed simulate`` on this machine without Ray."""
+    """Measure a round of ``gdpfed simulate`` on this machine without Ray."""
     measured = simulate(work, f"simulation.workers={workers}")
     return replace(measured, name="this machine alone", facts=(str(workers), "", ""))
 
@@ -61,7 +61,7 @@ def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
 
 
 def table(work: Work) -> Table:
-    """A table of all variants, relative to one worker on this machine alone."""
+    """A table of rounds on one and on several machines, relative to one worker on this machine alone."""
     measured = measure(
         [
             *(partial(alone, work, each) for each in ALONE),
@@ -78,7 +78,7 @@ def table(work: Work) -> Table:
 
 
 def main() -> None:
-    """Measure all variants and show the table."""
+    """Measure a round on this machine and on emulated ones, and show the table."""
     options = read_options(__doc__, overrides=False, cohort=600, rounds=5, busy=False)
     try:
         mark = check_idle(options.busy)

@@ -38,7 +38,7 @@ class Averaging(Observer):
 
 
 def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of method and budgets; a method without privacy occurs once."""
+    """Pairs of a method and the budgets that it is run with; a method without privacy occurs once."""
     return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
@@ -57,7 +57,7 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
 def row(
     method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
 ) -> tuple[str, ...]:
-    """A table row: means over the seeds without the settings, and the change with its deviation."""
+    """A table row for one method and its budgets: means without the setting, and the change by it."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
@@ -72,7 +72,7 @@ def row(
 
 
 def headings(seeds: int) -> tuple[str, ...]:
-    """The headings of the columns of `row`."""
+    """The headings of the table whose rows `row` makes."""
     gain = f"gain, ± sd of {seeds} seeds"
     return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
 

@@ -33,7 +33,7 @@ MODES = {
 
 
 def training(name: str, exchanges: int, overrides: Sequence[str]) -> Measured:
-    """Measure a training, with its mean cohort size."""
+    """Measure the seconds a round of a training, with its mean cohort size."""
     records = train_over_flower(overrides)
     cohort = statistics.fmean(sum(record.cohort_sizes) for record in records[1:])
     return Measured(name, steady_seconds(records), (f"{cohort:.0f}", str(exchanges)))
@@ -50,7 +50,7 @@ def echo(clients: int, config: dict[str, int]) -> Measured:
 
 
 def main() -> None:
-    """Measure all variants and show the table."""
+    """Measure rounds with and without secure aggregation and of Flower alone, and show the table."""
     options = harness.read_options(__doc__, overrides=True, rounds=12)
     overrides = ["dataset=digits", "method=gdpfed_plus", *options.overrides]
     config = load(overrides)

@@ -19,7 +19,7 @@ SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate
 
 
 def step(method: str, budgets: str) -> str:
-    """The override of the server's rate with which the effective step is the rule's step."""
+    """The override of the server's learning rate with which the model's step is the rule's."""
     planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
     plan, weighting = planned.plan, planned.weighting
     rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)
@@ -27,7 +27,7 @@ def step(method: str, budgets: str) -> str:
 
 
 def main() -> None:
-    """Train each method with both steps, and show the table."""
+    """Train each method with the usual and the rule's server step, and show the table."""
     options = read_options(__doc__, overrides=False, seeds=3)
     cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
     rows = [

@@ -43,7 +43,7 @@ PICTURES = ("dataset.path={folder}/images", "dataset.image_size=32", "dataset.nu
 
 @dataclass(frozen=True)
 class Tiny:
-    """The command line and constants with which a benchmark is small.
+    """How one benchmark is made small: its command line, and constants to replace.
 
     Attributes:
         words: its command line; `{folder}` stands for a folder with small data, which is gone afterwards.
@@ -57,22 +57,22 @@ class Tiny:
 
 
 def _and(*more: str) -> Callable[[Path, Any], object]:
-    """A function that adds these settings to the usual ones."""
+    """A function that adds these settings to a benchmark's usual ones."""
     return lambda folder, usual: (*usual, *more)
 
 
 def _with(**less: int) -> Callable[[Path, Any], object]:
-    """A function that gives a class other defaults."""
+    """A function that gives a benchmark's class other defaults."""
     return lambda folder, usual: partial(usual, **less)
 
 
 def _first(folder: Path, usual: Any) -> object:
-    """The first usual entry."""
+    """The first of a benchmark's usual values, in place of all."""
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
 def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """The last usual entry."""
+    """The last of a benchmark's usual values, in place of all."""
     return dict(list(usual.items())[-1:])
 
 
@@ -85,7 +85,7 @@ def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
 
 
 def _less(folder: Path, usual: Any) -> object:
-    """The effort for secure aggregation of few, short vectors."""
+    """A small effort for benchmarks of secure aggregation: few, short vectors."""
     return replace(
         usual, steps=(12, 50_000), dimensions=(50_000, 80_000), repeats=2, members=(20, 5000), sizes=(10, 20)
     )

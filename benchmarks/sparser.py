@@ -135,13 +135,13 @@ def masked(share: float, seed: int) -> Iterator[None]:
 
 
 def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, float]:
-    """Train once; return the accuracy of the last model and of the average, in percent."""
+    """Train a variant once; return the accuracy of the last model and of the averaged one, in percent."""
     with masked(MASKS.get(variant, 1.0), seed):
         return accuracies([*overrides, f"run.seed={seed}"])
 
 
 def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
-    """Table rows for the variants; the first one is the reference."""
+    """Table rows for the variants of fewer noised coordinates; the first one is the reference."""
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):

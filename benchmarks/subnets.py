@@ -23,7 +23,7 @@ GROWTH = ("10", "100", "1000")
 
 
 def common(data: str, subnets: int, rounds: int) -> list[str]:
-    """The overrides that both variants share."""
+    """The overrides that rounds with and without subnets share."""
     return [
         "dataset=fmnist",
         f"dataset.path={data}",
@@ -38,7 +38,7 @@ def common(data: str, subnets: int, rounds: int) -> list[str]:
 
 
 def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False) -> Measured:
-    """Measure rounds of H2FDP."""
+    """Measure the seconds of rounds of H2FDP, whose devices are in subnets."""
     overrides = [
         *common(data, subnets, rounds + 1),
         "method=h2fdp",
@@ -77,7 +77,7 @@ def growth(data: str, sizes: Sequence[int], rounds: int) -> Table:
 
 
 def main() -> None:
-    """Measure and show both tables."""
+    """Measure rounds with and without subnets, and their growth; show both tables."""
     options = read_options(__doc__, overrides=False, subnets=60, growth=GROWTH, rounds=5)
     with tempfile.TemporaryDirectory() as directory:
         draw_pictures(Path(directory))

@@ -73,7 +73,7 @@ def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tup
 
 
 def _written(folder: Path, columns: str, rows: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
-    """Write a table with its declaration, and return the settings that read it."""
+    """Write a table with the declaration of its columns, and return the settings that read it."""
     folder.mkdir()
     (folder / "columns.yaml").write_text(columns, encoding="utf-8")
     kept = list(rows)
@@ -86,7 +86,7 @@ def _written(folder: Path, columns: str, rows: Iterable[Mapping[str, object]]) -
 
 
 def _eicu(patients: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str]]:
-    """Yield hospital stays with a region and a known outcome, without columns that reveal the outcome."""
+    """Yield hospital stays of eICU with a known outcome, without columns that reveal the outcome."""
     scores = ("acutephysiologyscore", "apachescore")
     kept = ("actualhospitalmortality", "age", "admissionheight", "admissionweight", *scores, "gender")
     for stay in patients:
@@ -96,7 +96,7 @@ def _eicu(patients: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def _adult(folder: Path) -> Iterator[dict[str, str]]:
-    """Yield every `ADULT_ROWS`-th row, without weight, country and the second column on schooling."""
+    """Yield every `ADULT_ROWS`-th row of the Adult census table, without three of its columns."""
     for part in ("data", "test"):
         lines = (folder / f"adult.{part}").read_text("utf-8").splitlines()
         rows = [[cell.strip() for cell in line.split(",")] for line in lines]
@@ -109,7 +109,7 @@ def _adult(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _drawn() -> Iterator[dict[str, object]]:
-    """Yield rows whose label depends on the product of two columns and the size of a third."""
+    """Yield random rows whose label depends on the product of two columns and the size of a third."""
     generator = np.random.default_rng(1)
     values = generator.uniform(-1, 1, (ROWS, 6))
     score = 4 * np.sign(values[:, 0] * values[:, 1]) + 4 * (np.abs(values[:, 2]) > 0.5) - 2

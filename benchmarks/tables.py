@@ -68,7 +68,7 @@ def write_table(folder: Path, rows: int, columns: int) -> Path:
 
 
 def measured(table: Path, act: str) -> tuple[float, float]:
-    """Seconds of one reading, and its peak memory in MiB beyond the imports."""
+    """Seconds of reading a table once, and the peak memory in MiB beyond the imports."""
     program = PROGRAM.replace("{act}", act)
     done = subprocess.run(  # noqa: S603 - this program
         [sys.executable, "-c", program, str(table)], check=True, capture_output=True, text=True
@@ -78,7 +78,7 @@ def measured(table: Path, act: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Write the table, read it with each reader, and show the cost."""
+    """Write a large random table, read it with each reader, and show seconds and memory."""
     options = read_options(__doc__, overrides=False, rows=1_000_000, columns=30)
     with tempfile.TemporaryDirectory() as folder:
         began = perf_counter()

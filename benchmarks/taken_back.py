@@ -85,7 +85,7 @@ def _overrides(options: argparse.Namespace, folder: str) -> Sequence[str]:
 
 
 def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
-    """Table rows for one model, one for each number of taps."""
+    """Table rows for one model, one for each number of taps: rounds that take parts of noise back."""
     every = [(*MODELS[model], f"privacy.noise_taps={taps}") for taps in TAPS]
     sent = [megabytes(options, more) for more in every]
     took = [seconds(options, more) for more in every]
@@ -96,7 +96,7 @@ def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Measure and show the table."""
+    """Measure bytes and seconds for each number of taps, and show the table."""
     options = read_options(__doc__, overrides=True, rounds=8, clients=24)
     headings = (
         *("model", "taps p", "MB a client, whole run", "against p = 0"),

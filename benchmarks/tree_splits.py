@@ -50,7 +50,7 @@ TUNING_SEEDS = (1000, 1001)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training and test rows with labels, and the number of inputs of each column."""
+    """Training and test rows of a table with labels, and the number of inputs of each column."""
 
     x: Floats
     y: Floats
@@ -72,7 +72,7 @@ class Rows:
 
 
 def leaves(x: Floats, splits: Splits) -> Floats:
-    """1 in the leaf that a row reaches, else 0, shape (n, K 2^D)."""
+    """The leaf that each row reaches in each of K trees of depth D: 1 there, else 0, shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
     reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
@@ -136,12 +136,12 @@ KINDS: Mapping[str, tuple[Callable[..., Floats], Mapping[str, Sequence[Any]]]] =
 
 
 def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
-    """The AUC in percent."""
+    """The area under the ROC curve in percent."""
     return 100 * float(roc_auc_score(labels, scores))
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """The AUC by seed, with settings chosen by the results of other seeds."""
+    """The AUC by seed, each with the settings that did best with the other seeds."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:

@@ -47,7 +47,7 @@ Figures = tuple[float, ...]
 
 
 def figures(*overrides: str) -> Figures:
-    """Train once; return `FIGURES` of the last model in percent."""
+    """Train a model once; return its metrics of the last round, named in `FIGURES`, in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -56,12 +56,12 @@ def figures(*overrides: str) -> Figures:
 
 
 def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
-    """The overrides for these numbers of rounds, step and norm."""
+    """The overrides for these numbers: rounds, step (learning rate) and clipping norm."""
     return (f"run.num_rounds={rounds}", f"training.learning_rate={step}", f"privacy.clipping_norm={norm}")
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Choose rounds, step and norm with one run each: first the step, then norm and rounds."""
+    """Choose rounds, step and clipping norm with one run each: first the step, then norm and rounds."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:

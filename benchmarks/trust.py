@@ -1,4 +1,4 @@
-"""The value of trust in noise: the mean over subnets of the noise variance of a subnet's mean.
+"""What trust in edges saves: the noise variance of a subnet's mean, averaged over subnets.
 
 In units of (z Delta)^2, with one colluder in ten devices tolerated, for half of the subnets trusted or not.
 A picture of it goes to docs/.
@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """The mean of (factor / s)^2 over the two halves of the subnets."""
+    """The mean over both halves of the subnets of (factor / s)^2, noise variance at s devices."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Draw the variance over the number of devices in a subnet, a line for each mix."""
+    """Draw the noise variance over the number of devices in a subnet, a line for each mix of trust."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)
@@ -55,7 +55,7 @@ def draw(path: Path) -> None:
 
 
 def main() -> None:
-    """Compute the variances, draw them, and show the table."""
+    """Compute the noise variances, draw them, and show the table."""
     options = read_options(__doc__, overrides=False)
     rows = [(name, *(f"{mean_variance(mix, size):.4f}" for size in SIZES)) for name, mix in MIXES.items()]
     draw(PROJECT / "docs" / "h2fdp_trust.png")

@@ -36,7 +36,7 @@ VOTE = f"training.vote={{learning_rate:[{','.join(map(str, RATES))}]}}"
 
 
 def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
-    """Train once; return the accuracy in percent, and the result of the vote."""
+    """Train under one setting or vote; return the accuracy in percent, and the result of the vote."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
         simulate(load([*overrides, f"run.directory={path}"]), make_observers=lambda run, announce: [])
@@ -45,7 +45,7 @@ def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
 
 
 def wishes(config: Config) -> Iterator[int]:
-    """Yield the number of the setting that each party votes for, without noise."""
+    """Yield the step-size setting that each party votes for, by number, without noise."""
     config = resolve(config)
     method, task = make_method(config), task_of(config)
     theta, clients = flatten(task.build_model()), range(config.dataset.num_clients)
@@ -59,7 +59,7 @@ def wishes(config: Config) -> Iterator[int]:
 
 
 def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """A table row with means over the seeds for one budget."""
+    """A table row with mean accuracies over the seeds for one budget."""
     common = [*RUN, *overrides, f"privacy.budgets=[{epsilon}]"]
     found: dict[str, list[float]] = {}
     winners, wanted = Counter[float](), Counter[float]()

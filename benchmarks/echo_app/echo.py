@@ -16,7 +16,7 @@ client = ClientApp()
 
 @client.train("echo")
 def echo(message: Message, context: Context) -> Message:
-    """Reply with the content of the message."""
+    """Reply to a message with its own content."""
     return Message(message.content, reply_to=message)
 
 

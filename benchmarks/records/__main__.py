@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """One table for each work, of a client's records a second: our steps, plain SGD, and Opacus."""
+    """One table for each measured work: records a second in our steps, plain SGD, and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -77,7 +77,7 @@ def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
 
 
 def _results(program: str, works: Sequence[Work], way: str) -> list[dict[str, Any]]:
-    """Run a benchmark program in its own process, and return its result for each work."""
+    """Run a benchmark program in its own process, and return what it measured of each work."""
     python = opacus_python() if program == "opacus_steps" else Path(sys.executable)
     settings = {"works": [vars(work) for work in works], "way": way}
     threads = works[0].threads
@@ -121,7 +121,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """A table of seconds a round, one cohort from populations of several sizes with equal parties."""
+    """A table of seconds a round of cohorts that are drawn from populations of several sizes."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}
@@ -158,7 +158,7 @@ def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
 
 
 def main() -> None:
-    """Measure and show the tables."""
+    """Measure DP-SGD on records beside Opacus and plain SGD, and show the tables."""
     options = read_options(
         __doc__, overrides=False, parts=PARTS, turns=3, device="cpu", ways=tuple(OPACUS_WAYS)
     )

@@ -23,7 +23,7 @@ EDGE, NUM_CLASSES = 28, 10
 
 @dataclass(frozen=True)
 class Work:
-    """Training steps of one client, equal for every contender.
+    """The DP-SGD steps of one client that are measured, equal for every program.
 
     Attributes:
         num_records: that the client has.
@@ -77,7 +77,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Seconds of a step, for each repeated measurement; the device has finished when the clock is read."""
+    """Seconds of a training step, by repeated measurement; the device has finished at each reading."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

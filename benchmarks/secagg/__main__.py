@@ -38,7 +38,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
-    """Make a table row, and print it as soon as it is measured."""
+    """Make a table row of our time beside another program's, and print it as soon as it is measured."""
     row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
     CONSOLE.print(" | ".join(row), soft_wrap=True)
     return row
@@ -92,12 +92,12 @@ def mask_rows(dimension: int, repeats: int) -> list[Row]:
 
 
 def against_flower(work: str, ours: float, theirs: float, aim: str) -> Row:
-    """A table row with our seconds and Flower's."""
+    """A table row with our seconds and Flower's for the same part of secure aggregation."""
     return compared(work, _time(ours), f"Flower {_time(theirs)}", theirs / ours, aim)
 
 
 def shamir_rows() -> list[Row]:
-    """Table rows for splitting and recovering one secret."""
+    """Table rows for splitting one secret into Shamir shares, and recovering it."""
     secret = bytes(range(32))
     shares = split(secret, 120, 80, os.urandom)
     chosen = {x: shares[x - 1] for x in range(1, 81)}
@@ -189,7 +189,7 @@ def _time(value: float) -> str:
 
 @dataclass(frozen=True)
 class Effort:
-    """The sizes and repetitions of the measurements.
+    """How large sums and vectors are in the measurements, and how often each is repeated.
 
     Attributes:
         steps: members and dimension of the steps beside the masks.
@@ -211,7 +211,7 @@ QUICK = Effort((120, 1_000_000), (1_000_000, 2_000_000), 5, (30, 100_000), (30, 
 
 
 def main() -> None:
-    """Measure and show the tables."""
+    """Measure secure aggregation beside the cipher and Flower's SecAgg+, and show the tables."""
     picture = PROJECT / "docs/secagg_growth.png"
     options = read_options(__doc__, overrides=False, quick=False, noise=False, picture=picture)
     if options.noise:

@@ -133,7 +133,7 @@ def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[
 
 
 def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> Table:
-    """Milliseconds of each step on the device."""
+    """Milliseconds of each step from an update to the masked message on the device."""
     device, masks = there.device, there.masks
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension)).to(device)
     steps = there.contribution(ORDER, update, client.encoding)
@@ -182,7 +182,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
-    """All tables, with the difference of the noise below the last."""
+    """All tables of masking on a device, with the difference of the noise below the last."""
     clients = {suite: Client(suite, effort) for suite in SUITES}
     messages = message_table(there, name, effort, clients)
     steps = steps_table(there, name, effort, clients[CHACHA20])
@@ -190,7 +190,7 @@ def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
 
 
 def main() -> None:
-    """Measure and show the tables."""
+    """Measure masking on the GPU and on the CPU, and show the tables."""
     options = read_options(__doc__, overrides=False, quick=False, device="cuda")
     device = torch.device(options.device)
     if device.type != "cuda" or not torch.cuda.is_available():

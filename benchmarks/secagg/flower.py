@@ -38,7 +38,7 @@ CLIPPING_RANGE, TARGET_RANGE = 8.0, 2**22
 
 
 def mask_seconds(dimension: int) -> float:
-    """Seconds to generate one mask and add it."""
+    """Seconds in which Flower's SecAgg+ generates one mask and adds it."""
     vector = [np.zeros(dimension, dtype=np.int64)]
     return seconds(
         lambda: parameters_addition(vector, pseudo_rand_gen(b"s" * 32, MODULUS, [(dimension,)])), 3
@@ -46,14 +46,14 @@ def mask_seconds(dimension: int) -> float:
 
 
 def shamir_seconds(holders: int, threshold: int, secret: bytes) -> tuple[float, float]:
-    """Seconds to split one secret, and seconds to recover it."""
+    """Seconds in which Flower's SecAgg+ splits one secret, and seconds to recover it."""
     shares = create_shares(secret, threshold, holders)
     split = seconds(lambda: create_shares(secret, threshold, holders))
     return split, seconds(lambda: combine_shares(shares[:threshold]))
 
 
 def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[float, float]:
-    """Seconds in which one client shares its keys, and in which it masks its vector."""
+    """Seconds in which one client of Flower's SecAgg+ shares its keys, and masks its vector."""
     state, configs = _client(num_clients, threshold)
     keys: Any = {str(node): list(pair) for node, pair in state.public_keys_dict.items()}
     sharing = seconds(lambda: mod._share_keys(state, keys))
@@ -63,7 +63,7 @@ def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[fl
 
 
 def server_seconds(num_clients: int, threshold: int, dimension: int, dropped: int) -> float:
-    """Server seconds: add the arrived vectors, recover every secret, remove every mask."""
+    """Seconds of Flower's server: add the arrived vectors, recover every secret, remove every mask."""
     stayed = num_clients - dropped
     vector = [np.zeros(dimension, dtype=np.int64)]
     sent = ndarray_to_bytes(vector[0])

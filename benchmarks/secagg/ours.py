@@ -30,7 +30,7 @@ from testing.secagg_sums import POLICY, make_parameters
 
 @dataclass(frozen=True)
 class RoundCost:
-    """Seconds of the median client in each stage, and the server's total seconds."""
+    """The cost of one secure sum: seconds of the median client in each stage, and of the server in all."""
 
     client_seconds: dict[Stage, float]
     server_seconds: float
@@ -60,7 +60,7 @@ def sparse_parameters(num_clients: int, dimension: int) -> SumParameters:
 
 
 def run_round(parameters: SumParameters) -> RoundCost:
-    """Run a round whose last tenth of members leaves before sending masked vectors; return its cost.
+    """Sum once, with a last tenth of members that leave before they send masked vectors; return the cost.
 
     All its work is in it: members encode an update, draw noise and pack, the server unpacks and decodes.
     """

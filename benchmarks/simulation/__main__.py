@@ -54,7 +54,7 @@ GROWTH_ROUNDS = 3
 
 
 def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
-    """A table of ``gdpfed simulate`` and the others; on a CPU, pfl and the loop use all cores in two ways.
+    """A table of seconds a round of ``gdpfed simulate`` and of other programs at the same work.
 
     On a GPU ours is measured with each of the changes, too.
     """
@@ -74,7 +74,7 @@ def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
 
 
 def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
-    """A table and a picture of seconds a round and peak memory over a size."""
+    """A table and a picture of how seconds a round and peak memory grow with a size, such as the cohort's."""
     measured = measure(partial(simulate, work, watched=True) for work in works.values())
     points = list(zip(works, measured, strict=True))
     seconds = [(float(size), each.median) for size, each in points]
@@ -85,7 +85,7 @@ def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
 
 
 def growths(work: Work) -> list[Table]:
-    """Tables for cohorts of 30 to 3,000 of 6,000 clients, and for growing populations."""
+    """Tables of seconds and memory for cohorts of 30 to 3,000 clients, and for growing populations."""
     work = replace(work, rounds=GROWTH_ROUNDS)
     cohorts = {size: replace(work, cohort=size) for size in COHORTS}
     populations = {size: replace(work, num_clients=size) for size in POPULATIONS}
@@ -97,7 +97,7 @@ def growths(work: Work) -> list[Table]:
 
 
 def limit(result: Mapping[str, Any], work: Work) -> Table:
-    """A table of the measured step and the least times of its products and its memory traffic."""
+    """A table of a measured training step beside the least time of its products and its memory traffic."""
     rates, steps = result["rates"], result["client_steps"]
     ms = 1e3 * result["seconds"] / steps
     mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))
@@ -154,7 +154,7 @@ def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
 
 
 def main() -> None:
-    """Measure and show the tables."""
+    """Measure ``gdpfed simulate`` and other programs, and show the tables."""
     options = read_options(
         __doc__,
         overrides=False,

@@ -1,4 +1,4 @@
-"""The same work done in five ways, each in its own processes on the same cores."""
+"""The same training in five programs, each in its own processes on the same cores."""
 
 import os
 
@@ -11,20 +11,20 @@ from gdpfed.methods import make_method
 
 
 def simulate(work: Work, *more: str, watched: bool = False) -> Measured:
-    """Measure ``gdpfed simulate``; ``watched`` also measures memory."""
+    """Measure rounds of ``gdpfed simulate``; ``watched`` also measures memory."""
     result = run_alone("simulated", vars(work) | {"watched": watched, "more": more})
     command = " ".join(("gdpfed simulate", *more))
     return _measured(f"`{command}`: {result['engine']}", result["seconds"], result["peak_mb"])
 
 
 def flower(work: Work) -> Measured:
-    """Measure ``flwr run`` on Flower's simulation, as ``gdpfed run`` starts it."""
+    """Measure rounds of ``flwr run`` on Flower's simulation, as ``gdpfed run`` starts it."""
     seconds = steady_seconds(train_over_flower(work.overrides))
     return _measured("`flwr run`, `secagg=off`, one exchange a round", seconds)
 
 
 def plain_loop(work: Work, threads: int) -> Measured:
-    """Measure a PyTorch loop over the clients."""
+    """Measure rounds of a plain PyTorch loop over the clients."""
     result = run_alone("plain_loop", vars(work) | {"threads": threads}, threads=threads)
     return _measured(f"plain PyTorch loop, {_threads(threads)}", result["seconds"])
 
@@ -39,7 +39,7 @@ def check_pfl() -> None:
 
 
 def pfl(work: Work, processes: int, threads: int) -> Measured:
-    """Measure Apple's pfl; several processes use torch.distributed, as its documentation says."""
+    """Measure rounds of Apple's pfl; several processes use torch.distributed, as its documentation says."""
     config = load(work.overrides)
     group = make_method(config).plan.groups[0]
     data = task_of(config).load()

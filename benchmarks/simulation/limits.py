@@ -88,7 +88,7 @@ def device_rates(device: torch.device) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The local steps of one chunk of clients.
+    """The local steps of one chunk of clients, whose time is measured.
 
     Attributes:
         act: takes them.
@@ -104,7 +104,7 @@ class Steps:
 
 
 def make_steps(work: Work) -> Steps:
-    """Make the steps of a work's cohort."""
+    """Make the local steps of one cohort, to measure them."""
     config = load(work.overrides)
     task = task_of(config)
     order = order_of(config, task)
@@ -159,7 +159,7 @@ def bytes_of_calls(calls: Sequence[Any]) -> int:
 
 
 def shares(act: Callable[[], object]) -> dict[str, float]:
-    """The share of the time of each group of operations."""
+    """The share of a step's time that each group of torch operations takes."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -173,7 +173,7 @@ def shares(act: Callable[[], object]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure the work in the first argument, on one thread or one GPU."""
+    """Measure the training step of the work in the first argument, on one thread or one GPU."""
     torch.set_num_threads(1)
     steps = make_steps(Work(**json.loads(sys.argv[1])))
     rates = device_rates(steps.device)

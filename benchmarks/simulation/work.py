@@ -19,7 +19,7 @@ RESULT_LINE = "result "
 
 @dataclass(frozen=True)
 class Work:
-    """Rounds of DP-FedAvg with cohorts of a fixed size, equal for every contender.
+    """The rounds of DP-FedAvg that are measured, with cohorts of a fixed size, equal for every program.
 
     Attributes:
         data: directory with the files of Fashion-MNIST's form; of `cnn3`, the file of colour pictures; of
@@ -38,7 +38,7 @@ class Work:
 
     @property
     def overrides(self) -> list[str]:
-        """The settings of the project for this work."""
+        """The settings with which this project does the measured work."""
         kind = ["dataset=fmnist", f"dataset.model={self.model}"]
         if self.model == "cnn3":
             step = ["local_steps=5", "batch_size=10", "learning_rate=0.1", "momentum=0"]
@@ -87,7 +87,7 @@ def run_alone(
 
 
 def print_result(result: Mapping[str, object]) -> None:
-    """Print the result that :func:`run_alone` waits for."""
+    """Print a measured result in the form that :func:`run_alone` reads."""
     print(RESULT_LINE + json.dumps(result), flush=True)
 
 

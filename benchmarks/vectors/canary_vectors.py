@@ -52,7 +52,7 @@ ALARMS = ((0.6, 0.01), (0.9, 0.5), (0.2, 0.3), (1e-6, 1e-9))
 
 
 def canary_cases() -> Iterator[dict[str, Any]]:
-    """Yield cases: scores first, then bounds."""
+    """Yield test cases: scores of canaries first, then bounds on epsilon."""
     for adjacency in ("zero_out", "replace_one"):
         yield _scores_of_turns(adjacency)
         yield _scores_of_samples(adjacency)
@@ -132,7 +132,7 @@ def _projections(plan: PrivacyPlan) -> list[list[float]]:
 
 
 def _transcript(plan: PrivacyPlan, adjacency: Any) -> Transcript:
-    """Make a run whose sums show fixed projections."""
+    """Make the record of a run whose sums show given projections onto the canaries' vectors."""
     canaries = Canaries(
         clients=np.arange(CLIENTS),
         groups=np.zeros(CLIENTS, dtype=np.int64),

@@ -111,7 +111,7 @@ EPSILON_OF_A_RUN = 3.0
 
 
 def ledger_cases() -> Iterator[dict[str, Any]]:
-    """Yield every sequence, carried out on a ledger file."""
+    """Yield every sequence of runs and rounds, carried out on a ledger file."""
     for name, (own, plans, steps) in SEQUENCES.items():
         terms = {
             run: terms_of(make(EPSILON_OF_A_RUN), 0, run, dropout_tolerance=0.0, corrupt_tolerance=0.0)
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """The cost of a run, as the numbers of its single event."""
+    """The cost of a run in a ledger, as the numbers of its single event."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Epsilon of all runs, against outsiders and against the server; empty for a damaged ledger."""
+    """Epsilon of all runs in a ledger, against outsiders and the server; empty for a damaged ledger."""
     try:
         with locked_ledger(path, None) as file:
             return {

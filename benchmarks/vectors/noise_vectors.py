@@ -28,7 +28,7 @@ UNSETTLED = -(2**15)
 
 
 def noise_cases() -> Iterator[dict[str, Any]]:
-    """Yield the distributions, then the samples."""
+    """Yield test cases of discrete Gaussian noise: exact distributions, then samples."""
     for sigma, cells in SIGMAS.items():
         yield _law(sigma, cells)
     for stddev in INTEGER_NOISE_STDDEVS:

@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """A case: each member's noise by the number of contributors, and where a sum is refused."""
+    """A case: each member's share of a sum's noise by the number of contributors, and refused sums."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):
@@ -93,7 +93,7 @@ def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]
 
 
 def _total(dropped: int) -> dict[str, Any]:
-    """A case: ten members with discrete noise from known keys; the last few drop out."""
+    """A case: the sum of ten members with discrete noise from known keys; the last few drop out."""
     members = 10
     parameters = _parameters({"dropout_tolerance": 0.2, "threshold": 0.6}, members, SIGMA)
     encoding = parameters.encoding(members)
