@@ -72,7 +72,7 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
 
 
 def main() -> None:
-    """Measure how close epsilon comes at three budgets, then how often each planted fault is found."""
+    """Measure how close measured epsilon comes at three budgets, then how often each fault is found."""
     options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
     everyone = ["privacy.against=everyone", "privacy.accountant=pld"]
     settings = everyone if options.everyone else ["privacy.against=outsiders"]

@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits for connections that have not shown a known key.
+    """The limits on connections to the gate that have not shown a known key.
 
     Attributes:
         strangers: connections of all strangers together.
@@ -40,7 +40,7 @@ class Patience:
 
 
 class Caller:
-    """One connection.
+    """One open connection to the gate, with its address and whether its key is known.
 
     `address`: whose; `asks`: whether it waits for an answer; `known`: whether a known key has signed.
     """
@@ -73,7 +73,7 @@ class Callers:
     async def accept(
         self, listener: socket.socket, answers: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
     ) -> None:
-        """Accept connections until cancelled; each has its own protocol object."""
+        """Accept connections to the gate until cancelled; each has its own protocol object."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -87,7 +87,7 @@ class Callers:
             task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Close all connections."""
+        """Close all connections to the gate."""
         for caller in list(self._callers.values()):
             caller.hang_up()
         for task in self._tasks:
@@ -96,7 +96,7 @@ class Callers:
 
     @contextmanager
     def asking(self, peer: tuple[str, int]) -> Iterator[None]:
-        """Stop the time limit for headers while a request is answered."""
+        """Stop the time limit for a connection's headers while its request is answered."""
         caller = self._callers.get(peer)
         if caller is None:
             yield
@@ -118,7 +118,7 @@ class Callers:
             self._forget(caller.address)
 
     def hang_up_on(self, peer: tuple[str, int]) -> None:
-        """Close one connection."""
+        """Close the connection from this address and port."""
         caller = self._callers.get(peer)
         if caller is not None:
             caller.hang_up()
@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Encrypt a connection and pass it to its protocol, until it has ended."""
+        """Encrypt a connection and pass it to the protocol that answers it, until it has ended."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()
@@ -165,7 +165,7 @@ class Callers:
         caller.timer = loop.call_later(seconds, caller.hang_up)
 
     def _make_room(self, address: str) -> bool:
-        """If there is no room, close the oldest connection; return whether there is room now."""
+        """If all places for connections are taken, close the oldest; return whether there is room now."""
         if self._strangers[address] >= self._patience.strangers_by_address:
             return self._hang_up_on_one(address)
         if self._strangers.total() >= self._patience.strangers:
@@ -190,7 +190,7 @@ class Callers:
 
 
 def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
-    """Have a protocol report when its connection is lost."""
+    """Have a connection's protocol report when the connection is lost."""
     lost = protocol.connection_lost
 
     def connection_lost(error: Exception | None) -> None:

@@ -71,7 +71,7 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:
-        """Issue the certificate and key (PEM) of a server with these names and addresses.
+        """Issue the certificate and private key (PEM) of a server with these names and addresses.
 
         Raises CredentialsError: no host.
         """

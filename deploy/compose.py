@@ -41,7 +41,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where nodes find the gate of the SuperLink, and what a node's own host sets in its file.
+    """Where containers find the gate of the SuperLink, and what a node's own host sets in its Compose file.
 
     Attributes:
         superlink_host: the gate's host.
@@ -62,7 +62,7 @@ class Containers:
 
 @dataclass(frozen=True)
 class Project:
-    """The name that distinguishes one federation of an operator from others.
+    """The name that tells one federation on a host from an operator's other federations.
 
     `name`: of the Compose project, to which the party is added. `words`: by which `deploy.init` knows the
     federation. `overrides`: of every training of it.
@@ -135,7 +135,7 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
 
 
 def _number_in(item: Any) -> str | None:
-    """The number of the node that an item of a mapping or list names; None if it names none."""
+    """The number of the node that a mapping or list entry names; None if it names none."""
     if isinstance(item, dict):
         item = item.get("source", "")
     text = item[0] if isinstance(item, tuple) else item
@@ -162,7 +162,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the federation's name in the jobs, and the common settings in the training job."""
+    """Set the federation's name in the Compose file's jobs, and the common settings in the training job."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -176,7 +176,7 @@ def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str |
 
 
 def _say_gate(tree: Tree, place: Containers) -> None:
-    """Set the gate's port."""
+    """Set the gate's port in the Compose file."""
     gate, port = tree["services"][GATE], str(place.superlink_port)
     words = gate["entrypoint"]
     words[words.index("--port") + 1] = port
@@ -185,7 +185,7 @@ def _say_gate(tree: Tree, place: Containers) -> None:
 
 
 def _say_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
-    """Set a node's operator settings, and the address of the gate."""
+    """Set in a node's services its operator's settings, and the address of the gate."""
     supernode, guard = services[node.supernode], services[node.guard]
     at = supernode["command"].index("--superlink") + 1
     supernode["command"][at] = f"{place.superlink_host}:{place.superlink_port}"
@@ -204,7 +204,7 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """A variable that Compose requires, with the option that writes its value in the error message."""
+    """A variable that Compose requires; its error names the option that writes the value."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
@@ -261,7 +261,7 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
 
 
 def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service belongs to one of these nodes, or shows the figures of the nodes' ledgers."""
+    """Whether a service belongs to one of these nodes, or shows the metrics of their ledgers."""
     return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 
@@ -273,7 +273,7 @@ def host_file(
     place: Containers | None = None,
     cuda: bool = False,
 ) -> Tree:
-    """Return the Compose file of the cloud's host, of an edge's, or of the host of one party of an edge.
+    """Return the Compose file of one host: the cloud's, an edge's, or a party's behind an edge.
 
     Args:
         layers: of them all.

@@ -48,7 +48,7 @@ _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 if there is none."""
+    """Return the version of Landlock, Linux's confinement of files and ports; 0 if there is none."""
     if sys.platform != "linux":
         return 0
     version: int = ctypes.CDLL(None).syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)
@@ -56,7 +56,7 @@ def landlock_version() -> int:
 
 
 def lacking() -> str:
-    """Say in a few words what this machine's confinement lacks; "" if it lacks nothing."""
+    """Say in a few words what confinement this machine cannot give a program; "" if it lacks nothing."""
     version = landlock_version()
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"
@@ -107,7 +107,7 @@ def _allow_below(rules: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    """Make a system call; InputError if the kernel refuses it."""
+    """Make a system call of Landlock; InputError if the kernel refuses it."""
     library = ctypes.CDLL(None, use_errno=True)
     result: int = library.syscall(number, *arguments)
     if result < 0:
@@ -116,7 +116,7 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, ...]:
-    """Return a command that runs another command confined.
+    """Return a command that runs another command with access only to named files and ports.
 
     `allowed`: what :func:`confine` takes, and as `variable` the names of further variables.
     """
@@ -127,7 +127,7 @@ def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Replace this process by the program; return 2 if it cannot be started."""
+    """Confine this process and become the given program; return 2 if it cannot be started."""
     return exit_status(lambda: _start(_parser().parse_args(arguments)))
 
 

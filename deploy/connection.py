@@ -1,4 +1,4 @@
-"""The state of a SuperNode's connection to the gate: lines of its log, its health, a file for its operator.
+"""The state of a SuperNode's connection to its server: log lines, health, and a file for its operator.
 
 Flower's SuperNode says of a proxy or a gate that it cannot reach that it tries again, and not why; it calls
 itself healthy meanwhile. It ends where a proxy answers a ``CONNECT`` with an error, and its process stays
@@ -42,7 +42,7 @@ _NOT_LET_IN_YET = "the SuperNode has had no answer of the gate yet"
 
 @dataclass(frozen=True)
 class Way:
-    """How a SuperNode reaches the gate: address, proxy and trusted certificates.
+    """How a SuperNode reaches the gate before its server: address, proxy and trusted certificates.
 
     Attributes:
         gate: host and port.
@@ -134,7 +134,7 @@ class Way:
 
 
 class Connection:
-    """Records the result of the last request, and reports changes.
+    """Records how a SuperNode's last request to the gate ended, and reports changes.
 
     Args:
         way: to the gate.
@@ -153,7 +153,7 @@ class Connection:
         self._write()
 
     def answered(self, path: str, status: int) -> None:
-        """Record an answer of the gate."""
+        """Record that the gate answered a request, and with which status."""
         if status in AWAY:
             self._tell(
                 f"the gate {self._way.gate} has no answer of the SuperLink (HTTP {status}): it is tried "
@@ -187,7 +187,7 @@ class Connection:
         return httpx.ConnectError("the connection has failed")
 
     def refuse_again(self) -> None:
-        """Raise the last error again if another try would fail in the same way."""
+        """Raise the last error of the connection again if another try would fail in the same way."""
         if self._locked_out is not None:
             self._wait()
             raise self._locked_out[0]
@@ -264,7 +264,7 @@ def with_health(create: Callable[..., FastAPI], connection: Connection) -> Calla
 
 
 def check_roots(file: Path) -> None:
-    """Refuse a file without a certificate. Raises CredentialsError."""
+    """Refuse a file of trusted certificates that holds none. Raises CredentialsError."""
     reason: str | None = "it has none in PEM"
     try:
         certificates = read_regular(file).decode("ascii")

@@ -74,7 +74,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Store:
-    """A directory with the credentials of one host.
+    """A directory with the keys, certificates and secrets of one host's services.
 
     `root`: where they lie. `owner`: user id that the services run as; None keeps the caller's.
     `signs_roster`: whether the consortium's key is here, as it is where one person operates all parties.
@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """List the consortium's files that the services still need, one line each."""
+        """List the files from the consortium that services on this host still need, one line each."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:
@@ -239,7 +239,7 @@ class Store:
         self._write(files / NODE_KEY_FILE, private)
 
     def _proxy(self, path: Path) -> None:
-        """Make the file that names a node's proxy, empty; a file that its operator wrote is kept."""
+        """Make a node's file for its HTTP proxy's address, empty; one that its operator wrote is kept."""
         self._write(path, b"")
         path.chmod(0o600)
         self._own(path)
@@ -307,7 +307,7 @@ class Store:
             self._own(path)
 
     def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Replace a public file if its content differs; readers find either the old or the new file."""
+        """Replace a public file if its content differs; readers find the old or the new one, never a part."""
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data, mode=mode)
             self._own(path)

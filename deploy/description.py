@@ -1,4 +1,4 @@
-"""Read ``docker-compose.yml`` as plain data, and write the Compose files that are made from it."""
+"""Read ``docker-compose.yml`` as plain data, and write the other Compose files that are made from it."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 
 
 def described(file: Path = FILE) -> Tree:
-    """Return the file with each service complete: commands as lists of words, volumes in their long form.
+    """Return a Compose file with each service complete: commands as lists of words, volumes in long form.
 
     Its services and networks share nothing, so that one can be changed without another.
 
@@ -58,7 +58,7 @@ def words(command: str | list[str]) -> list[str]:
 
 
 def volume(text: str) -> Tree:
-    """Return the long form of ``source:target`` or ``source:target:ro``, as Compose understands it."""
+    """Return the long form of a Compose volume ``source:target`` or ``source:target:ro``."""
     parts = _VOLUME.fullmatch(text)
     if parts is None:
         raise TopologyError(
@@ -68,13 +68,13 @@ def volume(text: str) -> Tree:
 
 
 def bind(source: str, target: str, *, writable: bool = False, made: bool = True) -> Tree:
-    """Mount a directory of the host; unless it must exist already, init fills it once containers exist."""
+    """A Compose volume that mounts a directory of the host; unless it must exist already, init fills it."""
     mounted: Tree = {"type": "bind", "source": source, "target": target}
     return mounted | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": made}}
 
 
 def said(text: str, variables: Mapping[str, str]) -> str:
-    """Substitute variables as Compose does: given values, else defaults; a doubled dollar becomes one.
+    """Substitute variables in a text as Compose does: given values, else defaults; $$ becomes one dollar.
 
     Raises TopologyError: a variable that has no default is not set.
     """
@@ -91,7 +91,7 @@ def said(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return a Compose file that names Flower's images by the digests in variables.
+    """Return a Compose file that names Flower's images by digests, which variables hold.
 
     Raises TopologyError: a variable says none; its line names the command that prints it.
     """
@@ -109,7 +109,7 @@ def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def to_text(tree: Tree, header: str) -> str:
-    """Write YAML without references, so that every service can be read alone."""
+    """Write a Compose file as YAML without references, so that every service can be read alone."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
 

@@ -43,7 +43,7 @@ SHARED_GROUPS = ("training", "dataset", "run")
 
 @dataclass(frozen=True)
 class Layers:
-    """The federations of a cloud and its edges.
+    """The federations of a cloud and of the edges below it, whose nodes are devices.
 
     `cloud`: whose nodes are the edge clients. `edges`: by name, in the order of the edge clients.
     """
@@ -104,17 +104,17 @@ class Layers:
         return (CLOUD, *self.edges)
 
     def edge_client(self, edge: str) -> Node:
-        """The cloud's node that an edge acts as."""
+        """The node of the cloud's federation that stands for an edge."""
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """The overrides that make one host's run a part of the layers."""
+        """The overrides that make one host's run, cloud or edge, a part of the layers."""
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """The overrides of one host's run: its own, then those given for all."""
+        """The overrides of one host's run, cloud or edge: its own, then those given for all."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]
@@ -129,7 +129,7 @@ def add_layers(parser: argparse.ArgumentParser) -> None:
 
 
 def layers_of(options: argparse.Namespace) -> Layers:
-    """Return the layers that the options describe.
+    """Return the cloud and edges that the command-line options describe.
 
     Raises TopologyError: layers that cannot be built, or a host that is none of them.
     """

@@ -23,7 +23,7 @@ class TopologyError(InputError):
 
 @dataclass(frozen=True)
 class Node:
-    """One client of the federation.
+    """One client of the federation: its number, its budget, and how it values privacy in games.
 
     `client_id`: its number in every plan. `epsilon`: its own budget; an edge client spends none. `kind`: a
     node, or the client of an edge. `aversion`, `first_budget`: by which it plays a game about budgets; None
@@ -54,13 +54,13 @@ class Node:
 
     @property
     def services(self) -> tuple[str, str, str]:
-        """The names of its services."""
+        """The names of the services that run for this node."""
         return self.supernode, self.superexec, self.guard
 
 
 @dataclass(frozen=True)
 class Federation:
-    """All nodes, with their limits on sums and runs.
+    """All nodes of a federation, with their limits on sums and runs.
 
     Attributes:
         nodes: of the federation.
@@ -90,7 +90,7 @@ class Federation:
 
     @property
     def guarded(self) -> bool:
-        """Whether each node has a guard."""
+        """Whether each node has a guard, which holds its data outside of the app."""
         return not self.unguarded
 
     @property
@@ -100,7 +100,7 @@ class Federation:
 
     @property
     def about_records(self) -> bool:
-        """Whether the budgets are those of the nodes' records."""
+        """Whether budgets protect the nodes' single records rather than whole nodes."""
         return self.unit == "record"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""``python -m deploy.gate``: let nodes reach only the fleet API of a SuperLink.
+"""``python -m deploy.gate``: let nodes reach only those paths of a SuperLink that are for nodes.
 
 A SuperLink serves everything on one port, and takes runs from whoever reaches it: whoever submits a run has
 their code executed on every node. The gate is the port that other hosts get. It forwards the paths of the
@@ -49,7 +49,7 @@ PATHS = tuple(sorted({route.path for route in fleet_api.routes if isinstance(rou
 
 @dataclass(frozen=True)
 class Share:
-    """How much of the gate's capacity one sender may use.
+    """How much of the gate's capacity, in requests and bytes, one sender may use.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -66,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """The capacity for nodes and for strangers, and who uses it now.
+    """The gate's capacity for nodes and for strangers, and who uses it now.
 
     Attributes:
         of_key: what each known key has.
@@ -84,11 +84,11 @@ class Shares:
 
 
 class BodyTooLargeError(Exception):
-    """A request with more bytes than its sender may send."""
+    """A request whose body has more bytes than its sender may send."""
 
 
 class Gate:
-    """Forwards the fleet API to a SuperLink, and answers ``/health`` with the SuperLink's own state.
+    """Forwards nodes' requests (the fleet API) to a SuperLink; ``/health`` gives the SuperLink's state.
 
     Args:
         superlink: host and port.
@@ -108,7 +108,7 @@ class Gate:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as an ASGI app does."""
+        """Answer one HTTP request, as an ASGI app does."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -168,7 +168,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """Reserve capacity for a request of a known key or a stranger's address; None if all is in use."""
+        """Reserve the gate's capacity for a key's or a stranger's request; None if all is in use."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
@@ -185,7 +185,7 @@ class Gate:
                 del self._busy[asker]
 
     async def _healthy(self, request: Request) -> Response:
-        """Answer as for a new node: 503 if the SuperLink is silent or all capacity is in use."""
+        """Answer a health check as for a new node: 503 if the SuperLink is silent or all places are taken."""
         with self._taken(None, request.scope["client"]) as share:
             if share is None:
                 return Response(status_code=UNAVAILABLE)
@@ -275,7 +275,7 @@ def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal; return the exit status, 2 if it cannot begin."""
+    """Serve the gate until a signal; return the exit status, 2 if it cannot begin."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _serve(options))
 
@@ -296,7 +296,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of this command."""
+    """The command-line options of the gate."""
     made = argparse.ArgumentParser(prog="python -m deploy.gate", description=__doc__)
     made.add_argument("--superlink", type=address, required=True, metavar="HOST:PORT", help="where it is")
     made.add_argument("--host", required=True, help="address to listen on")

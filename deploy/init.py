@@ -20,13 +20,13 @@ from gdpfed.decimal_numbers import whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the credentials; return the exit status: 0 done, 2 bad input."""
+    """Make the credentials of this host's parties; return the exit status: 0 done, 2 bad input."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: print(provide(options)))
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make missing credentials for the chosen parties, or for all; list the files still missing."""
+    """Make missing credentials for the chosen parties, or for all; return which files are still missing."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)
@@ -98,7 +98,7 @@ def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of this command."""
+    """The command-line options of ``deploy.init``."""
     made = argparse.ArgumentParser(prog="python -m deploy.init", description=__doc__)
     add_federation(made)
     add_layers(made)

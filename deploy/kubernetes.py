@@ -25,7 +25,7 @@ SECRETS, CLAIMS = {CREDENTIALS: "own", PUBLIC_PATH: "public"}, "claims"
 
 
 def values_of(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return the values of the chart for one party.
+    """Return the values of the Helm chart for one party's services.
 
     Args:
         tree: the Compose file of the party.
@@ -57,7 +57,7 @@ def _image_name(image: str) -> str:
 
 
 def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
-    """One container, long-running or a job, in the form of the chart's values."""
+    """One service as a container of the chart's values: long-running, or a job."""
     command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]
     made: Tree = {
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def values_text(tree: Tree, header: str) -> str:
-    """Return the chart's values for a Compose file, with the environment variables of this process."""
+    """Return the Helm chart's values for a Compose file, with this process's environment variables."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.safe_dump(values_of(tree, os.environ), sort_keys=False, width=110)
 

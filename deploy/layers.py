@@ -33,7 +33,7 @@ RUN = "run"
 
 
 class LoopbackLayers:
-    """Cloud and edges that run during a ``with`` block; afterwards all their processes and files are gone.
+    """A cloud and edges on this machine for a ``with`` block; then processes and files are gone.
 
     Args:
         overrides: of the trainings that will follow, as far as they name files.
@@ -64,7 +64,7 @@ class LoopbackLayers:
         return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
-        """Submit the run of one federation, or continue it if it exists already."""
+        """Submit the run of one federation, cloud or edge, or continue it if it exists."""
         words = self.layers.words(name, overrides)
         if name != CLOUD:
             words.append(f"run.mailbox={self.mailbox(name)}")
@@ -72,11 +72,11 @@ class LoopbackLayers:
         return self.training[name]
 
     def files(self, name: str) -> Path:
-        """The files of a federation's run."""
+        """The folder of the files of a federation's run, cloud or edge."""
         return self.federations[name].runs / RUN
 
     def follow(self) -> None:
-        """Wait until every run has ended.
+        """Wait until the runs of the cloud and of all edges have ended.
 
         Raises LaunchError: one failed; one line that says why.
         """
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    """Check the plans, start everything, train, keep the files, audit them and the devices' ledgers."""
+    """Check all plans, start cloud and edges, train, keep the files, audit them and the devices' ledgers."""
     refuse_twice(options.overrides)
     layers = Layers.of(options.edges, options.nodes, trusted_edges=1, unsigned_apps=options.unsigned_apps)
     check_wall(layers.cloud, options, console)

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    """Check the plan, start everything, train, keep the run's files, audit them and the nodes' ledgers."""
+    """Check the plan, start a federation, train, keep the run's files, audit them and the nodes' ledgers."""
     refuse_twice(options.overrides)
     federation = federation_of(options)
     check_wall(federation, options, console)
@@ -77,7 +77,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
-    """Warn that the app is less isolated from other files than it should be, and say why.
+    """Warn, and say why, if this machine cannot keep the app away from other files.
 
     Raises InputError: something does, and ``--require-wall`` is given.
     """
@@ -99,7 +99,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return overrides that tell the plan the nodes' aversions and first budgets before nodes start.
+    """Return overrides that tell a plan the nodes' aversions and first budgets before nodes start.
 
     Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """
@@ -116,7 +116,7 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:
-    """Return every node's file of examples, in the order of names; empty without a folder.
+    """Return the files of examples, one for every node, in order of names; empty without a folder.
 
     Raises ConfigError: not one file a node, or files of several kinds.
     """
@@ -150,7 +150,7 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
 
 
 def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, progress: RunProgress) -> None:
-    """Train, show the rounds, and copy the run's files to ``kept``, even if the run fails.
+    """Follow a run: show its rounds, then copy its files to ``kept``, even if the run fails.
 
     Raises LaunchError: the run failed; one line that says why.
     """
@@ -167,7 +167,7 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
 
 
 def add_wall(parser: argparse.ArgumentParser) -> None:
-    """Add the option to refuse to start without confinement."""
+    """Add the option to refuse to start if programs cannot be confined to their own files."""
     what = "start nothing where this kernel cannot keep an app from the files of others"
     parser.add_argument("--require-wall", action="store_true", help=what)
 

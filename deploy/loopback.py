@@ -1,4 +1,4 @@
-"""Run the topology as processes on this machine, with the commands of the containers."""
+"""Run a federation's services as processes on this machine, with the commands of the containers."""
 
 import os
 import shutil
@@ -63,7 +63,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """The files that a training names for the server's app in addition to its own.
+    """Files that a training's settings name for the server's app, in addition to its own.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """
@@ -108,7 +108,7 @@ def copy_examples(file: Path, own: Path) -> None:
 
 
 class LoopbackFederation:
-    """A federation that runs during a ``with`` block; afterwards all its processes and files are gone.
+    """A federation on this machine for a ``with`` block; then its processes and files are gone.
 
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
@@ -161,7 +161,7 @@ class LoopbackFederation:
         return usual | {TASK_POLL_VARIABLE: f"{seconds:g}"}
 
     def start(self, name: str) -> None:
-        """Start a service that is not running."""
+        """Start a service of the federation that is not running."""
         command, environment, folder = self.services[name].command, self.environment, f"{name}/home"
         if self.services[name].runs_app and self.walled:
             environment = environment | dict.fromkeys(OWN_FOLDERS, str(self.home.path / folder))
@@ -173,7 +173,7 @@ class LoopbackFederation:
     def behind_the_wall(
         self, name: str, command: Sequence[str], variables: Iterable[str] = ()
     ) -> tuple[str, ...]:
-        """Return a command that confines a program to what its service needs.
+        """Return a command that confines a service's program to the files it needs.
 
         `variables`: those that it gets of its environment, beside what every confined program does.
         """
@@ -206,7 +206,7 @@ class LoopbackFederation:
         self.home.kill(f"{name}/home")
 
     def healthy(self, name: str) -> bool:
-        """Run the probe of a service; return whether it succeeds."""
+        """Run the health check of a service; return whether it succeeds."""
         _, *arguments = self.services[name].probe
         done = subprocess.run(  # noqa: S603 - our own program
             [sys.executable, *arguments],

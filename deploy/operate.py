@@ -38,7 +38,7 @@ FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0 done, 2 bad input, a refusal, or a run that failed."""
+    """Run one command of the operator; return the status: 0 done, 2 bad input, a refusal or a failed run."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _execute(options))
 
@@ -65,7 +65,7 @@ def _execute(options: argparse.Namespace) -> None:
 
 
 def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Sequence[str]) -> None:
-    """Submit a training of the app of this checkout, with its signature if there is one, and follow it."""
+    """Submit a training with this checkout's app, and its signature if there is one; follow the run."""
     name = run_name(words)
     run_config = train_config(options.runs / name, words)
     if options.signature is None:
@@ -103,7 +103,7 @@ def federation_overrides(federation: Federation) -> tuple[str, ...]:
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a training on few nodes; given overrides replace these defaults.
+    """Return the overrides of a training on few nodes; given overrides replace the defaults.
 
     A run that is resumed has all its settings, so nothing is added.
     """
@@ -129,13 +129,13 @@ def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
 
 
 def run_name(words: Sequence[str]) -> str:
-    """The name of a run's directory: from ``run.resume`` or ``run.directory``, or a new one."""
+    """The name of a run's directory: that of ``run.resume`` or ``run.directory``, or a new one."""
     chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 
 
 def train_config(directory: Path, words: Sequence[str]) -> dict[str, str | int]:
-    """Return the run configuration of a training whose files are in ``directory`` on the server."""
+    """Return the run configuration of a training, whose files are in ``directory`` on the server."""
     keys = [word.partition("=")[0] for word in words]
     kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
     return training_config(kept, directory=directory, resuming="run.resume" in keys)
@@ -151,7 +151,7 @@ def _flower_home() -> Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of this command."""
+    """The command-line options of ``deploy.operate``."""
     made = argparse.ArgumentParser(prog="python -m deploy.operate", description=__doc__)
     commands = made.add_subparsers(required=True, dest="command", metavar="COMMAND")
     register = commands.add_parser("register", help="register the public keys of the nodes at the SuperLink")

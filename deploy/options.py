@@ -27,7 +27,7 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+
 
 
 def add_federation(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the number of nodes and their budgets."""
+    """Add the command-line options for the number of nodes and their budgets."""
     parser.add_argument(
         "--nodes", type=whole_number, default=DEFAULT_NODES, help="how many (default: %(default)s)"
     )
@@ -85,7 +85,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unsigned(parser: argparse.ArgumentParser) -> None:
-    """Add the option to run unsigned apps."""
+    """Add the option to run apps that the consortium has not signed."""
     what = "nodes run whatever app a run brings; else those alone that the consortium has signed"
     parser.add_argument("--unsigned-apps", action="store_true", help=what)
 
@@ -143,7 +143,7 @@ def unprotected_words(federation: Federation) -> tuple[str, ...]:
 
 
 def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
-    """An option with one number for each node; empty if nodes have none."""
+    """A command-line option with one number for each node; empty if nodes have no such number."""
     numbers = [f"{value:g}" for value in values if value is not None]
     return (option, ",".join(numbers)) if numbers else ()
 
@@ -159,7 +159,7 @@ def exit_status(command: Callable[[], None]) -> int:
 
 
 def host(text: str) -> str:
-    """Return the name or address of a host; a scheme, port or path is refused."""
+    """Read the name or address of a host from the command line; a scheme, port or path is refused."""
     if not _HOST.fullmatch(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a host: give a name or an address alone, as in fl.example.org"
@@ -168,14 +168,14 @@ def host(text: str) -> str:
 
 
 def port(text: str) -> int:
-    """Return the number of a port."""
+    """Read the number of a port from the command line."""
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 1 to {MOST_PORT}")
     return int(text)
 
 
 def budget(text: str) -> float:
-    """Return an epsilon: a finite number above 0."""
+    """Read an epsilon from the command line: a finite number above 0."""
     try:
         epsilon = decimal_number(text)
     except ValueError:
@@ -186,14 +186,14 @@ def budget(text: str) -> float:
 
 
 def absolute(text: str) -> str:
-    """Return an absolute path, which does not depend on the location of the file that names it."""
+    """Accept an absolute path on the command line, whatever the place of the file that will name it."""
     if not PurePosixPath(text).is_absolute() or "$" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not an absolute path, as in /srv/study")
     return text
 
 
 def address(text: str) -> str:
-    """Return a host and a port, as in fl.example.org:8000."""
+    """Read a host and a port from the command line, as in fl.example.org:8000."""
     name, colon, number = text.rpartition(":")
     if not colon:
         raise argparse.ArgumentTypeError(f"{text!r} has no port: give both, as in fl.example.org:8000")

@@ -1,4 +1,4 @@
-"""All services as processes on this machine, each on its own port with its own directory."""
+"""All services of a federation as processes on this machine, each with its own port and directory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -97,7 +97,7 @@ def read_proxy(file: Path) -> Proxy | None:
 
 
 def leave_by(proxy: Proxy | None, environment: MutableMapping[str, str]) -> None:
-    """Make this process use this proxy, or no proxy, and ignore the proxies of its environment variables.
+    """Make this process send requests by this proxy, or by none, and ignore its proxy variables.
 
     Such a variable may come from the shell, or from the settings of Docker's client, and would send the
     SuperNode another way than its operator's file says.

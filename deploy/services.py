@@ -63,7 +63,7 @@ def services(federation: Federation, place: Placement | None = None) -> tuple[Se
 
 
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
-    """Return the services of these parties, or of all parties if none is named.
+    """Return those of the services that belong to these parties, or all if no party is named.
 
     Raises TopologyError: no such party.
     """
@@ -103,7 +103,7 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
 
 
 def _folder(name: str, volume: Tree) -> Folder:
-    """A folder by its place on the host, ``<service>/<name>``."""
+    """A folder of a service by its place on the host, ``<service>/<name>``."""
     path = PurePosixPath(said(volume["source"], {}))
     of = path.parent.name
     return Folder(path.name, not volume.get("read_only", False), None if of == name else of)
@@ -145,7 +145,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """Words in which each of these texts is replaced, where it stands alone."""
+    """A command's words with texts replaced where they stand alone: `by` maps old to new."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

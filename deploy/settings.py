@@ -1,4 +1,4 @@
-"""Change what the description says about a node: its operator's settings, and guard or signatures."""
+"""Change what docker-compose.yml says about a node: its operator's settings, its guard, its signatures."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ INTERVAL_SECONDS = 3600
 
 
 def settings_of(text: str, federation: Federation, node: Node, budget: str) -> str:
-    """Return the settings in the description, changed for this node of this federation.
+    """Return a node's settings from docker-compose.yml, changed for this node of this federation.
 
     The budget is also its limit against the server, for which it need not believe that it is drawn at the
     rate that it is told. It falls short where a rate is below 1, and the operator may raise it. Records are
@@ -67,7 +67,7 @@ def guard_of_edge_client(guard: Tree, node: Node) -> None:
 
 
 def without_guard(services: Tree, node: Node) -> None:
-    """Have the app itself hold the node's data: it is given the settings, and sees data and ledger."""
+    """Have the app itself hold the node's data, without a guard: it sees settings, data and ledger."""
     supernode, app, guard = services[node.supernode], services[node.superexec], services.pop(node.guard)
     supernode["command"][-1] = guard["command"][-1]
     app["entrypoint"].insert(app["entrypoint"].index("deploy.warm") + 1, TRAINS)
@@ -77,7 +77,7 @@ def without_guard(services: Tree, node: Node) -> None:
 
 
 def without_signatures(services: Tree, supernodes: Sequence[str]) -> None:
-    """Have nodes run any app that a run brings, with Flower's own SuperNode."""
+    """Have nodes run any app that a run brings, signed or not, with Flower's own SuperNode."""
     for name in supernodes:
         service = services[name]
         image = service.pop("build")["args"]["SUPEREXEC_IMAGE"]

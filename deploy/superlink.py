@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def start(flower: Sequence[str]) -> None:
-    """Run Flower's SuperLink; all words are Flower's own options."""
+    """Run Flower's SuperLink; all words of the command line are Flower's own options."""
     wait_for_database()
     find_tables_under_any_path()
     sys.argv = ["flower-superlink", *flower]

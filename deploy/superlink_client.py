@@ -89,7 +89,7 @@ class SuperLinkClient:
         write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
 
     def register(self, public: Path) -> tuple[list[str], list[str]]:
-        """Register every ``*.pub`` of a directory by its name.
+        """Register the node of every public key ``*.pub`` in a directory, by the file's name.
 
         A name has one key. Where a node of the name has another one, that one is taken away. Returns the
         names whose key is new, and those whose key was unregistered, which the SuperLink never takes again.
@@ -160,7 +160,7 @@ class SuperLinkClient:
         return str(started.run_id)
 
     def follow(self, command: Sequence[str], name: str, run_id: str | None = None) -> None:
-        """Submit a run, print its log, and ask the SuperLink how the run ended.
+        """Submit a run by a command, print its log, and ask the SuperLink how the run ended.
 
         The log of a killed ServerApp just stops. If the SuperLink is restarted during the run, the log goes
         on where it stopped. `command`: what submits it, or shows the log of `run_id`, which was submitted.
@@ -192,7 +192,7 @@ class SuperLinkClient:
         return subprocess.run([FLWR, *words], env=self._environment(), check=False).returncode  # noqa: S603
 
     def status(self, run_id: str) -> RunStatus:
-        """Ask the SuperLink for the status of a run until it answers.
+        """Ask the SuperLink for the status of a run, again until it answers.
 
         Raises SuperLinkError: it does not answer in time.
         """

@@ -58,7 +58,7 @@ _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
 
 @dataclass(frozen=True)
 class AppGate:
-    """Decides which apps a node runs.
+    """Decides which apps, by their bundles and signatures, a node runs.
 
     Attributes:
         consortium_key: whose signature an app must have.
@@ -77,7 +77,7 @@ class AppGate:
         run_config: Mapping[str, Any],
         node_config: Mapping[str, Any],
     ) -> None:
-        """Accept or refuse an app; an accepted app is recorded before it runs.
+        """Accept or refuse an app by its signatures; an accepted app is recorded before it runs.
 
         `bundle`, `verifications`: of the app, as the SuperLink sends them. `run_config`: what the run
         overrides. `node_config`: the operator's settings. Raises InputError: it is refused.
@@ -89,7 +89,7 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Refuse a version or roster number below the recorded one; record higher ones."""
+        """Refuse an app's version or roster number below the recorded one; record higher ones."""
         number, versions = self._seen()
         newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
         if signed.roster_number < newest:
@@ -132,7 +132,7 @@ class AppGate:
 
 
 def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int | None]:
-    """Wrap Flower's function that takes a message, so that it receives only accepted bundles.
+    """Wrap Flower's function that takes a message, so that only bundles of accepted apps come in.
 
     One that it refuses comes without signatures. Flower then runs none of it and answers with our line.
     """
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
-    """Run Flower's SuperNode with its own options."""
+    """Run Flower's SuperNode with its own options, behind this node's checks."""
     check_flower()
     for file in (options.consortium, options.roster):
         if not file.is_file():
@@ -268,7 +268,7 @@ def run_to_its_end(connection: Connection) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of this command; all others are those of flower-supernode."""
+    """The options of ``deploy.supernode``; all others are those of flower-supernode."""
     made = argparse.ArgumentParser(prog="python -m deploy.supernode", description=__doc__, allow_abbrev=False)
     made.add_argument("--consortium", type=Path, required=True, help="file with the consortium's public key")
     made.add_argument("--roster", type=Path, required=True, help="file with the consortium's signed roster")

@@ -53,10 +53,10 @@ class Placement(Protocol):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The values of the description's variables; variables that are not here have their defaults."""
+        """Values of variables in docker-compose.yml; variables that are not here have their defaults."""
 
     def host(self, service: str) -> str:
-        """The name under which others reach a service."""
+        """The name under which other services reach a service."""
 
     def listens_on(self, service: str) -> str:
         """The address that a service listens on."""
@@ -73,7 +73,7 @@ class Placement(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that a service sees in addition to its credentials.
+    """A directory that a service sees in addition to that of its credentials.
 
     `of`: the service beside whose credentials it lies, if that is another one.
     """

@@ -68,7 +68,7 @@ CONFINED = (
 
 @dataclass(frozen=True)
 class Units:
-    """The services of one host as systemd units, each with its own port; credentials are in memory.
+    """One host's services as systemd units, each with its own port; their credentials are in memory.
 
     `root`: the store of `python -m deploy.init`. `superlink_host`, `superlink_port`: where nodes find the
     gate; the SuperLink itself is for this machine alone. `at_server`: whether this is its host.
@@ -105,17 +105,17 @@ class Units:
 
 
 def unit_of(service: str) -> str:
-    """Return the name of a service's unit."""
+    """Return the name of the systemd unit of a service."""
     return f"gdpfed-{service}.service"
 
 
 def user_of(name: str) -> str:
-    """Return the user that a service runs as, or the group of a party."""
+    """Return the system user that a service runs as, or the group of a party."""
     return f"gdpfed-{name}"
 
 
 def unit(service: Service, place: Units, checkout: Path, data: str | None) -> str:
-    """Return the unit of a service: it sees only its own credentials and folders."""
+    """Return a service's systemd unit, which sees only its own credentials and folders."""
     program, *arguments = service.command
     programs, folders = checkout / PROGRAMS, _folders(service, place, data)
     named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
@@ -155,7 +155,7 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
 
 
 def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Commands that root runs on the folders before the program starts."""
+    """Commands that root runs on a service's folders before its program starts."""
     # The app of the same party reaches the guard's socket by the group.
     for folder in service.folders:
         if folder.name == GUARD and folder.writable:
@@ -170,7 +170,7 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """The credentials, folders and hosts that the program may access."""
+    """The credentials, folders and hosts that a service's program may access, as lines of its unit."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
     yield f"CacheDirectory={user_of(service.name)}"
@@ -184,7 +184,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """Where a unit sees each folder of its service, and whether it may write there."""
+    """Where a systemd unit sees each folder of its service, and whether it may write there."""
     found = []
     for folder in service.folders:
         kind, path = (
@@ -245,7 +245,7 @@ def users(mine: Sequence[Service], root: Path) -> str:
 
 
 def write(options: argparse.Namespace) -> str:
-    """Write the units of a party; return instructions for them."""
+    """Write the systemd units of a party; return instructions for its operator."""
     federation = federation_of(options)
     if options.epsilon is not None:
         if options.party == SERVER:
@@ -292,7 +292,7 @@ def _script(federation: Federation, place: Units, checkout: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the units; return the exit status: 0 done, 2 bad input."""
+    """Write the systemd units of a party; return the exit status: 0 done, 2 bad input."""
     options = _parser().parse_args(arguments)
     return exit_status(lambda: print(write(options)))
 

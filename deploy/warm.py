@@ -1,4 +1,4 @@
-"""``python -m deploy.warm``: Flower's SuperExec of a node, with a warm process for its messages.
+"""``python -m deploy.warm``: a node's SuperExec, which answers messages from a process that is kept ready.
 
 Flower starts ``flwr-clientapp`` anew for every message, and nearly all of its processor time goes to imports.
 Here a server has them done, and each message is a fork of it. The server handles no message and runs no code
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def why_off() -> str:
-    """Return the reason why there can be no warm process; empty if there can be one."""
+    """Return why messages cannot be answered by a process kept ready; empty if they can."""
     if os.environ.get(WARM_VARIABLE) == OFF:
         return f"{WARM_VARIABLE}={OFF}"
     if sys.platform != "linux":
@@ -98,7 +98,7 @@ def why_off() -> str:
 
 
 class Launcher:
-    """Start what a SuperExec asks for: a message at the warm process, anything else as a program.
+    """Start what a SuperExec asks for: a message in the process kept ready, anything else as a program.
 
     Args:
         server: the socket to the warm process.
@@ -121,7 +121,7 @@ class Launcher:
 
 
 def serve(requests: socket.socket, prepare: Callable[[], Callable[[], object]]) -> None:
-    """Fork for every request until the other side has ended; a fork handles its message and exits.
+    """Fork for every request until the other side has ended; each fork handles one message and exits.
 
     Args:
         requests: each is the arguments of a program; it is answered once its process is there.
@@ -178,7 +178,7 @@ def install_once(install: Callable[..., Path]) -> Callable[..., Path]:
 
 
 def begin_message(arguments: Sequence[str]) -> None:
-    """Make a fork like a new process: own name and arguments, usual signals, own random generators.
+    """Make a fork for a message like a new process: own name, arguments, signals and random generators.
 
     Those of the operating system and of OpenSSL differ in every process without this.
     """
@@ -194,7 +194,7 @@ def begin_message(arguments: Sequence[str]) -> None:
 
 
 def run_to_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program and exit as an interpreter does, but leave its memory to the system.
+    """Run a program in a fork and exit as an interpreter does, leaving its memory to the system.
 
     Taking every object apart would write to, and so copy, all memory that the fork shares.
     """
@@ -214,7 +214,7 @@ def run_to_end(program: Callable[[], object]) -> NoReturn:
 
 
 def _reap(*_: object) -> None:
-    """Collect the processes that have ended, and report those that were killed."""
+    """Collect the forks that have ended, and report those that were killed."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if os.WIFSIGNALED(ended[1]):
