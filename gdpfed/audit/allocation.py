@@ -1,4 +1,4 @@
-"""The privacy cost of a block of rounds, of which a client takes part in one secret round, by option prices.
+"""The privacy cost of a block of rounds of which each client takes part in one, in secret, by option prices.
 
 In a block of b rounds with noise of sigma clipping norms, R is the mean of b independent lognormal ratios
 exp(z / sigma - 1 / (2 sigma^2)). Of two neighbouring runs
@@ -64,7 +64,7 @@ class _Points:
 
 
 def _of_one(sigma: float) -> _Prices:
-    """Black and Scholes's option prices on one likelihood ratio."""
+    """Black and Scholes's option prices on one likelihood ratio between a round with and without a client."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
         logs = np.log(at) * sigma
@@ -82,7 +82,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Option prices on share X + (1 - share) Y, for independent X and Y."""
+    """Option prices on share X + (1 - share) Y, for two independent means X and Y of likelihood ratios."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)
@@ -99,7 +99,7 @@ def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
 
 
 def _needed(prices: _Prices) -> tuple[float, float]:
-    """The least and largest log of a strike x at which put(x) / x, or call(x), is above `LEAST_PRICE`."""
+    """The least and largest log of a strike x at which an option's price is above `LEAST_PRICE`."""
 
     def last(price: Callable[[Floats], Floats], start: float, end: float) -> float:
         inside, outside = start, end
@@ -154,7 +154,7 @@ def _prices(sigma: float, rounds: int) -> _Prices:
 
 @lru_cache(maxsize=16)
 def losses_of_block(sigma: float, rounds: int, grid: float) -> Any:
-    """Return the privacy losses of a block, as an object of dp-accounting."""
+    """Return the privacy losses of a block of rounds, as a distribution of dp-accounting."""
     prices = _prices(sigma, rounds)
     low, high = _needed(prices)
     steps = np.arange(math.floor(low / grid) - 1, math.ceil(high / grid) + 2)
@@ -177,7 +177,7 @@ def _chunked(price: Callable[[Floats], Floats], places: Floats, size: int = 500)
 
 @lru_cache(maxsize=64)
 def block_divergences(sigma: float, rounds: int) -> dict[int, float]:
-    """Return the larger Renyi divergence of a block, in both directions, at orders 2, 3, ...
+    """Return the larger Renyi divergence of a block of rounds, in both directions, at orders 2, 3, ...
 
     Removed: the moments of a sum of one ratio more are those of the sum and of the ratio, by the binomial
     theorem. Added: R is at least its geometric mean.

@@ -55,7 +55,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """The conditions that hold for a run of any mechanism, named as in card_lines.txt."""
+    """The conditions of card lines that hold for a run of any mechanism, named as in card_lines.txt."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):
@@ -69,7 +69,7 @@ def _conditions(files: RunFiles) -> set[str]:
 
 
 def _names(files: RunFiles) -> Sequence[str]:
-    """The names of the parties, if the card lists them one by one."""
+    """The names of a run's parties, if the model card lists them one by one."""
     return files.parties if len(files.parties) <= MOST_NAMED else ()
 
 
@@ -139,7 +139,7 @@ def _steps(files: RunFiles) -> str:
 
 
 def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
-    """What the card must say of a run's tables, by their declaration."""
+    """What the model card must say of a run's tables, by their declaration."""
     label = declared.get("label", {})
     labels = list(label.get("columns", {})) or [label.get("column", "")]
     if "time" in label:
@@ -179,7 +179,7 @@ def _several(files: RunFiles) -> str:
 
 
 def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
-    """The largest percentage of right guesses of an attacker, and for which participants it holds."""
+    """The largest percentage of right guesses of an attacker on membership, and for whom it holds."""
     texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
     return lambda text: text in texts
 

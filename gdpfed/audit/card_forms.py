@@ -21,7 +21,7 @@ SEVERAL = frozenset(
 
 @dataclass(frozen=True)
 class Form:
-    """The pattern of one line that a card may have.
+    """The pattern of one line that a model card may have.
 
     Attributes:
         name: of the line; forms of one name stand for each other, under different conditions.
@@ -58,7 +58,7 @@ class Form:
 
 
 def read_forms(path: Path) -> list[Form]:
-    """Read the patterns of a file: ``name: line`` under ``[conditions]``.
+    """Read the patterns of card lines from a file: ``name: line`` under ``[conditions]``.
 
     Raises AuditError: a line that is none of these.
     """
@@ -80,7 +80,7 @@ def read_forms(path: Path) -> list[Form]:
 def compare(
     card: str, forms: Sequence[Form], holds: Collection[str], fields: Fields, rows: Mapping[str, list[Fields]]
 ) -> Iterator[str]:
-    """Compare each line of a card with the patterns whose conditions hold; yield a line for each difference.
+    """Compare each line of a card with the patterns that hold for it; yield a line for each difference.
 
     Args:
         card: the text.
@@ -118,7 +118,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """The expected fields of a line; None if there is no such row."""
+    """The values that a card's line must have in its fields; None if there is no such row."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())
@@ -126,7 +126,7 @@ def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], numb
 
 
 def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:
-    """Say what is wrong with a line; None if nothing is wrong."""
+    """Say what is wrong with a line of a model card; None if nothing is wrong."""
     if expected is None:
         return f"model_card.md has a line more than follows: {_short(line)}"
     for name, text in found.items():
@@ -146,12 +146,12 @@ def _short(text: str) -> str:
 
 
 def anything(text: str) -> bool:
-    """Accept any value, since no file of a run says what it must be."""
+    """Accept any value in a card's field, since no file of a run says what it must be."""
     return True
 
 
 def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
-    """Expect a number that differs from `value` by at most `within`, apart from rounding."""
+    """Expect in a card's field a number that differs from `value` by at most `within` and by rounding."""
 
     def agrees(text: str) -> bool:
         number = text.removesuffix(unit)

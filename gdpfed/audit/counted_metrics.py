@@ -1,4 +1,4 @@
-"""Recompute metrics from noised counts: the value, and its 95 % interval under noise and sampling.
+"""Recompute a model's metrics from noised counts of its answers: value, and interval by noise and sampling.
 
 Counts are a confusion matrix of K x K cells, a row a class, then two histograms of B bins. Intervals are the
 2.5th and 97.5th percentile over 400 counts drawn anew, as numpy's generator of seed 0 draws them: Poisson
@@ -24,7 +24,7 @@ Found = Mapping[str, Mapping[str, float | None]]
 
 
 def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
-    """Yield one line if the metrics of a file do not follow from its counts."""
+    """Yield one line if the metrics of a model in a file do not follow from the file's counts."""
     if said.keys() != computed.keys():
         yield f"{whose} has the metrics {', '.join(said)}, where {', '.join(computed)} follow from its counts"
         return
@@ -49,7 +49,7 @@ def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iter
 
 
 def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
-    """Compute the metrics of counts of shape (K K + 2 B,) by name.
+    """Compute the metrics of a model from counts of shape (K K + 2 B,), K classes and B bins, by name.
 
     Raises ValueError: a number of counts that no number of classes has.
     """
@@ -87,7 +87,7 @@ def _interval(value: float, again: Floats) -> Mapping[str, float | None]:
 
 
 def _metrics(counts: Floats) -> dict[str, Floats]:
-    """Compute the metrics of every row of counts; NaN where a metric is not defined."""
+    """Compute the metrics of a model from every row of counts; NaN where a metric is not defined."""
     number = _classes(counts)
     cells = counts[:, : number**2].reshape(-1, number, number)
     low, high = counts[:, -2 * BINS : -BINS], counts[:, -BINS:]
@@ -113,6 +113,6 @@ def _metrics(counts: Floats) -> dict[str, Floats]:
 
 
 def _shares(part: Floats, whole: Floats) -> Floats:
-    """A share, limited to 0 to 1; NaN if the whole is zero."""
+    """Divide parts by wholes, limited to 0 to 1; NaN if a whole is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(whole > 0, np.clip(part / whole, 0.0, 1.0), np.nan))

@@ -47,14 +47,14 @@ NOTHING_TOLD = Inference(FPR, 0.5)
 
 
 def inference_of(releases: Charges) -> Inference:
-    """Compute the bounds of releases whose noise and number were fixed in advance."""
+    """Compute bounds on membership inference from releases whose noise and number were fixed before."""
     taken = tuple((sums, count) for sums, count in releases if count)
     return _inference_of(taken) if taken else NOTHING_TOLD
 
 
 @lru_cache(maxsize=1024)
 def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
-    """The bounds of at least one release; cached for groups and audits of the same process."""
+    """The bounds on membership inference of one release or more; cached in this process."""
     if any(sums.noise_multiplier == 0.0 for sums, _ in taken):
         return Inference(1.0, 1.0)
     slack = DISCRETE_DELTA if any(sums.noise == "discrete_gaussian" for sums, _ in taken) else 0.0
@@ -69,7 +69,7 @@ def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
 
 
 def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
-    """Compute the bounds of one Gaussian whose mean moves by mu standard deviations."""
+    """Compute bounds on membership inference of one Gaussian whose mean moves by mu standard deviations."""
     positives = float(stats.norm.cdf(stats.norm.ppf(FPR) + mu)) + slack
     return _within_one(positives, float(stats.norm.cdf(mu / 2)) + slack / 2, 1e-6)
 

@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Yield each sum whose members added the noise: its number, s sqrt(r - c), and the planned noise."""
+    """Yield each sum noised by its members: number, s sqrt(r - c) of unknown noise, and planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
@@ -42,7 +42,7 @@ LEAST_SHORT = 1e-6
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
-    """Check that the sums of a round have the planned noise even without the noise that members know."""
+    """Check that a round's sums have the planned noise even without what their own members know of it."""
     if not files.plan["private"]:
         return
     logged = len(record.get("noise_shares", ()))

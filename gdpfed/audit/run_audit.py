@@ -23,7 +23,7 @@ AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
 
 @dataclass(frozen=True)
 class RunAudit:
-    """What the audit of a run found: the figures of each group, the contradictions, and the seal's digest.
+    """What the audit of a run found: each group's figures, contradictions between files, the seal's hash.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """

@@ -40,7 +40,7 @@ def seal_findings(directory: Path) -> list[str]:
 
 
 def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for every file that changed, is missing, or is not named in the seal.
+    """Yield one line for every file of a run that changed, is missing, or is not named in its seal.
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
@@ -82,13 +82,13 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
 
 
 def _there(directory: Path) -> list[str]:
-    """The files whose hashes a seal holds if they exist."""
+    """The files of a run whose hashes its seal must hold, if they exist."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:
-    """Check that the weights belong to the description of the model's outputs."""
+    """Check that the model's weights belong to the description of its outputs."""
     manifest = directory / MANIFEST_FILE
     try:
         said: Any = read_json(manifest.read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def _check_page(directory: Path) -> Iterator[str]:
 
 
 def digest_of_seal(directory: Path) -> str | None:
-    """SHA-256 of the seal, which holds the hashes of the other files; None while a run goes on."""
+    """SHA-256 of a run's seal, which holds the hashes of its other files; None while the run goes on."""
     path = directory / SEAL_FILE
     return _sha256(path) if path.is_file() else None
 

@@ -48,7 +48,7 @@ NOBODY_READS = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status.
+    """Run one command of ``gdpfed`` and return the exit status.
 
     It is 0 for done, 1 for work that failed, 2 for bad input, the command line included, 130 for interrupted,
     and 141 where whatever reads the output, such as ``head``, has closed it: the command then ends without a
@@ -90,7 +90,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line in which overrides may stand between and after the options."""
+    """Parse the command line of ``gdpfed``, where overrides may stand between and after the options."""
     first = arguments[0] if arguments else "--help"
     named = not first.startswith("-")
     if named and first not in (*COMMANDS, *EXTRA_COMMANDS.names()):
@@ -145,7 +145,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only when it is asked for."""
+    """The option that prints the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
         print(f"gdpfed {gdpfed.__version__}")

@@ -35,7 +35,7 @@ NODE_HEADINGS = ("run", "budget", "delta", "epsilon", "vs server", "updates", "h
 
 
 def verdict(audit: RunAudit | NodeAudit) -> str:
-    """Return the one sentence that sums up an audit."""
+    """Return one sentence that sums up what an audit found."""
     if not audit.passed:
         return "The statement does NOT hold."
     if isinstance(audit, RunAudit) and not audit.private:
@@ -44,7 +44,7 @@ def verdict(audit: RunAudit | NodeAudit) -> str:
 
 
 def run_table(audit: RunAudit) -> Table:
-    """Return the figures of a run as a table, one row a group."""
+    """Return what the audit of a run found as a table, one row for each group."""
     title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
@@ -87,13 +87,13 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 
 def _spent(group: GroupAudit) -> list[str]:
-    """Budget, epsilon so far, epsilon as the run recorded it, and epsilon of the whole plan."""
+    """A group's cells in the table: budget, epsilon so far, as recorded, and of the whole plan."""
     recorded = "" if group.recorded is None else figure(group.recorded)
     return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 
 
 def node_table(audit: NodeAudit) -> Table:
-    """Return the figures of a node as a table, one row a run."""
+    """Return what the audit of a node's ledger found as a table, one row for each run."""
     about_records = any(run.num_steps for run in audit.runs)
     rows = []
     for run, held in zip(audit.runs, audit.held, strict=True):
@@ -117,7 +117,7 @@ def node_table(audit: NodeAudit) -> Table:
 
 
 def figure(value: float) -> str:
-    """Show an epsilon with four digits, and "none" if it is infinite."""
+    """Write an epsilon with four digits, and "none" if it is infinite."""
     return "none" if isinf(value) else f"{value:.4g}"
 
 

@@ -32,7 +32,7 @@ OVERRIDES_NOTE = (
 
 @dataclass(frozen=True)
 class Command:
-    """One command of ``gdpfed``.
+    """One command of ``gdpfed``: its help, its arguments, and the function that runs it.
 
     Attributes:
         name: its word on the command line.
@@ -164,7 +164,7 @@ def paragraphs(text: str) -> str:
 
 
 def epilog_of(examples: str) -> str:
-    """Examples as the end of a help page."""
+    """The end of a command's help page: its examples."""
     lines = "\n".join(f"  {line}" for line in examples.splitlines())
     return f"examples:\n{lines}"
 
@@ -182,7 +182,7 @@ def planning() -> Iterator[None]:
 
 
 def make_console() -> "Console":
-    """Return standard output: as wide as the terminal or $COLUMNS, else as wide as a plan's table."""
+    """Return the console for standard output: as wide as the terminal or $COLUMNS, else as a plan's table."""
     from gdpfed.report.console import OutputConsole
 
     return OutputConsole()

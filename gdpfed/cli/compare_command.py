@@ -1,4 +1,4 @@
-"""``gdpfed compare``: was a run worth it, and for whom?"""
+"""``gdpfed compare``: was a run worth it for its parties, beside models that they could have without it?"""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``gdpfed metrics``: serve figures of a run for Prometheus."""
+"""``gdpfed metrics``: serve metrics of a run, for monitoring by Prometheus."""
 
 import argparse
 from functools import partial

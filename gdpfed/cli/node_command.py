@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Draw what each client or group of records has spent after each run."""
+    """Draw what each client or group of records at a node has spent after each run."""
     from gdpfed.report.spending import Spending
     from gdpfed.report.spent_picture import draw_spent
 

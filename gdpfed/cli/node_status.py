@@ -1,4 +1,4 @@
-"""Where a node stands, by its ledger, the files beside it and its settings: printed, or for Prometheus.
+"""What a node has spent and refused, by its ledger and the files beside it: printed, or for Prometheus.
 
 In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
 Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
@@ -42,7 +42,7 @@ CAUSES_NOTE = "why is in the node's log, of its budget with all figures"
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node's files say.
+    """What a node's files say: its ledger, its budgets, its last runs and refusals.
 
     Attributes:
         ledger: the file.
@@ -64,7 +64,7 @@ class NodeStatus:
 
     @classmethod
     def read(cls, ledger: Path, config: Mapping[str, Any], known: "NodeStatus | None" = None) -> "NodeStatus":
-        """Read what lies beside a ledger; nothing is computed again for a ledger that has not changed.
+        """Read the files beside a node's ledger; nothing is recomputed if the ledger has not changed.
 
         Raises:
             AuditError: the ledger is missing, cannot be read, or is none.
@@ -92,7 +92,7 @@ class NodeStatus:
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
-        """The limit against the server for the unit of a run; inf if there is none."""
+        """The node's limit on epsilon against the server, for the unit of a run; inf if there is none."""
         own = self._budget(run)
         return inf if own is None else own.max_epsilon_against_server
 
@@ -116,7 +116,7 @@ class NodeStatus:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; None stands for no limit."""
+        """Return the node's status as JSON; None stands for no limit."""
         return {
             "ledger": str(self.ledger),
             "passed": self.passed,
@@ -137,13 +137,13 @@ class NodeStatus:
         }
 
     def tables(self) -> list[Table]:
-        """Return what is left, the last runs and the last refusals, each as a table."""
+        """Return tables of what is left of budgets, of the last runs and of the last refusals."""
         tables = [self._left(), self._runs()] if self.audit.runs else []
         return [*tables, *([self._refused()] if self.refusals else [])]
 
     @property
     def last_line(self) -> str:
-        """Say when the last message came, or that a new ledger has spent nothing."""
+        """Say when the node's last message came, or that a new ledger has spent nothing."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:
@@ -250,7 +250,7 @@ class NodeStatus:
 
 
 def left(run: NodeRunAudit) -> float:
-    """How far epsilon of all runs is below the budget; 0 if it is above."""
+    """How far epsilon of all a node's runs is below its budget; 0 if it is above."""
     return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
 
 
@@ -266,14 +266,14 @@ QUERIES = frozenset({JOIN, ASK, CARRY, OFFER, BEGIN, END})
 
 
 class NodeFigures:
-    """The figures of one ledger; its epsilon is computed anew only when it has changed."""
+    """The metrics of one node for monitoring; epsilon is computed anew only if its ledger has changed."""
 
     def __init__(self, ledger: Path, config: Mapping[str, Any]) -> None:
         self._ledger, self._config = ledger, config
         self._known: NodeStatus | None = None
 
     def read(self) -> Iterator[Figure]:
-        """Read the figures; AuditError, NodeConfigError: as `NodeStatus.read`."""
+        """Read the metrics of a node; AuditError, NodeConfigError: as `NodeStatus.read`."""
         status = self._known = NodeStatus.read(self._ledger, self._config, self._known)
         own = {"ledger": str(self._ledger)}
         yield Figure("gdpfed_node_ledger_sound", float(status.passed), own)
@@ -297,5 +297,5 @@ class NodeFigures:
 
 
 def _stage(status: NodeStatus) -> float | None:
-    """When the ledger last changed; None if that could reveal the time of a secret turn."""
+    """When a node's ledger last changed; None if that could reveal the time of a secret turn."""
     return None if status.standing.sampled else status.changed

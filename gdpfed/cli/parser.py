@@ -16,7 +16,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose refusals are input errors, as for settings, and that suggests the nearest word."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError with the reason, and say where the help is."""
+        """Raise InputError with the reason why a command line is refused, and say where the help is."""
         said = INVALID.sub(lambda found: f"{found[2]} is not a {found[1].replace('_', ' ')}", message)
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 

@@ -73,7 +73,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
-    """Write and print the comparison, and then the results that are not above chance level."""
+    """Write and print the comparison of finished runs, then the results that are not above chance level."""
     from gdpfed.report.report_tables import chance_lines, tables_of
 
     written = None

@@ -13,7 +13,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 def written_out(words: Sequence[str]) -> list[str]:
-    """Replace every file by the overrides that it holds; overrides on the command line win.
+    """Replace every settings file among the words by its overrides; overrides on the command line win.
 
     Raises ConfigError: no such file, one that is not YAML, or that holds something else than settings.
     """
@@ -67,7 +67,7 @@ def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_hydras_words(value: Any) -> str:
-    """Write a value of YAML in Hydra's grammar of overrides."""
+    """Write a value from YAML in Hydra's grammar of overrides."""
     if value is None:
         return "null"
     if isinstance(value, bool):

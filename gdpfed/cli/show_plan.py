@@ -23,14 +23,14 @@ TABLES = ("csv", "parquet")
 
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
-    """Print heading, table and facts, and below them one sentence for every weak point of the plan."""
+    """Print a plan's heading, table and facts, and one sentence for every weak point of the plan."""
     console.print(heading(method))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
 
 
 def show_heading(console: Console, config: Config, method: Method) -> None:
-    """Print the three lines that a run begins with, and the weak points of its plan."""
+    """Print the three lines on a plan with which a run begins, and the plan's weak points."""
     console.print(heading(method))
     _show_notes(console, config, method)
 
@@ -74,7 +74,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plans of all methods: against outsiders with each accountant, and against everyone.
+    """Plan every method: against outsiders with each accountant, and against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -119,7 +119,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
 
 
 def comparison_dict(row: ComparedPlan) -> dict[str, object]:
-    """The JSON form of one entry of a comparison."""
+    """One entry of the comparison of plans, as JSON."""
     entry: dict[str, object] = {"against": row.against, "method": row.name, "accountant": row.accountant}
     if isinstance(row.planned, str):
         return {**entry, "refused": row.planned}
@@ -128,7 +128,7 @@ def comparison_dict(row: ComparedPlan) -> dict[str, object]:
 
 
 def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:
-    """The JSON form of one entry of a comparison of methods for records."""
+    """One entry of the comparison of methods that protect records, as JSON."""
     outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
     return {"method": name, "differs": differs, **outcome}
 

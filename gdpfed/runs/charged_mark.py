@@ -16,7 +16,7 @@ FOLDER = ".charged"
 
 
 class ChargedMark:
-    """The mark of one run.
+    """How far one run was charged, in a file outside of its directory.
 
     `run`: its directory, beside which the counts of all runs lie. `name`: of the run, the same when it is
     resumed and in every copy of it.
@@ -27,7 +27,7 @@ class ChargedMark:
         self.path = run.parent / FOLDER / name
 
     def save(self, ledger: Ledger) -> None:
-        """Record how much the saved ledger has charged, before anything is sent for it.
+        """Record how much a run's saved ledger has charged, before anything is sent for it.
 
         Raises RunError: the file system refuses.
         """
@@ -41,7 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Refuse a ledger that holds fewer charges than the run had.
+        """Refuse a run's ledger that holds fewer charges than the run is known to have.
 
         Raises RunError: it holds less, or nothing says how much it should hold.
         """

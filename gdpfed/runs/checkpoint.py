@@ -23,7 +23,7 @@ _HEADER_LENGTH_BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state after a completed round.
+    """The state of a run after a completed round, from which it resumes.
 
     Attributes:
         theta: the model that training goes on from, shape (d,); not what the method releases of it.
@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[str, str]) -> str:
-    """SHA-256 of the file's content, so that a flipped bit on disk is noticed."""
+    """SHA-256 of a checkpoint's content, so that a flipped bit on disk is noticed."""
     digest = sha256(json.dumps(dict(sorted(metadata.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())

@@ -70,7 +70,7 @@ class Enrolment:
     columns: Columns | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form, without entries that are missing."""
+        """The enrolment as JSON, without entries that are missing."""
         values: dict[str, Any] = {}
         if self.identities is not None:
             values[IDENTITIES] = {str(client): key for client, key in self.identities.items()}
@@ -93,7 +93,7 @@ class RunDirectory:
     def create(
         cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
     ) -> "RunDirectory":
-        """Make a directory for a new run of that name that only its owner can read, as it says who was drawn.
+        """Make a run's directory, which only its owner can read, as its files say who was drawn.
 
         `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
         made.
@@ -157,7 +157,7 @@ class RunDirectory:
         return str(name)
 
     def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
-        """The ledger after the last charge.
+        """The ledger of the run as it is after the last charge.
 
         Raises:
             RunError: it is missing or damaged, or holds less than the run was charged.
@@ -261,7 +261,7 @@ class RunDirectory:
         save_whole(self.path / ROUNDS_FILE, "".join(lines).encode())
 
     def append_round(self, record: RoundLogEntry) -> None:
-        """Add one line to the log.
+        """Add the entry of one round to the run's log.
 
         Raises RunError: the file system refused, as when it is full.
         """

@@ -73,7 +73,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """Describe the data that a setting named: by its file, if there is one."""
+    """Name the data that a setting chose: by its file, if there is one."""
     source = task.source
     if setting == PARTITION:
         return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))

@@ -72,7 +72,7 @@ def reserved(path: Path) -> Path:
 
 
 def _is_made(path: Path) -> bool:
-    """Make a directory; return whether it did not exist before."""
+    """Make a directory for a run; return whether it did not exist before."""
     try:
         path.mkdir(mode=OWNERS_ALONE)
     except FileExistsError:
@@ -128,7 +128,7 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def below(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Return overrides whose relative paths start in a folder; addresses and keys do not change."""
+    """Return overrides with relative paths put into a folder; addresses and keys do not change."""
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()

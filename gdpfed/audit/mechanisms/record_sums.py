@@ -78,7 +78,7 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """The noise that hides one record in a sum; 0 if every step adds its own noise.
+        """The noise that hides one record in a sum of gradients; 0 if every step adds its own noise.
 
         It is sigma C for each of the clients that one person may be at, whose variances add up.
         """
@@ -139,7 +139,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that every record has a budget, and that the budget was configured."""
+        """Check that the groups hold all records, and that the budget of each was configured."""
         groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
         shares = sum(own["share"] for own in groups)
         if abs(shares - 1.0) > ROUNDING:
@@ -152,7 +152,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check X, the number of steps: every budget allows it, and no more steps are charged.
+        """Check X, the number of DP-SGD steps: every budget allows it, and no more steps are charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -170,7 +170,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def cost_of_steps(self, index: int, number: int, steps: int) -> float:
-        """Epsilon of this many steps for a record of one group, from its stated rate and noise."""
+        """Epsilon of this many DP-SGD steps for a record of one group, from its stated rate and noise."""
         records = self.records(index)
         event = {
             "kind": "dp_sgd_steps",
@@ -185,7 +185,7 @@ class StepsRule(ChargedGroups):
         return self.figure(charges_of([{"event": event, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
-        """Check that the noise of a group's sum is that of one record: sigma C."""
+        """Check that the noise of a group's sum is sigma C, which hides one record of norm C."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
@@ -224,7 +224,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that X is the largest number of steps within all budgets, and that the norm is configured."""
+        """Check that X is the largest number of steps within all budgets, under the configured norm."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:
