@@ -91,7 +91,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """The SuperLink's address and, on a node's own host, its operator's budget and data."""
+    """For a Compose file: the SuperLink's address and, on a node's own host, its budget and data."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

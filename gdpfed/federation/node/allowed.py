@@ -1,4 +1,4 @@
-"""What a node's operator allows runs: overrides, models, files, weights, and counts of this node alone.
+"""What a node's operator allows runs to use: overrides, models, files, weights, and its own noised counts.
 
 Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
 setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
@@ -93,7 +93,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
 
 def check_by_party(settings: "NodeSettings") -> None:
-    """Refuse a run that shows this node's own noised counts, unless its operator allows it.
+    """Refuse a run that shows this node's own noised counts, unless the node's operator allows it.
 
     Raises NodeConfigError: the operator does not.
     """

@@ -37,7 +37,7 @@ class ConnectionState:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the file of a SuperNode.
+        """Read the state of a connection from the file that a SuperNode wrote.
 
         Raises:
             AuditError: there is none, or it is another file.
@@ -60,11 +60,11 @@ class ConnectionState:
         return made
 
     def write(self, path: Path) -> None:
-        """Write the file; OSError: the file system refuses."""
+        """Write the state of the connection to its file; OSError: the file system refuses."""
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy`` and the reason, which may be that the SuperNode has ended."""
+        """Return ``healthy`` or ``unhealthy``, and why; a SuperNode that has ended is unhealthy."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason

@@ -88,7 +88,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Refuse a run if this node cannot read its part of the data; its rounds would be in vain.
+    """Refuse a run if this node cannot read the part of the data set that it would train on.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 
@@ -116,7 +116,7 @@ def check_part(settings: NodeSettings, source: str) -> None:
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:
-    """The unit that a run protects, as the question to join it states."""
+    """The unit that a run protects, clients or records, as the question to join states it."""
     return "record" if question.get(UNIT) == "record" else "client"
 
 
@@ -154,7 +154,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:
-    """Return what `check_own` returns; it does not depend on any message.
+    """Return the node's training examples after all checks; they do not depend on any message.
 
     Raises:
         DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
@@ -166,7 +166,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Write into this node's log alone which of its values a run clips, and which files it does not read."""
+    """Log, on this node alone, which of its values a run clips, and which files it does not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)

@@ -43,7 +43,7 @@ CAUSES: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One line of the journal.
+    """One line of a node's journal: what was asked, whether it was refused, and when.
 
     Attributes:
         time: seconds since 1970.
@@ -64,7 +64,7 @@ class JournalEntry:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the cause of a refusal, by the type of its error."""
+    """Return the cause of a refusal for the journal, by the type of its error."""
     return next((cause for kind, cause in CAUSES if isinstance(error, kind)), OTHER)
 
 
@@ -89,7 +89,7 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 
 def hear(settings: NodeSettings) -> None:
-    """Record the time of a query, as a file's time; every node is asked, so it does not show the sample."""
+    """Record when the server last asked this node, as a file's time; all are asked, so no sample shows."""
     path = settings.kept_beside(HEARD_SUFFIX)
     if path is None:
         return
@@ -104,7 +104,7 @@ def hear(settings: NodeSettings) -> None:
 
 
 def read_journal(ledger: Path) -> list[JournalEntry]:
-    """Return the lines beside a ledger, oldest first, without damaged ones; empty without a journal.
+    """Return the journal beside a ledger, oldest line first, without damaged lines; empty if none.
 
     Raises NodeConfigError: the file cannot be read.
     """
@@ -113,7 +113,7 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
 
 
 def heard_at(ledger: Path) -> float | None:
-    """Return the time of the last query, in seconds since 1970; None before the first."""
+    """Return when the server last asked this node, in seconds since 1970; None if it never did."""
     try:
         return ledger.with_name(ledger.name + HEARD_SUFFIX).stat().st_mtime
     except OSError:
@@ -121,7 +121,7 @@ def heard_at(ledger: Path) -> float | None:
 
 
 def now() -> float:
-    """Return the time for a line, in whole seconds since 1970; no line has a finer time."""
+    """Return the time for a line of the journal, in whole seconds since 1970; no line has a finer one."""
     return float(int(time.time()))
 
 

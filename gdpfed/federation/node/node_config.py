@@ -27,7 +27,7 @@ class NodeConfigError(InputError):
 
 @dataclass(frozen=True)
 class Kind:
-    """The allowed values of a setting.
+    """Which values a setting of a node may have, and how errors describe them.
 
     Attributes:
         wanted: in words, for an error.
@@ -41,27 +41,27 @@ class Kind:
 
 
 def whole(least: int, most: int) -> Kind:
-    """Whole numbers from ``least`` to ``most``, not true or false."""
+    """A setting that is a whole number from ``least`` to ``most``, not true or false."""
     return Kind(f"a whole number from {least} to {most}", lambda v: type(v) is int and least <= v <= most)
 
 
 def positive(below: float = inf) -> Kind:
-    """Numbers above 0 and below ``below``."""
+    """A setting that is a number above 0 and below ``below``."""
     return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below, float)
 
 
 def share() -> Kind:
-    """Numbers from 0 to below 1."""
+    """A setting that is a share: numbers from 0 to below 1."""
     return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1, float)
 
 
 def amount() -> Kind:
-    """Finite numbers from 0 on."""
+    """A setting that is an amount: finite numbers from 0 on."""
     return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v), float)
 
 
 def ascending() -> Kind:
-    """A number above 0, or several in a text, each above the one before."""
+    """A setting that is one number above 0, or a text of several, each above the one before."""
     return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending, _numbers_in)
 
 
@@ -70,27 +70,27 @@ def _numbers_in(value: float | str) -> tuple[float, ...]:
 
 
 def path() -> Kind:
-    """Paths of files and folders."""
+    """A setting that is the path of a file or folder."""
     return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "", lambda v: Path(v).expanduser())
 
 
 def text() -> Kind:
-    """Any text."""
+    """A setting that is any text."""
     return Kind("a text in quotes", lambda v: isinstance(v, str) and v != "")
 
 
 def one_of(*words: str) -> Kind:
-    """One of these words."""
+    """A setting that is one of these words."""
     return Kind(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
 
 
 def yes_or_no() -> Kind:
-    """True and false."""
+    """A setting that is true or false."""
     return Kind("true or false", lambda v: isinstance(v, bool))
 
 
 def _is_number(value: Any) -> bool:
-    """A real number, or a whole number that fits 64 bits; not true or false."""
+    """Whether a value is a real number, or a whole one that fits 64 bits; not true or false."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
@@ -146,7 +146,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(SumLimits, BudgetLimits):
-    """The settings given at a node's start; None if not given: the code that reads a setting has its default.
+    """A node's settings as they were given at its start; None if not given, so that a default holds.
 
     Attributes:
         partition_id: which client it is.
@@ -197,7 +197,7 @@ class NodeConfig(SumLimits, BudgetLimits):
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 
     def fields_of(self, group: type[SumLimits | BudgetLimits]) -> dict[str, Any]:
-        """The fields of a group that are given."""
+        """The given settings of one group of fields, such as the limits on sums."""
         values = {field.name: getattr(self, field.name) for field in fields(group)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -209,7 +209,7 @@ def _settings_of(group: type) -> dict[str, Kind]:
 
 
 def _kind_in(annotation: Any) -> Kind:
-    """Return the kind in a type, or in the one that may be None."""
+    """Return the allowed values that a field's type states, also if the field may be None."""
     stated = annotation if get_origin(annotation) is Annotated else get_args(annotation)[0]
     kind: Kind = stated.__metadata__[0]
     return kind

@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class NodeFile:
-    """The path of a file, and how errors name it.
+    """The path of a node's own file, and how errors name it.
 
     Attributes:
         path: of the file; its lock is another file beside it.
@@ -36,7 +36,7 @@ class NodeFile:
         return f"{self.setting}={self.path}"
 
     def read(self) -> bytes | None:
-        """The file's bytes; None if there is no file.
+        """The bytes of the node's file; None if there is no file.
 
         Raises:
             NodeConfigError: it is not a regular file with one name, or the file system refused.
@@ -51,7 +51,7 @@ class NodeFile:
             raise self.error(f"{self.name} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        """Write the file, and wait until it is on disk.
+        """Write the node's file, and wait until it is on disk.
 
         Raises:
             NodeConfigError: the file system refused; the old file is untouched.
@@ -63,7 +63,7 @@ class NodeFile:
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:
-        """Keep every other process out; yields the locked file.
+        """Keep every other process away from the node's file; yields the locked file.
 
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.

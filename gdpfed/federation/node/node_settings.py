@@ -59,7 +59,7 @@ class NodeSettings:
 
     @cached_property
     def given(self) -> NodeConfig:
-        """The given settings as typed values."""
+        """The settings that were given at the node's start, as typed values."""
         return NodeConfig.of(self.config)
 
     @property
@@ -94,12 +94,12 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether it takes part only in sums whose keys and survivors are signed."""
+        """Whether the node takes part only in sums whose keys and survivors are signed."""
         return self.mode == ACTIVE
 
     @property
     def sends_in_clear(self) -> bool:
-        """Whether the operator allowed updates to leave in clear."""
+        """Whether the operator allowed the node's updates to leave in clear, without masks."""
         return self.mode == OFF
 
     @property
@@ -141,7 +141,7 @@ class NodeSettings:
 
     @property
     def session_seconds(self) -> float:
-        """How long a session may stay open."""
+        """How long a session of secure aggregation may stay open, in seconds."""
         seconds = self.given.session_seconds
         return DEFAULT_SESSION_SECONDS if seconds is None else seconds
 
@@ -181,7 +181,7 @@ class NodeSettings:
         return replace(terms, held_out_by=own.rule if terms.held_out else "", record_is=person_words(parties))
 
     def kept_beside(self, suffix: str) -> Path | None:
-        """A file beside the ledger, or else the file of sessions; None for a node that keeps neither."""
+        """A file beside the node's ledger, or else its session file; None if it keeps neither."""
         kept = self.given.ledger or self.given.session_file
         return None if kept is None else kept.with_name(kept.name + suffix)
 
@@ -255,7 +255,7 @@ class NodeSettings:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a run.
+    """One node of a run: its settings, the state that it keeps, and what it may spend.
 
     Attributes:
         settings: what it was told at its start.

@@ -1,4 +1,4 @@
-"""Plug-in point: a system can ask nodes questions and let them check the terms.
+"""Plug-in point of nodes: a plug-in can answer a server's questions, and check the terms of a run.
 
 A side has two ends, this one and `gdpfed.federation.server.server_sides`, found by one name. What the server
 tells lies in messages as a record of that name.
@@ -16,10 +16,10 @@ Values = Mapping[str, Any]
 
 
 class NodeSide:
-    """The node's part of a plug-in; by default it adds nothing."""
+    """A plug-in's part at the node; by default it answers nothing and refuses nothing."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """What the node answers to the server's values, as flat values of a message.
+        """What the node answers to values from the server's plug-in, as flat values of a message.
 
         Raises:
             NodeConfigError: it was not started for that.

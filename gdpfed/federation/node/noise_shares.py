@@ -26,7 +26,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 
 @dataclass(frozen=True)
 class Correction:
-    """A request that a node subtracts, in this round, parts of the noise that it added in earlier rounds.
+    """The server's request that a node subtracts, in this round, noise that it added in earlier rounds.
 
     Attributes:
         turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.
@@ -57,7 +57,7 @@ NO_CORRECTION = Correction()
 def keep_share(
     node: Node, round_of_run: RoundOfRun, noise: KeyedNoise, dimension: int, taps: Sequence[float]
 ) -> None:
-    """Keep the key of a new share of noise, before any vector leaves with it."""
+    """Keep the key from which a new share of noise is drawn, before any vector leaves with it."""
     share = NoiseShare(
         run=round_of_run.run,
         round_index=round_of_run.index,
@@ -73,7 +73,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of these turns' shares that a round takes back; each part is returned only once.
+    """Return the parts of noise from these turns that a round takes back; each part only once.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """
@@ -93,7 +93,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase the shares of noise that no part is taken back of in this round or later."""
+    """Erase the node's shares of noise of which this and later rounds take nothing back."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):
@@ -111,7 +111,7 @@ def _left(shares: Sequence[NoiseShare], round_of_run: RoundOfRun) -> list[NoiseS
 
 @contextmanager
 def _shares(node: Node) -> Iterator[list[NoiseShare]]:
-    """Yield the stored shares; changes to the list are saved on disk or in the state afterwards."""
+    """Yield the node's stored shares of noise; changes to the list are saved afterwards."""
     file = session_file_of(node)
     if file is not None:
         with file.changed_shares() as shares:
@@ -128,7 +128,7 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum if this client has nothing to take back in it, or if it breaks the terms of its run."""
+    """Refuse to take back noise in a sum if this client has none there, or if it breaks its run's terms."""
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):

@@ -48,12 +48,12 @@ class Budget:
 
     @property
     def places(self) -> tuple[Path, Path | None]:
-        """The path of the ledger, and the path of its copy."""
+        """The paths of the ledger that this budget pays into, and of the ledger's copy."""
         return self.ledger, self.ledger_copy
 
     @property
     def epsilon(self) -> float:
-        """The smallest of the budgets."""
+        """The smallest epsilon of the client, or of its groups of records."""
         return min(self.epsilons)
 
 

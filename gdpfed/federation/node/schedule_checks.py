@@ -87,5 +87,5 @@ def _broken(
 
 
 def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
-    """How many members a node assumes to be corrupt, by the terms and its operator; at least 1."""
+    """How many members of a sum a node assumes to be corrupt, by the terms and its operator; at least 1."""
     return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

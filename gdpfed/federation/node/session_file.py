@@ -40,7 +40,7 @@ class SessionFileError(NodeConfigError):
 
 @dataclass(frozen=True)
 class OpenSession:
-    """What the file holds of one session.
+    """What the file of session keys holds of one open session.
 
     Attributes:
         key: hexadecimal, of what was sealed last.
@@ -55,7 +55,7 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """What the file holds that is not too old: sessions by handle, and shares of noise."""
+    """What the session file holds that is not too old: sessions by handle, and shares of noise."""
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)
@@ -76,7 +76,7 @@ class SessionFile:
     def seal(
         self, data: bytes, stage: str, bound: bytes, before: tuple[str, bytes] | None
     ) -> tuple[str, bytes]:
-        """Encrypt a session under a new key, which is on disk when this returns.
+        """Encrypt a session's content under a new key, which is on disk when this returns.
 
         Args:
             data: the session.
@@ -101,7 +101,7 @@ class SessionFile:
         return handle, AESGCM(key).encrypt(NONCE, data, _associated(handle, bound))
 
     def open(self, sealed: tuple[str, bytes], bound: bytes) -> bytes:
-        """Return the latest sealed content of a session.
+        """Decrypt the latest content of a session.
 
         Raises:
             LocalProtocolError: it was answered with already, has ended, is too old, or is of something else.
@@ -120,13 +120,13 @@ class SessionFile:
             contents.sessions.pop(handle, None)
 
     def shares(self) -> list[NoiseShare]:
-        """The stored shares of noise; SessionFileError if the file cannot be used."""
+        """The stored shares of this node's noise; SessionFileError if the file cannot be used."""
         with self._file.locked():
             return self._load().shares
 
     @contextmanager
     def changed_shares(self) -> Iterator[list[NoiseShare]]:
-        """Yield the stored shares to be changed; they are on disk afterwards."""
+        """Yield the stored shares of noise to be changed; they are on disk afterwards."""
         with self._changed() as contents:
             yield contents.shares
 
@@ -147,7 +147,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Load the entries that are not too old; empty if the file is missing or damaged."""
+        """Load the entries of the session file that are not too old; empty if it is missing or damaged."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

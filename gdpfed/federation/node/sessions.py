@@ -30,7 +30,7 @@ _TAKEN_BY_ONE = Lock()
 
 @dataclass(frozen=True)
 class StoredSession:
-    """What the state holds of a session.
+    """What a node's state holds of a session of secure aggregation between two messages.
 
     Attributes:
         data: the session, sealed where there is a handle.
@@ -44,19 +44,19 @@ class StoredSession:
 
     @property
     def sealed(self) -> tuple[str, bytes]:
-        """The session in the form that the session file takes."""
+        """The session's handle and encrypted bytes, as the session file takes them."""
         return self.handle, self.data
 
 
 def open_session(node: Node) -> ClientSession:
-    """Start a new session; an older one that never masked a vector is erased."""
+    """Start a session of secure aggregation; an older one that never masked a vector is erased."""
     erase_session(node, AGREEING)
     identity, roster = signing_of(node)
     return ClientSession(node.settings.client_id, node.settings.policy, identity=identity, roster=roster)
 
 
 def erase_session(node: Node, slot: str) -> None:
-    """Forget a session and its secrets, on the node's disk too."""
+    """Forget a session of secure aggregation and its secrets, on the node's disk too."""
     with _TAKEN_BY_ONE:
         kept = _kept(node.state.get(slot))
         if slot in node.state:
@@ -68,7 +68,7 @@ def erase_session(node: Node, slot: str) -> None:
 def stored_session(
     node: Node, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
 ) -> Iterator[ClientSession]:
-    """Yield the session of an earlier message of the round, removed from the state while it is in use.
+    """Yield the session from an earlier message of the round; it is out of the state meanwhile.
 
     Afterwards it is kept in the slot ``then``, or ends where there is none; with a session file that is on
     the disk when this returns. Whatever goes wrong in between, the session has ended. A message of another
@@ -132,7 +132,7 @@ def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
 
 
 def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
-    """The decrypted bytes of a stored session."""
+    """The decrypted bytes of a session that the node's state holds."""
     age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
@@ -161,5 +161,5 @@ def keeps_shares(node: Node) -> bool:
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:
-    """The round and run that a sealed session is bound to."""
+    """The round and run that an encrypted session is bound to, as bytes."""
     return f"{round_of_run.index}/{round_of_run.run}".encode()

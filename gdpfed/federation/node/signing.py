@@ -43,7 +43,7 @@ ROSTER_SUFFIX = ".roster"
 
 @dataclass(frozen=True)
 class RosterTrust:
-    """How a node knows which keys may sign.
+    """Which keys a node trusts to sign: its own, and those of the consortium's roster or the first one sent.
 
     Attributes:
         identity: its own key; None draws one in each run.

@@ -1,4 +1,4 @@
-"""Plug-in point: what answers in place of a node's own data, so that an edge can be a client of the cloud.
+"""Plug-in point: another source of updates in place of a node's own data, such as an edge's run.
 
 A package declares one under the name of the node's setting that chooses it, in the entry point group
 ``gdpfed.stand_ins``.
@@ -30,10 +30,10 @@ class StandInError(InputError):
 
 
 class StandIn(Protocol):
-    """Answers for a node."""
+    """Gives a node's updates in place of its own data."""
 
     def check(self, order: "TrainingOrder") -> None:
-        """Refuse an order that it cannot carry out, before anything is charged.
+        """Refuse a training order that the stand-in cannot carry out, before anything is charged.
 
         Raises:
             InputError: what it cannot.
@@ -41,7 +41,7 @@ class StandIn(Protocol):
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """How far training under an order moves the model, shape (d,).
+        """Return how far training under an order moves the model, shape (d,).
 
         Raises:
             StandInError: it was not done.
@@ -55,7 +55,7 @@ class StandIn(Protocol):
 
 @dataclass(frozen=True)
 class StandInKind:
-    """A kind of stand-in.
+    """A kind of stand-in for a node's own data: its settings, and how it is made from them.
 
     Attributes:
         settings: of a node, and the values that each takes; the one that chooses the kind among them.

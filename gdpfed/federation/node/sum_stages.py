@@ -1,4 +1,4 @@
-"""The client's answer to each stage of a sum."""
+"""A client's answer to each stage of a sum under secure aggregation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StageRequest:
-    """What the server asks a client in one stage of a sum.
+    """What the server asks a client in one stage of a secure sum.
 
     Attributes:
         data: the bytes for the session.
@@ -68,7 +68,7 @@ class StageRequest:
 
 
 def advertise(request: StageRequest, node: Node) -> bytes:
-    """Stage 1: agree to the parameters of the sum, and answer with fresh public keys.
+    """Stage 1: agree to the parameters of a secure sum, and answer with fresh public keys.
 
     Nothing is charged: keys tell nothing of the data, and those agreed ahead may never be used.
     """
@@ -86,13 +86,13 @@ def advertise(request: StageRequest, node: Node) -> bytes:
 
 
 def share(request: StageRequest, node: Node) -> bytes:
-    """Stage 2: answer with sealed shares of the session's secrets."""
+    """Stage 2: answer with encrypted shares of the session's secrets, one for each neighbour."""
     with stored_session(node, AGREEING, request.round_of_run, then=AGREEING) as session:
         return session.share(request.data)
 
 
 def mask(request: StageRequest, node: Node) -> bytes:
-    """Stage 3: train, clip, add noise, encode, and answer with the masked vector.
+    """Stage 3: train, clip, add noise, round to the grid, and answer with the masked vector.
 
     A member without an update answers with noise of earlier rounds that it takes back. What is taken back is
     written down, as a turn is, before the vector leaves.
@@ -144,13 +144,13 @@ def check(request: StageRequest, node: Node) -> bytes:
 
 
 def unmask(request: StageRequest, node: Node) -> bytes:
-    """Stage 4: answer with the shares that remove the masks of the sum; this ends the session."""
+    """Stage 4: answer with the shares of secrets that remove a sum's masks; this ends the session."""
     with stored_session(node, MASKED_SLOT, request.round_of_run) as session:
         return session.unmask(request.data)
 
 
 def plain(request: StageRequest, node: Node) -> bytes:
-    """Without secure aggregation: send the clipped, encoded update in clear; the server adds the noise.
+    """Without secure aggregation: send the clipped, rounded update in clear; the server adds the noise.
 
     The operator of this node trusts the server with the update itself, so its own noise would protect
     nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise

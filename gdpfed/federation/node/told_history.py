@@ -46,7 +46,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
-    """How many rounds a ledger lacks of each run; for a run that it does not know, at least one."""
+    """How many charged rounds a node's ledger lacks of each run; at least one of a run it does not know."""
     known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {
         name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()

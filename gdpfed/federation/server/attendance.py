@@ -17,7 +17,7 @@ MOST_FAREWELL_SECONDS = 30.0
 
 
 class Attendance:
-    """Knows which clients can be reached.
+    """Knows which clients' nodes can be reached, and admits nodes that come late.
 
     A node that is no longer online has left. One that comes, for the first time or again, is asked once which
     client it is. It takes part from the next round on if that client id is free and the node accepts the
@@ -77,7 +77,7 @@ class Attendance:
             time.sleep(POLL_SECONDS)
 
     def _look_round(self, round_index: int) -> frozenset[int]:
-        """Forget nodes that have left, ask nodes that have come, and return the clients that are there."""
+        """Forget nodes that left, ask nodes that came, and return the clients that can be reached."""
         nodes = self._joined.nodes
         online = self._transport.node_ids()
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
@@ -103,7 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a node that comes late agree to the remaining rounds, and charge them.
+        """Have a node that comes late agree to the terms of the remaining rounds, and charge them.
 
         Raises NodeRefusedError: it does not, or may not.
         """
@@ -113,7 +113,7 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return a node's answer if the node may take part as that client.
+        """Return a late node's answer if the node may take part as the client that it states.
 
         Raises NodeRefusedError: it may not.
         """

@@ -92,7 +92,7 @@ def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
 
 @dataclass(frozen=True)
 class Offer:
-    """The offer to one client: the terms of a run.
+    """The terms of a run that are offered to one client.
 
     Attributes:
         terms: of the run, for this client.
@@ -103,14 +103,14 @@ class Offer:
     told: Records
 
     def content(self) -> Records:
-        """The offer as records of a message."""
+        """The offered terms as records of a message."""
         return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 
 def terms_of_clients(
     run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
 ) -> dict[int, Offer]:
-    """The terms from a round on, for every client with its own budget; empty once all are charged.
+    """The terms from a round on, for every client with its own budget; empty once all rounds are charged.
 
     With them each is told of its earlier runs.
     """
@@ -212,7 +212,7 @@ def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]
 def begin_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> dict[int, str]:
-    """Have clients charge the run to their own ledgers; return the reasons of those that do not."""
+    """Have clients charge the run to their own ledgers; return the reasons of those that refuse."""
     refused = refusals(transport, joined.nodes, _contents(terms), BEGIN)
     history.begun(terms.keys() - refused.keys())
     return refused

@@ -42,7 +42,7 @@ class ClientHistory:
         self._counted: set[tuple[int, int]] = set()
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
-        """Each client's own runs, the newest `MOST_TOLD_RUNS`, as message records; nothing without any.
+        """What each client is told of its own newest runs, as message records; nothing without any.
 
         Raises RunError: the file cannot be used.
         """
@@ -55,7 +55,7 @@ class ClientHistory:
         }
 
     def begun(self, clients: Collection[int]) -> None:
-        """Record that clients have charged this run; RunError if the file cannot be used."""
+        """Record that clients have charged this run to their ledgers; RunError: the file cannot be used."""
         self._add(dict.fromkeys(clients, 0), begins=True)
 
     def received(self, clients: Collection[int], round_index: int) -> None:
@@ -85,7 +85,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> Rounds:
-        """What the file holds; empty if there is no file."""
+        """What the file of clients' histories holds; empty if there is no file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] != VERSION:

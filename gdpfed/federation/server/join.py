@@ -30,7 +30,7 @@ MOST_EPSILON = 1e6
 
 @dataclass(frozen=True)
 class OwnBudget:
-    """A client's own budget, as the client states it."""
+    """A client's own budget of epsilon and delta, as the client states it."""
 
     epsilon: float
     delta: float
@@ -38,7 +38,7 @@ class OwnBudget:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """The declaration of one node.
+    """What one node states when it joins: which client it is, its budget and its key.
 
     Attributes:
         node_id: of the node.
@@ -58,7 +58,7 @@ class NodeAnswer:
 
     @classmethod
     def of(cls, node_id: int, reply: NodeReply, num_clients: int, questions: Questions) -> "NodeAnswer":
-        """Read a node's answer.
+        """Read a node's answer to the question to join.
 
         Raises NodeRefusedError: it refuses, or says what no node can be.
         """
@@ -107,7 +107,7 @@ class Joined:
     versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
-        """Add one node; if two say that they are the same client, the first stays.
+        """Add one joined node; if two say that they are the same client, the first stays.
 
         Raises NodeRefusedError: another node is that client.
         """
@@ -150,7 +150,7 @@ class Joined:
             log(WARNING, "%s", reason)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
-        """Add nodes from their answers, by node id; the log names each one that cannot take part."""
+        """Add nodes by their answers to the question to join; the log names each that cannot take part."""
         for node_id, reply in replies.items():
             try:
                 self.add(NodeAnswer.of(node_id, reply, num_clients, questions))
@@ -248,7 +248,7 @@ def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
-    """Return nodes that were not asked yet, once there are as many as wanted or no more come."""
+    """Return online nodes not asked yet, once there are as many as wanted or no more come."""
     changed = time.monotonic()
     fresh = transport.node_ids() - set(asked)
     while len(fresh) < wanted and time.monotonic() < deadline:

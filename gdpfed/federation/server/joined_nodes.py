@@ -14,7 +14,7 @@ from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
 
 @dataclass(frozen=True)
 class NodesOfSide:
-    """The nodes of a run, as a plug-in asks them.
+    """The nodes of a run, as a plug-in can ask them and leave them out.
 
     `name`: of the side, and of its record in messages. `enough`: nodes that must stay.
     """
@@ -25,7 +25,7 @@ class NodesOfSide:
     enough: int
 
     def ask(self, told: Values) -> dict[int, Answer]:
-        """Ask every node, and return the answers by client."""
+        """Ask every node a plug-in's question, and return the answers by client."""
         nodes = {client: self.joined.nodes[client] for client in sorted(self.joined.nodes)}
         replies = self.transport.ask(ASK, {node: {self.name: told} for node in nodes.values()})
         return {client: self._answer(replies.get(node)) for client, node in nodes.items()}
@@ -48,7 +48,7 @@ def sides_wait_for_nodes(config: Config) -> bool:
 
 
 def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
-    """Have every plug-in that asks nodes ask them; return the configuration that includes the answers.
+    """Have every plug-in ask nodes that does so; return the configuration with the answers.
 
     Raises:
         RunError: fewer than ``enough`` nodes answer.

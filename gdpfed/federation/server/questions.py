@@ -46,7 +46,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class NodeReply:
-    """What one node answers.
+    """What one node answers to a question of the server: values, or an error.
 
     `records`: in the answer. `failure`: why it is none, in one printable line; None where it is one.
     `reached`: whether the node itself has answered; what has not reached it is a failure of the transport.
@@ -58,7 +58,7 @@ class NodeReply:
 
 
 class Transport(Protocol):
-    """Carries questions to nodes.
+    """Carries the server's questions to nodes and their answers back.
 
     Attributes:
         timeout_seconds: how long a question waits for its answers.
@@ -109,7 +109,7 @@ class NodeRefusedError(RunError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on what a node may state about itself, since the noise of all clients depends on it.
+    """Bounds on what a node may state, such as its budget, since the noise of all clients depends on it.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
@@ -124,7 +124,7 @@ WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:
-    """Asks every node, each with its own random challenge.
+    """Makes the question to join for each node, with its own random challenge, and checks the proof.
 
     Nodes prove their keys where there is a roster, and in active mode.
 
@@ -164,7 +164,7 @@ class Questions:
         self._challenges: dict[int, bytes] = {}
 
     def to(self, node_id: int) -> Records:
-        """The question to a node, with a fresh random challenge."""
+        """The question to join for one node, with a fresh random challenge."""
         question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit, **said_here()}
         if self._by_party:
             question[BY_PARTY] = True
@@ -184,7 +184,7 @@ class Questions:
         return {CLIENT_RECORD: question, **self._told}
 
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
-        """The key that a node has proven; None if no key is asked for. A challenge is valid only once.
+        """The public key that a node has proven to own; None if none is asked for; each challenge once.
 
         Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """

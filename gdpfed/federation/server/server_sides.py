@@ -1,4 +1,4 @@
-"""Plug-in point: a system can ask nodes questions from the server, and send values along with the terms.
+"""Plug-in point of the server: a plug-in can ask nodes questions, and send values with a run's terms.
 
 A side has two ends, this one and `gdpfed.federation.node.node_sides`, found by one name. A package declares
 both as entry points.
@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one client answers.
+    """What one client answers to the question of a plug-in.
 
     `values`: flat, as its node sent them; nothing of them is checked. `refusal`: why there are none, in one
     line; None where there are some. `silent`: whether nothing came in time.
@@ -32,7 +32,7 @@ class JoinedNodes(Protocol):
     """The nodes of a run before its plan is made."""
 
     def ask(self, told: Values) -> Mapping[int, Answer]:
-        """Ask every node, and return the answers by client."""
+        """Ask every node a plug-in's question, and return the answers by client."""
         ...
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
@@ -44,10 +44,10 @@ class JoinedNodes(Protocol):
 
 
 class ServerSide:
-    """The server's part of a plug-in; by default it adds nothing."""
+    """A plug-in's part at the server; by default it asks and sends nothing."""
 
     def asks(self, config: Config) -> bool:
-        """Whether nodes are asked before the plan of this run is made."""
+        """Whether this plug-in asks nodes before the plan of this run is made."""
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
@@ -71,12 +71,12 @@ SERVER_SIDES: Registry[type[ServerSide]] = Registry(
 
 
 def told_at_join(config: Config) -> dict[str, Values]:
-    """The values that nodes are sent with the question to join, by plug-in."""
+    """The values of each plug-in that nodes are sent with the question to join, by plug-in."""
     told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
 
 
 def told_with_terms(config: Config) -> dict[str, Values]:
-    """The values that are sent with the terms of a run, by plug-in."""
+    """The values of each plug-in that nodes are sent with the terms of a run, by plug-in."""
     told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
