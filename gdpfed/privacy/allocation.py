@@ -49,7 +49,7 @@ WHOLE_ORDERS = (*range(2, 64), 128, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedGaussian(Event):
-    """A block of `block_rounds` rounds with a noised sum each; the unit is in one of them.
+    """A block of `block_rounds` rounds, each with a noised sum; a unit is part of one, in secret.
 
     Which one is drawn uniformly, for each client by itself, and is secret. A contribution has L2 norm at most
     `clipping_norm`; each sum carries noise of standard deviation `noise_stddev` per coordinate. A neighbour
@@ -72,12 +72,12 @@ class AllocatedGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """sigma: noise_stddev over the clipping norm."""
+        """sigma: the noise's standard deviation over the clipping norm."""
         return self.noise_stddev / self.clipping_norm
 
     @property
     def sampling_rate(self) -> float:
-        """1 / b, the probability that the unit is in a given round of the block."""
+        """1 / b, the chance that the unit is part of a given round of a block of b."""
         return 1 / self.block_rounds
 
     @property
@@ -95,7 +95,7 @@ class AllocatedGaussian(Event):
 
 @dataclass(frozen=True)
 class Allocation(OwnLosses):
-    """A block of `rounds` rounds with noise of `sigma` clipping norms."""
+    """A block of `rounds` rounds of which a unit is in one, with noise of `sigma` clipping norms."""
 
     sigma: float
     rounds: int
@@ -124,7 +124,7 @@ def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
 
 @renyi_curve.register
 def _(event: AllocatedGaussian) -> dict[float, float]:
-    """Return both directions' larger divergence of a block at whole orders a.
+    """Return the larger Renyi divergence of both directions of a block, at whole orders a.
 
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
@@ -141,7 +141,7 @@ def _(event: AllocatedGaussian) -> dict[float, float]:
 
 @lru_cache(maxsize=64)
 def _log_moments(sigma: float, rounds: int) -> tuple[float, ...]:
-    """log E R^a for a = 0, 1, ..., by powers of a series in logarithms."""
+    """log E R^a of a block's likelihood ratio R, a = 0, 1, ..., by powers of a series in logarithms."""
     n = np.arange(WHOLE_ORDERS[-1] + 1, dtype=np.float64)
     power, result = n * (n - 1) / (2 * sigma**2) - special.gammaln(n + 1), None
     left = rounds
@@ -162,7 +162,7 @@ def _log_product(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """A distribution of the likelihood ratio R, at least as spread as the true one, and of the same mean, 1.
+    """A distribution of a block's likelihood ratio R, spread at least as the true one, with mean 1.
 
     `step`: of the grid of log R. `lowest`: its first point, in steps. `masses`: chances under Q, shape (n,).
     `zero`: that of R = 0. `infinite`: the part of the mean that has left for infinity, where Q has no mass.
@@ -176,7 +176,7 @@ class _Ratio:
 
     @property
     def logs(self) -> Floats:
-        """log R at the points, shape (n,)."""
+        """log R at the points of the grid, shape (n,)."""
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":
@@ -201,13 +201,13 @@ class _Ratio:
 
 
 def _deviation(sigma: float, rounds: int) -> float:
-    """The standard deviation of R for a block of rounds."""
+    """The standard deviation of the likelihood ratio R of a block of rounds."""
     return math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
 
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """The distribution of R for a block of rounds, combined from those of two parts of the block."""
+    """The distribution of the likelihood ratio R of a block, combined from two parts of the block."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1
@@ -247,7 +247,7 @@ def _between(z: Floats) -> Floats:
 
 
 def _mixed(left: _Ratio, share: float, right: _Ratio, step: float) -> _Ratio:
-    """The distribution of share R + (1 - share) R' for independent ratios, on a grid with this step."""
+    """The distribution of share R + (1 - share) R' for independent likelihood ratios, on a grid."""
     ratios = [np.append(0.0, np.exp(each.logs)) for each in (left, right)]
     masses = [np.append(each.zero, each.masses) for each in (left, right)]
     values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()

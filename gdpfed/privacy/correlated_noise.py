@@ -33,7 +33,7 @@ ROUNDING = 1e-12
 
 @lru_cache(maxsize=256)
 def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
-    """Refuse taps for which early, dense turns might not be the most expensive.
+    """Refuse taps, the shares of noise taken back, for which dense turns might not cost the most.
 
     Raises PrivacyError for more than `MOST_TAPS`, for taps that are negative or rise, and where h rises.
     """
@@ -54,23 +54,23 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
 
 
 def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return h_0, ..., h_{T-1}: the first column of C, shape (T,)."""
+    """Return h_0, ..., h_{T-1}, the first column of C, by whose inverse noise is correlated: shape (T,)."""
     return _filtered_once((0,), taps, num_rounds)
 
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return the sensitivity of turns for norm one, over `num_rounds` rounds; 0 without turns."""
+    """Return how far these turns of a client of norm one move the stream of sums; 0 without turns."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
-    """Return 0, b, ..., (k-1) b, as far as they lie below `num_rounds`."""
+    """Return the densest k turns, rounds 0, b, ..., (k-1) b, as far as they lie below `num_rounds`."""
     return tuple(range(0, min(num_rounds, most_turns * separation), separation))
 
 
 def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return sens of 1, ..., T turns, each as far apart as T rounds allow, shape (T,)."""
+    """Return the sensitivity of 1, ..., T turns, each as far apart as T rounds allow, shape (T,)."""
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
@@ -78,7 +78,7 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
-    """Refuse limits that do not fit T rounds: k turns, b apart, need (k-1) b + 1 rounds.
+    """Refuse limits on turns that do not fit T rounds: k turns, b apart, need (k-1) b + 1 rounds.
 
     Raises PrivacyError.
     """
@@ -103,7 +103,7 @@ def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_in
 
 
 def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
-    """Return the noise in the sum of all rounds, in units of s.
+    """Return the noise left in the sum of all rounds, in units of s, the new noise of one round.
 
     It is the norm of the last row of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
     """
@@ -150,7 +150,7 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def sensitivity(self) -> float:
-        """The sensitivity of the turns, for norm one."""
+        """How far the client's turns move the stream of sums, for norm one."""
         return sensitivity(self.taps, self.turns, self.num_rounds)
 
     @property
@@ -160,7 +160,7 @@ class CorrelatedGaussian(Gaussian):
 
 
 def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """Multiply C by each column, row by row: c_t = x_t + sum_j g_j c_{t-j}."""
+    """Multiply matrix C by each column, row by row: c_t = x_t + sum_j g_j c_{t-j}, taps g."""
     rows = present.copy()
     for t in range(1, len(rows)):
         for lag, tap in enumerate(taps[:t], start=1):
@@ -169,7 +169,7 @@ def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
 
 
 def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """Multiply C by one column that is 1 in these rows and 0 elsewhere; faster than `_filtered`."""
+    """Multiply matrix C by one column of 1 in these rows and 0 elsewhere; faster than `_filtered`."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0
@@ -194,7 +194,7 @@ TAP_DIGITS = 3
 
 
 def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
-    """Return taps in closed form: the first coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
+    """Return taps in closed form: coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
 
     g_1 = gamma and g_{j+1} = g_j (j - gamma) / (j + 1). The family is that of gamma-BIFR (Kalinin et al.,
     arXiv:2605.18379), derived here from the two that it unites: with one tap it is DP-lambda-CGD, and with
@@ -210,7 +210,7 @@ def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Return falling taps that minimise a positive objective.
+    """Return taps (shares of noise taken back later), falling, that minimise a positive objective.
 
     The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
     many taps it does not find these by itself.
@@ -245,7 +245,7 @@ def best_taps(
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Round taps to a few digits, and lower the last ones if h would rise."""
+    """Round taps to a few digits, and lower the last ones if the noise response h would rise."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)

@@ -38,7 +38,7 @@ NoiseLaw = Literal["gaussian", "discrete_gaussian"]
 
 
 class Event:
-    """One release, as frozen data. The subclasses are its kinds, by which files name them."""
+    """One release as accountants see it, as frozen data; the subclasses are its kinds, named in files."""
 
     kinds: ClassVar[dict[str, type["Event"]]] = {}
     kind: ClassVar[str]
@@ -52,12 +52,12 @@ class Event:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether there is any noise; without it nothing is promised."""
+        """Whether the release has any noise; without it no privacy is promised."""
         raise TypeError(f"{type(self).__name__} does not say whether it is noisy")
 
     @property
     def law(self) -> NoiseLaw:
-        """The law of the noise."""
+        """The kind of the release's noise: continuous or discrete Gaussian."""
         return "gaussian"
 
     @property
@@ -66,7 +66,7 @@ class Event:
         return 1
 
     def for_members(self) -> "Event":
-        """Return the event for an adversary who knows the sample: without client sampling."""
+        """Return the event for an adversary who knows which clients were sampled."""
         return self
 
     def continuous(self, share: float) -> "Event":
@@ -116,7 +116,7 @@ class SampledGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """sigma_m / sqrt(num_sums), sigma_m = noise_stddev / clipping_norm, whatever the adjacency.
+        """A round's noise in clipping norms: sigma_m / sqrt(num_sums), whatever the adjacency.
 
         k sums over one cohort are one release in k d coordinates, which a client moves by sqrt(k) C; they
         are at most that also if a later one depends on what an earlier one released.

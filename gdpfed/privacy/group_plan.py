@@ -11,7 +11,7 @@ BUDGET_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRange:
-    """Consecutive rounds with the same rate, norm and noise for one group.
+    """Consecutive rounds in which a group has the same sampling rate, clipping norm and noise.
 
     `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
     `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.
@@ -32,13 +32,13 @@ class RoundRange:
 
     @property
     def noise_stddev(self) -> float:
-        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update; 0 without noise."""
+        """sigma_m C_m: the standard deviation of the sum's noise per coordinate; 0 without noise."""
         return self.noise_multiplier * self.clipping_norm if self.noise_multiplier else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan:
-    """What holds for the clients of one group.
+    """The plan of one group of clients, whatever the mechanism: its budget, rates, norms and noise.
 
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
     who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
@@ -58,7 +58,7 @@ class GroupPlan:
         check_accounted(self.epsilon, self.epsilon_accounted)
 
     def at(self, round_index: int) -> RoundRange:
-        """Return what holds in a round, from 0.
+        """Return the group's rate, norm and noise in a round, counted from 0.
 
         Raises PrivacyError for a round beyond the plan.
         """
@@ -71,12 +71,12 @@ class GroupPlan:
 
     @property
     def sampling_rate(self) -> float:
-        """q_m as it is drawn."""
+        """q_m: the probability that a client of the group is drawn for a round."""
         return self.ranges[0].sampling_rate
 
     @property
     def expected_cohort_size(self) -> float:
-        """r_m = q_m |G_m|."""
+        """r_m = q_m |G_m|: how many clients of the group a round draws on average."""
         return self.sampling_rate * len(self.clients)
 
     @property
@@ -86,7 +86,7 @@ class GroupPlan:
 
     @property
     def noise_multiplier(self) -> float:
-        """sigma_m, in units of C_m."""
+        """sigma_m: the noise of the group's sum, in units of the clipping norm C_m."""
         return self.ranges[0].noise_multiplier
 
     @property
@@ -96,7 +96,7 @@ class GroupPlan:
 
     @property
     def noise_stddev(self) -> float:
-        """sigma_m C_m: of the noise in the sum, per coordinate, in the unit of an update."""
+        """sigma_m C_m: the standard deviation of the sum's noise per coordinate, in an update's unit."""
         return self.ranges[0].noise_stddev
 
 

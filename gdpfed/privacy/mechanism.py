@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """What has happened in a run so far.
+    """What has happened in a run so far, as far as privacy cost depends on it: rounds and turns.
 
     Attributes:
         rounds: how many rounds were released, from the first on.
@@ -63,7 +63,7 @@ class PromisedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """How sums are made. Methods take a group by its number in the plan, m, and its plan.
+    """How sums are drawn, bounded and noised. Methods take a group's number in the plan, m, and its plan.
 
     Attributes:
         kind: its name in a plan's file.
@@ -120,14 +120,14 @@ class Mechanism(ABC):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return the cost of a history for a client of a group, or for a record of one of its record groups.
+        """Return what a history of rounds costs a client of a group, or a record of one of its record groups.
 
         It is the cost against those who are told nothing of the cohorts.
         """
 
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        """Return the largest cost of this many turns, against those who know the cohorts."""
+        """Return the largest cost of this many turns, against those who know who took part."""
 
     def epsilon(
         self,
@@ -139,7 +139,7 @@ class Mechanism(ABC):
         accountant: Accountant,
         record_group: int = 0,
     ) -> float:
-        """Return epsilon at delta of a history; the plan's own accountant composes a fixed schedule."""
+        """Return epsilon at delta of a history of rounds; the plan's accountant composes fixed schedules."""
         if not history.rounds:
             return 0.0
         charges = self.charges(m, group, history, record_group)
@@ -193,5 +193,5 @@ class Mechanism(ABC):
         """
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return further entries of a group's JSON form."""
+        """Return further entries for the JSON form of a group's plan."""
         return {}

@@ -44,11 +44,11 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def taps_of(self, m: int) -> tuple[float, ...]:
-        """Return g of a group's sums: which parts of a round's noise the next rounds take back."""
+        """Return taps g: which parts of a round's noise in a group's sums the next rounds take back."""
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the total noise of all rounds, relative to independent noise."""
+        """Return the noise that remains of all rounds, relative to noise that is independent by round."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
@@ -71,7 +71,7 @@ class HasTurns(KeepsTurns):
 
 
 class OwnTotals(KeepsTurns):
-    """A mechanism with own totals for every client; samples may depend on what clients have released.
+    """A mechanism in which every client has its own total budget, and samples may follow from releases.
 
     Attributes:
         rule: by which samples follow from releases; None where a secret key draws them.
@@ -88,7 +88,7 @@ class OwnTotals(KeepsTurns):
 
     @property
     def counts_noise(self) -> float:
-        """The standard deviation of the noise in each count: Delta / sqrt(2 rho)."""
+        """The standard deviation of noise in each released class count: Delta / sqrt(2 rho)."""
         return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
 
     @abstractmethod
@@ -102,7 +102,7 @@ COUNTS_DISTANCE = math.sqrt(2)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordGroup:
-    """Records with one budget: `share` of every client's, each in a batch with chance `batch_rate`."""
+    """Records with one budget: a `share` of every client's, each in a batch with chance `batch_rate`."""
 
     epsilon: float
     epsilon_accounted: float
@@ -127,7 +127,7 @@ class DrawsAhead(ABC):
 
     @abstractmethod
     def drawn_at(self, group: GroupPlan, round_index: int) -> int:
-        """Return the first of the rounds whose cohorts are drawn together with a round of a group."""
+        """Return the first of the rounds whose cohorts of a group are drawn together with this one."""
 
 
 class HasEdges(ABC):
@@ -148,7 +148,7 @@ def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the total noise of all rounds, relative to independent noise."""
+    """Return the noise that remains of all rounds, relative to noise that is independent by round."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 
@@ -183,7 +183,7 @@ def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Say how a request has its noise added elsewhere than planned; "" if it does not."""
+    """Say how a requested sum has its noise added elsewhere than planned; "" if it does not."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

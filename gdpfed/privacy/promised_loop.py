@@ -28,7 +28,7 @@ MOST_VALUES = 200_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Released:
-    """What a loop has let out: the sum of every round, or the model before the first round and after each.
+    """What a training loop has let out: the sum of every round, or the model before and after each.
 
     Attributes:
         sums: with their noise, in the unit of a contribution, shape (T, d).

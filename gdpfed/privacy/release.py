@@ -29,7 +29,7 @@ class NoiseAt(Enum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Release:
-    """The privacy side of one sum over a cohort.
+    """The privacy side of one sum over a cohort: its clients, their bounds and weights, and its noise.
 
     Client i contributes w_i clip(x_i, C_i), x_i being what its work computes.
 
@@ -101,12 +101,12 @@ class Release:
 
     @property
     def weights(self) -> Vector:
-        """w_i, in the order of ``clients``."""
+        """w_i, the weight of each client's update in the sum, in the order of ``clients``."""
         return np.ones(len(self.clients)) if self.client_weights is None else self.client_weights
 
     @property
     def smallest_norm(self) -> float:
-        """The smallest norm bound of a client."""
+        """The smallest clipping norm of a client in the sum."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))
@@ -129,7 +129,7 @@ class Release:
 
     @property
     def noise_stddev(self) -> float:
-        """C sigma, per coordinate of the sum; 0 without noise, whatever C is."""
+        """C sigma: the noise's standard deviation per coordinate of the sum; 0 without noise."""
         return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
 
 
@@ -150,7 +150,7 @@ def planned_norm_exceeded(norm: float, planned: float) -> bool:
 
 
 def broken_number(request: Release) -> str:
-    """Say which number of a request is invalid under every plan; "" if all are valid."""
+    """Say which number of a requested sum is invalid under every plan; "" if all are valid."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

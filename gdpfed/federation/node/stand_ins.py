@@ -26,7 +26,7 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """A stand-in that does not answer; its text is about the protocol alone, since the server reads it."""
+    """A stand-in for a node's data gives no update; the text holds no data, as the server reads it."""
 
 
 class StandIn(Protocol):

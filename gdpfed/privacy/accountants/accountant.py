@@ -31,13 +31,13 @@ class Accountant(Protocol):
 
     @property
     def renyi_orders(self) -> RenyiOrders:
-        """The orders that the rdp accountant minimises over; other accountants do not use them."""
+        """The orders of Renyi divergence that the rdp accountant minimises over; others ignore them."""
 
     def __hash__(self) -> int:
-        """Return the same hash for equal accountants, which serve as one key of a cache."""
+        """Return the same hash for equal accountants, which then share cached results."""
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
-        """Return an epsilon such that `count` releases are (epsilon, delta)-DP; inf if none.
+        """Return an epsilon with which `count` releases of an event are (epsilon, delta)-DP; inf if none.
 
         Raises PrivacyError for an event that this accountant has no valid bound for, saying what would work.
         """
@@ -45,7 +45,7 @@ class Accountant(Protocol):
 
 @dataclass(frozen=True)
 class _NamedAccountant:
-    """An accountant of continuous noise."""
+    """An accountant of sums with continuous Gaussian noise."""
 
     name: AccountantName
     _bound: Callable[[Event, int, float], float]
@@ -65,7 +65,7 @@ class _NamedAccountant:
 
 @dataclass(frozen=True)
 class _DiscreteAccountant:
-    """An accountant of discrete Gaussian noise, by the rules of `gdpfed.privacy.accountants.discrete`."""
+    """An accountant of sums with discrete Gaussian noise, by `gdpfed.privacy.accountants.discrete`."""
 
     name: AccountantName
     renyi_orders: RenyiOrders = "whole"
@@ -113,7 +113,7 @@ def discrete_accountant(name: str) -> Accountant:
 
 
 def accountant_for(noise: NoiseLaw, name: str, renyi_orders: RenyiOrders) -> Accountant:
-    """Return the accountant of that name for that noise.
+    """Return the accountant with this name for this kind of noise: continuous or discrete.
 
     Raises PrivacyError for a name or a law that there is not, and for a proof that does not cover the law.
     """

@@ -1,4 +1,4 @@
-"""A cache of calibrated noise, in a file in the user's cache directory.
+"""A cache of noise multipliers found for budgets, in a file in the user's cache directory.
 
 It saves a search, not a check: the accountant computes what the noise costs before it is used again. So a
 file that is damaged, old or somebody else's can cost time and nothing more.
@@ -17,12 +17,12 @@ LARGEST_FILE = 4 * 2**20
 
 
 def known_noise(key: Mapping[str, Any]) -> float | None:
-    """Return the noise that was calibrated for this, or None. `key` is JSON."""
+    """Return the noise multiplier that was found for these numbers, or None. `key`: the numbers as JSON."""
     return _entries().get(_digest(key))
 
 
 def keep_noise(key: Mapping[str, Any], noise: float) -> None:
-    """Store a noise value for later processes; only for this one if the directory cannot be written."""
+    """Store a noise multiplier for later processes; for this one alone if the directory is read-only."""
     digest = _digest(key)
     _entries()[digest] = noise
     try:
@@ -46,7 +46,7 @@ def _entries() -> dict[str, float]:
 
 
 def _entry(line: str) -> tuple[str, float] | None:
-    """Parse a line of the cache; None if it is damaged."""
+    """Parse a line of the cache of noise multipliers; None if it is damaged."""
     digest, _, text = line.partition(" ")
     try:
         noise = float(text)
@@ -60,7 +60,7 @@ def _digest(key: Mapping[str, Any]) -> str:
 
 
 def _path() -> Path:
-    """GDPFED_CACHE_DIR, or `gdpfed` in XDG_CACHE_HOME, which is ~/.cache by default."""
+    """The cache's file: in GDPFED_CACHE_DIR, or in `gdpfed` in XDG_CACHE_HOME, by default ~/.cache."""
     own = os.environ.get("GDPFED_CACHE_DIR")
     if own:
         return Path(own) / "calibrated_noise.txt"

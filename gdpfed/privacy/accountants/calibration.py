@@ -1,4 +1,4 @@
-"""Calibration: the least noise that keeps a group within its budget, never less than it needs.
+"""Calibration: find the least noise multiplier with which epsilon stays within a budget.
 
 It is found by bisection of a decreasing function; the result never exceeds the target.
 """
@@ -28,14 +28,14 @@ LONGEST_LOG_STEP = 2.0
 
 @dataclass(frozen=True)
 class Start:
-    """A point of the search: x, and the slope d log f / d log x there."""
+    """A point of the search for noise: x, and the slope d log f / d log x there."""
 
     position: float
     log_slope: float
 
 
 class UnreachableError(ArithmeticError):
-    """The function jumps over the target, or meets it outside the bounds.
+    """A falling function jumps over the target of the search, or meets it outside the bounds.
 
     `low`: the largest x known to be above the target. `high`: the smallest x known to be at or below it.
     """
@@ -47,7 +47,7 @@ class UnreachableError(ArithmeticError):
 
 
 def is_met(value: float, target: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
-    """Whether this value ends the search: it is at most the target, and within the tolerance."""
+    """Whether a function's value ends the search: it is at most the target, and within the tolerance."""
     return target * (1 - tolerance) < value <= target
 
 
@@ -201,7 +201,7 @@ def estimate_noise_multiplier(
 def _search(
     epsilon: Callable[[SampledGaussian], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
-    """Find the noise at which `epsilon` of the event meets the target."""
+    """Find the noise multiplier at which `epsilon` of a release meets the target."""
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     return solve_falling(
         lambda sigma: epsilon(replace(unit_noise, noise_stddev=sigma)), target, start, bounds
@@ -277,7 +277,7 @@ def _check_delta_against_participation(rate: float, num_rounds: int, delta: floa
 
 
 def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
-    """Return sigma from the central limit mu = q sqrt(T (exp(1/sigma^2) - 1)).
+    """Return a first guess of sigma from the central limit mu = q sqrt(T (exp(1/sigma^2) - 1)).
 
     Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
     for the search, never a result.

@@ -46,7 +46,7 @@ Proof = Literal["nothing", "no noise", "theorem1", "rdp", "pld", "zcdp", "renyi 
 
 @dataclass(frozen=True)
 class Bound:
-    """An epsilon and the proof behind it."""
+    """An epsilon of several releases together, and the proof behind it."""
 
     epsilon: float
     proof: Proof
@@ -156,7 +156,7 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
 
 
 def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """The smallest epsilon that any proof gives, among those that cover all charges."""
+    """The smallest epsilon of charges that any proof gives, among proofs that cover all of them."""
     proofs: dict[Proof, Callable[[], float]] = {
         "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
         "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
@@ -215,7 +215,7 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
 
 
 def _discrete_releases(charges: Sequence[Charge]) -> int:
-    """The number of sums with discrete noise."""
+    """The number of sums with discrete noise that these charges pay for."""
     return sum(
         charge.count * charge.event.num_releases
         for charge in charges
@@ -234,13 +234,13 @@ def _charged(event: Event) -> Event:
 
 
 def _bounded(epsilon: float, discrete: int) -> float:
-    """Return epsilon, or inf where the proof for discrete noise does not hold."""
+    """Return epsilon, or inf where the proof for sums with discrete noise does not hold."""
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
 
 
 @dataclass(frozen=True)
 class AfterRelease:
-    """Accounts by `accountant`, and adds to every figure the cost of `paid`, a Gaussian release.
+    """An accountant that adds to each epsilon of another one the cost of `paid`, a Gaussian release.
 
     So whoever calibrates by it, be it noise, rates or numbers of steps, keeps the whole within the budget.
     """
@@ -255,7 +255,7 @@ class AfterRelease:
 
     @property
     def renyi_orders(self) -> RenyiOrders:
-        """Which orders the rdp accountant minimises over."""
+        """The orders of Renyi divergence that the rdp accountant minimises over."""
         return self.accountant.renyi_orders
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:

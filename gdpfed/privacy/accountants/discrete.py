@@ -49,7 +49,7 @@ MOST_CLIENTS, MOST_DIMENSION, MOST_ROUNDS, MOST_PARTS = 2**12, 2**31, 2**13, 17
 
 
 def sum_divergence_bound(num_clients: int, integer_stddev: float, dimension: int) -> float:
-    """Bound |log P(sum of n D(s)) - log D(sqrt(n) s)| over Z^d by d tau.
+    """Bound |log P(sum of n D(s)) - log D(sqrt(n) s)|, D discrete Gaussian noise, over Z^d by d tau.
 
     tau = 10 sum_{k=1}^{n-1} exp(-2 pi**2 s**2 k / (k + 1)), for s >= 1/2: Kairouz, Liu, Steinke, "The
     Distributed Discrete Gaussian Mechanism", ICML 2021, arXiv:2102.06387, Section 3. It bounds the
@@ -104,7 +104,7 @@ def effective_delta(
 
 
 def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
-    """Raise PrivacyError for a budget that the proof for this noise does not cover."""
+    """Refuse a budget that the proof for sums with this noise does not cover. Raises PrivacyError."""
     if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
         raise PrivacyError(
             f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "

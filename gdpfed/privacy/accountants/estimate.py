@@ -93,7 +93,7 @@ def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vec
 
 
 def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
-    """Estimate epsilon at delta from drawn losses log_density - other."""
+    """Estimate epsilon at delta of `count` releases, from drawn privacy losses log_density - other."""
     losses = log_density - other
     masses = np.exp(log_density - log_density.max())
     masses /= masses.sum()
@@ -118,7 +118,7 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
 
 
 def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
-    """Return a range that the summed loss leaves with probability at most exp(-log_odds) (Chernoff)."""
+    """Return a range that the sum of losses leaves with probability at most exp(-log_odds) (Chernoff)."""
     losses, masses = losses[::4], masses[::4] / masses[::4].sum()
     deviation = math.sqrt(float(masses @ (losses - masses @ losses) ** 2))
     tilts = np.geomspace(0.02, 50, 24) / (deviation * math.sqrt(count))

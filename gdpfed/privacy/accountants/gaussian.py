@@ -39,7 +39,7 @@ SMALLEST_SHARE = 1e-300
 
 @lru_cache(maxsize=1024)
 def gaussian_epsilon(sigma: float, delta: float) -> float:
-    """Return epsilon at delta; 0 where delta alone covers the release, inf without noise.
+    """Return epsilon at delta of one Gaussian release; 0 where delta alone covers it, inf without noise.
 
     `sigma`: the noise over the distance of neighbours, from 0 to inf. `delta`: in (0, 1].
     """
@@ -52,7 +52,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise at (epsilon, delta) per distance of neighbours; 0 if no noise is needed.
+    """Return the least noise for (epsilon, delta), per distance of neighbours; 0 if none is needed.
 
     `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """
@@ -71,7 +71,7 @@ def _log_delta(sigma: float, epsilon: float) -> float:
 
 
 def _crossing(excess: Callable[[float], float]) -> float:
-    """The positive number at which a falling function, above 0 near 0, is 0."""
+    """The positive number at which a falling function, which is above 0 near 0, reaches 0."""
     low = high = 1.0
     while excess(high) > 0:
         low, high = high, 2 * high
@@ -81,7 +81,7 @@ def _crossing(excess: Callable[[float], float]) -> float:
 
 
 def zcdp_rho(charges: Sequence[Charge]) -> float:
-    """Return rho of all charges together.
+    """Return rho, the zCDP cost, of all charges together.
 
     Raises PrivacyError for events other than sums that everybody is part of.
     """
@@ -94,7 +94,7 @@ def zcdp_rho(charges: Sequence[Charge]) -> float:
 
 
 def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
-    """Return epsilon at delta of all charges together.
+    """Return epsilon at delta of all charges together, by their zCDP.
 
     It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1:
     Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12, as rho-zCDP is (alpha, rho alpha)-RDP at
@@ -168,7 +168,7 @@ def server_epsilon(
 
 
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
-    """Return the smallest K that Binomial(num_rounds, sampling_rate) exceeds no more often.
+    """Return K, the number of rounds of T that a sampled client stays within with this probability.
 
     With probability 0.99 it is the number of rounds that 99 of 100 clients stay within.
     """

@@ -50,7 +50,7 @@ class InferenceBound:
     proof: InferenceProof
 
     def to_dict(self) -> dict[str, float | str]:
-        """The JSON form."""
+        """The bound on membership inference in the form of JSON."""
         return {
             "tpr_at_1_percent_fpr": self.tpr_at_1_percent_fpr,
             "accuracy_at_even_odds": self.accuracy_at_even_odds,
@@ -63,7 +63,7 @@ NO_BOUND = InferenceBound(1.0, 1.0, "no noise")
 
 
 def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
-    """Return the bound of one Gaussian whose mean moves by mu standard deviations.
+    """Bound membership inference by one Gaussian release whose mean moves by mu deviations.
 
     `slack` is a probability by which both the TPR and the total variation may be larger.
     """
@@ -74,7 +74,7 @@ def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
 def profile_inference_bound(
     delta: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
 ) -> InferenceBound:
-    """Return the bound under a profile delta(epsilon), which takes an array and bounds both directions."""
+    """Bound membership inference by delta(epsilon), which takes an array and bounds both directions."""
     # Beyond ln(1 / a) the first bound is above 1, and the second only rises.
     epsilons = np.linspace(0.0, -math.log(FPR), 4 * STEPS)
     deltas = delta(epsilons)
@@ -83,7 +83,7 @@ def profile_inference_bound(
 
 
 def renyi_inference_bound(curve: Mapping[float, float], slack: float = 0.0) -> InferenceBound:
-    """Return the bound under Renyi divergences by order; `slack` as in `gaussian_inference_bound`."""
+    """Bound membership inference by Renyi divergences by order; `slack` as in the Gaussian case."""
     tpr = _renyi_tpr(curve, np.array([FPR]))
     fpr = np.arange(STEPS + 1) / STEPS
     # The TPR rises with the FPR, so between two points the difference is at most that of the corners.

@@ -41,7 +41,7 @@ NEWTON_STEPS = 100
 
 @dataclass(frozen=True)
 class Losses:
-    """The losses of one distribution over another, as probabilities on a grid.
+    """The privacy losses of an output's distribution P over its neighbour's Q, as probabilities on a grid.
 
     `interval`: the grid's step h. `lowest`: the least loss, in steps. `chances`: of the losses h * (lowest,
     lowest + 1, ...), shape (n,). `infinite`: the probability of an infinite loss.
@@ -109,7 +109,7 @@ class Losses:
         return losses, upper, lower
 
     def delta(self, epsilons: Floats) -> Floats:
-        """delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon) at every epsilon >= 0."""
+        """delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon), at each epsilon >= 0."""
         losses, upper, lower = self._above()
         first = np.searchsorted(losses, epsilons, side="right")
         return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
@@ -136,13 +136,13 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """P - e^epsilon Q for masses P and Q; a Q that underflows counts as 0."""
+    """P - e^epsilon Q for probabilities P and Q of large losses; a Q that underflows counts as 0."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
 @dataclass(frozen=True)
 class BothLosses:
-    """The losses of a release in both directions: one unit removed, and one unit added."""
+    """The privacy losses of a release in both directions: one unit removed, and one unit added."""
 
     directions: tuple[Losses, ...]
 
@@ -160,11 +160,11 @@ class BothLosses:
         return self.directions if len(self.directions) == number else self.directions * number
 
     def delta(self, epsilons: Floats) -> Floats:
-        """The larger delta at every epsilon >= 0."""
+        """The larger delta of both directions, at every epsilon >= 0."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """The larger epsilon at delta."""
+        """The larger epsilon of both directions at delta."""
         return max(direction.epsilon(delta) for direction in self.directions)
 
 
@@ -231,7 +231,7 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
 
 
 class _Mixture:
-    """sum_k w_k N(s_k, sigma^2), where components without weight are left out.
+    """The mixture sum_k w_k N(s_k, sigma^2) of Gaussians, without components of weight 0.
 
     `end`: TAIL of N(0, sigma^2) lies beyond it. `least`: log P(s = 0), the loss that no sum is below.
     """
@@ -248,7 +248,7 @@ class _Mixture:
         self._start = np.log(self.weights[moving]) - self._pull * self.moves[moving] / 2
 
     def loss(self, at: float) -> float:
-        """The loss L(x) at one place."""
+        """The privacy loss L(x) of an output x of the mixture."""
         return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
 
     def beyond(self, at: Floats) -> Floats:
@@ -263,12 +263,12 @@ class _Mixture:
         )
 
     def _summed(self, table: Callable[[Floats], Floats], places: Floats) -> Floats:
-        """sum_k w_k table[:, k], by place."""
+        """The weighted sum over components, sum_k w_k table[:, k], for each place."""
         rows = places.reshape(len(places), -1)
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
     def furthest(self) -> float:
-        """The place x beyond which the mixture has probability TAIL."""
+        """The output x beyond which the mixture has probability TAIL."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)
@@ -280,7 +280,7 @@ class _Mixture:
         )
 
     def where(self, epsilons: Floats) -> Floats:
-        """The places x with L(x) = epsilon, for every epsilon > log P(s = 0).
+        """The outputs x whose privacy loss L(x) is epsilon, for every epsilon > log P(s = 0).
 
         The parts that move have log sum = log(e^epsilon - P(s = 0)), a convex function of x whose slope is
         bounded from below. Newton's steps come down to it from where its largest part alone is as large.
@@ -316,7 +316,7 @@ def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int)
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
-    """The distribution for which delta(epsilon) is linear in e^epsilon between the grid's points.
+    """The losses whose delta(epsilon) is linear in e^epsilon between the points of a grid.
 
     With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
     (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.

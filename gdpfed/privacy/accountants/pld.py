@@ -30,7 +30,7 @@ from gdpfed.privacy.events import (
 
 @dataclass(frozen=True)
 class Step:
-    """A Gaussian release: noise over distance, sampling rate, and adjacency.
+    """One Gaussian release: noise over distance of neighbours, sampling rate, and adjacency.
 
     At rate 1 the unit is known to be part of it.
     """
@@ -45,11 +45,11 @@ class OwnLosses(ABC):
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return the grid step that its losses should have, and the smallest step that is fast enough."""
+        """Return the grid step wanted for the losses, and the smallest step that is fast enough."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
-        """Return its losses on a grid, which are never more private than the release."""
+        """Return the release's privacy losses on a grid, rounded so that epsilon is never too small."""
 
 
 OneRelease = Step | GaussianMixture | OwnLosses
@@ -97,7 +97,7 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
 
 
 def is_known(release: OneRelease) -> TypeGuard[Step]:
-    """Whether the unit is surely part of the release; then epsilon is exact."""
+    """Whether the unit is surely part of the release, not sampled; then epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
 
@@ -137,7 +137,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 def pld_deltas(
     releases: Sequence[tuple[Event, int]], epsilons: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return delta at every epsilon for several events, each repeated; the larger direction.
+    """Return delta at every epsilon for several repeated events; the larger one of both directions.
 
     What was composed for an epsilon is not composed again. Raises PrivacyError for fixed_size sampling, which
     has no such bound.

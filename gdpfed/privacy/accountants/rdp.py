@@ -60,7 +60,7 @@ def rdp_epsilon(
     *,
     keeps: Callable[[float], bool] = lambda order: True,
 ) -> float:
-    """Renyi DP, converted by Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12.
+    """Epsilon from Renyi DP, converted by Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12.
 
     Fractional and high orders take most of the time. Those that cannot give the least epsilon are left out,
     which does not change the result.
@@ -100,7 +100,7 @@ def _poisson_epsilon(
 
 
 def _least_renyi(first: Mapping[float, float], order: float) -> float:
-    """Return a lower bound on the divergence at an order, from those at the first ones.
+    """Return a lower bound on the Renyi divergence at an order, from those at the first orders.
 
     (order - 1) times it is convex and 0 at the orders 0 and 1, so it lies above the chords beside it.
     """
@@ -181,7 +181,7 @@ def _fixed_size_renyi(
 def _poisson_renyi(
     noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...] = POISSON_ORDERS
 ) -> tuple[float, ...]:
-    """Mironov, Talwar, Zhang, arXiv:1908.10530, Section 3.3, one round, at these orders."""
+    """Renyi divergences of one Poisson-sampled round, at these orders (arXiv:1908.10530, Section 3.3)."""
     known = _known_divergences(noise_multiplier, sampling_rate)
     for order in orders:
         if order in known:
@@ -196,7 +196,7 @@ def _poisson_renyi(
 
 
 def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int) -> float:
-    """log(sum_k C(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1) at a whole order a."""
+    """log(sum_k C(a, k) (1 - q)^(a-k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1), whole order a."""
     k, log_binomials = _log_binomials(order)
     terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
     terms += (k * k - k) / (2 * noise_multiplier**2)
@@ -205,7 +205,7 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
 
 
 def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order: float) -> float:
-    """The divergence at fractional orders: one integral below z and one above it.
+    """The Renyi divergence at a fractional order: one integral below z and one above it.
 
     Each is a series, whose terms are added by their absolute values: an upper bound. It ends where terms fall
     and are below e^-30 of the sum; inf where it does not within 1,000 terms.
@@ -231,14 +231,14 @@ def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order
 def _log_binomials(
     order: float, most: int = LAST_TERM
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """k = 0, 1, ... and log |C(a, k)|; up to k = a for a whole order, else up to `most`."""
+    """k = 0, 1, ... and log |C(a, k)|: up to k = a for a whole order a, else up to `most`."""
     k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
     return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 
 
 @lru_cache(maxsize=1024)
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
-    """A cache of one round's divergences by order."""
+    """A cache of the Renyi divergences of one sampled round, by order."""
     return {}
 
 
@@ -259,7 +259,7 @@ HIGHEST_AT_ONCE = (32, HIGHEST_WITH_MOMENTS)
 def without_replacement_renyi(
     sigma: float, cohort_size: int, group_size: int, orders: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return the divergences of one release at these orders, which are above 1.
+    """Return Renyi divergences of one fixed-size sample's release, at these orders above 1.
 
     Between whole orders (a - 1) D_a is convex, so that the chord is a bound (their Corollary 10). `sigma`:
     the noise over the distance of two units' updates. `cohort_size`: how many are drawn. `group_size`: out of
@@ -282,7 +282,7 @@ def without_replacement_renyi(
 
 @lru_cache(maxsize=1024)
 def _log_moment(sigma: float, rate: float, order: int) -> float:
-    """(a - 1) D_a at a whole order a."""
+    """(a - 1) D_a, the Renyi divergence of one fixed-size sample times its whole order a less 1."""
     if order == 1:
         return 0.0
     whole = np.arange(2, order + 1)

@@ -1,4 +1,4 @@
-"""Checks requests against an open round, and turns them into charged sums.
+"""Checks that requested sums fit the round that a ledger has charged, and makes them charged sums.
 
 A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
 method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
@@ -43,7 +43,7 @@ class ChargedCounts:
 
 
 class ChargedSum(Generic[R]):
-    """A release that a ledger has charged; it is summed once.
+    """A requested sum that a ledger has charged; it is summed once.
 
     `request`: what was charged. `round_index`: the round that it was charged in.
     """
@@ -57,7 +57,7 @@ class ChargedSum(Generic[R]):
         self._charged = tuple(request.clients.tolist()), request.contribution_norms, request.noise_stddev
 
     def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
-        """Compare what a fleet is about to sum with what was charged.
+        """Refuse clients, norms or noise of a sum that differ from those charged.
 
         `clients`: ids of those who are asked. `norms`: the bound on the contribution of each, in their order.
         `noise_stddev`: of the noise in the sum. Raises PrivacyError: other clients, a larger bound or less
@@ -89,7 +89,7 @@ class ChargedSum(Generic[R]):
 
 
 class ExpectedSum(Generic[R]):
-    """A release that fits the plan of the next round and is not charged: keys may be agreed for it.
+    """A sum that fits the next round's plan and is not charged yet: its keys may be agreed.
 
     `request`: what is expected. `round_index`: the round that it is expected in.
     """
@@ -119,7 +119,7 @@ class OpenRound:
         self._sums_of: Counter[int] = Counter()
 
     def check(self, subject: str, requests: Sequence[Release]) -> None:
-        """Check all requests; if they pass, record the sums and clients of the round that they use up.
+        """Check all requested sums; if they pass, record which sums and clients of the round they use up.
 
         Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
         the round was charged for. Then nothing is noted.
@@ -177,7 +177,7 @@ NUMBERS = "iuf"
 
 
 class PlainCopies:
-    """Copies values; a value that occurs several times is copied once.
+    """Copies values to plain ones; a value that occurs several times is copied once.
 
     Args:
         kinds: the dataclasses that may occur; a subclass of one is refused.
@@ -227,7 +227,7 @@ class PlainCopies:
 
 
 def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
-    """Return copies of requests, so that what is checked is what is charged and summed.
+    """Return copies of requested sums, so that what is checked is what is charged and summed.
 
     `requests`: of exactly the first of ``kinds``. `kinds`: the dataclasses that may occur in them. `asked`:
     by whom and in which round, for errors. Raises PrivacyError: a request of another class, or a value that

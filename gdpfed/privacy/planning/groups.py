@@ -32,7 +32,7 @@ LARGEST_DEFAULT_DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Group:
-    """Clients that are held to one budget.
+    """Clients with one privacy budget, to which all of them are held.
 
     `epsilon` is the budget eps_m of every client of the group over the whole training.
     `clients` are distinct client ids >= 0; a `range` is kept as it is, so that a million clients
@@ -55,12 +55,12 @@ class Group:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return the smaller one of 1e-5 and n**-1.1 for n clients."""
+    """Return a plan's default delta for n clients: the smaller one of 1e-5 and n**-1.1."""
     return min(LARGEST_DEFAULT_DELTA, paper_delta(num_clients))
 
 
 def paper_delta(num_clients: int) -> float:
-    """Return n**-1.1 for n clients, with which the paper's tables are made (its Section 5)."""
+    """Return the paper's delta for n clients, n**-1.1, with which its tables are made (Section 5)."""
     return float(require_count("num_clients", num_clients) ** DELTA_EXPONENT)
 
 

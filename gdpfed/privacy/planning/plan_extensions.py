@@ -107,7 +107,7 @@ def with_adaptive_clipping(
 
 
 def _least(stddev: float, heard: float) -> float:
-    """The smallest noise that the measured fraction can have, rounded up to two digits."""
+    """The smallest noise that the measured fraction of clients can have, rounded up to two digits."""
     value = stddev / (2 * MOST_SHARE * heard)
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit

@@ -1,4 +1,4 @@
-"""Problem 1: the sampling rate of each group that makes best use of the noise.
+"""The paper's Problem 1: the sampling rate of each group that makes best use of the noise.
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level
 Heterogeneous Differential Privacy", Problem 1 with Remark 3's sparsification error.
@@ -50,7 +50,7 @@ class _Problem:
     sparsified: bool
 
     def objective(self, shares: Vector) -> float:
-        """Return sum_m p_m (2 s_m - s_m^2), or sum_m 2 p_m s_m with phi = 0."""
+        """Return Problem 1's objective: sum_m p_m (2 s_m - s_m^2), or sum_m 2 p_m s_m with phi = 0."""
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -59,7 +59,7 @@ class _Problem:
         return float(np.sum(weights * (2 * errors - errors**2)))
 
     def marginal_costs(self, shares: Vector) -> Vector:
-        """Return h_m, the objective's derivative by p_m."""
+        """Return h_m, the derivative of Problem 1's objective by p_m."""
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -135,7 +135,7 @@ def optimal_sampling_rates(
 
 
 def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
-    """Scale `shares` by one factor so that, clipped to the bounds, they sum to one."""
+    """Scale shares of the cohort by one factor so that, clipped to the bounds, they sum to one."""
 
     def excess(log_factor: float) -> float:
         return float(np.sum(np.clip(shares * math.exp(log_factor), lower, upper))) - 1.0
@@ -145,7 +145,7 @@ def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
 
 
 def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vector:
-    """Return the best of the local optima found from several starts, the closed form's first.
+    """Return the best shares of the cohort that were found from several starts, the closed form's first.
 
     Without phi, and with it while s_m < 2/3, one start is enough; beyond, Problem 1 is not convex.
     """
@@ -172,7 +172,7 @@ def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vecto
 
 
 def _descend(problem: _Problem, start: Vector) -> Vector:
-    """Minimise with SLSQP in units of the start, so that objective and variables are near one."""
+    """Minimise Problem 1's objective with SLSQP in units of the start, so that numbers are near one."""
     scale = problem.objective(start)
     solution = optimize.minimize(
         lambda x: problem.objective(x * start) / scale,
@@ -188,7 +188,7 @@ def _descend(problem: _Problem, start: Vector) -> Vector:
 
 
 def _polish(problem: _Problem, shares: Vector) -> Vector:
-    """Solve the optimality conditions of the groups that are not at a bound to full precision."""
+    """Solve the optimality conditions of groups that are not at a bound, to full precision."""
     free = ~(_at_lower(problem, shares) | _at_upper(problem, shares))
     fixed = np.where(_at_upper(problem, shares), problem.upper, problem.lower)
     if not free.any():
@@ -215,7 +215,7 @@ def _polish(problem: _Problem, shares: Vector) -> Vector:
 
 
 def _stationarity_residual(problem: _Problem, shares: Vector) -> float:
-    """Return how far `shares` are from the Karush-Kuhn-Tucker conditions, relative; 0 at best.
+    """Return how far `shares` are from the Karush-Kuhn-Tucker conditions of an optimum; 0 at best.
 
     The slope g_m of the objective is one value lambda for free groups, at least lambda for groups
     at their lower bound, at most lambda at the upper one; and the shares sum to one.

@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return a sigma at which no group may exceed rate q, and one at which every group may."""
+    """Return a noise sigma at which no group may exceed rate q, and one at which every group may."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -132,7 +132,7 @@ def _rates_of_mean(
     lowest_sigma: float,
     highest_sigma: float,
 ) -> list[float]:
-    """Return every group's largest rate at the sigma where their mean over clients is `mean_rate`."""
+    """Return each group's largest rate at the noise sigma where their mean over clients is `mean_rate`."""
     rates = [mean_rate] * len(groups)
     num_clients = sum(group.size for group in groups)
 
@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale the rates below one very slightly, so that the mean over clients is exact."""
+    """Scale sampling rates below one very slightly, so that the mean over clients is exact."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others
@@ -191,13 +191,13 @@ MOST_SAMPLED = 1 - 1e-6
 
 @dataclass(frozen=True)
 class _Gain:
-    """|G_m| f_m(q) at `RATES_COMPARED` rates, evenly spaced in log q."""
+    """What a group of clients adds to learning, |G_m| f_m(q), at `RATES_COMPARED` sampling rates q."""
 
     rates: Vector
     values: Vector
 
     def best_rate(self, price: float, size: int) -> float:
-        """Return the rate with the largest gain less `price` for every expected client."""
+        """Return the sampling rate with the largest gain less `price` for every expected client."""
         return float(self.rates[np.argmax(self.values - price * size * self.rates)])
 
     def at(self, rate: float) -> float:
@@ -234,7 +234,7 @@ def one_sum_sampling_rates(
     law = sampling_law(sampling)
 
     def sigma(group: Group, rate: float) -> float:
-        """Estimate sigma_m at a rate."""
+        """Estimate a group's noise multiplier sigma_m at a sampling rate."""
         unit_noise = SampledGaussian(
             sampling=sampling,
             sampling_rate=rate,
@@ -269,7 +269,7 @@ def _estimated_gain(
 
 
 def _interpolated(known: dict[float, float], size: int) -> _Gain:
-    """Interpolate the gain between rates whose sigma is known."""
+    """Interpolate a group's gain between sampling rates whose noise sigma is known."""
     if not known:
         return _Gain(np.empty(0), np.empty(0))
     logs = np.log(sorted(known))
@@ -282,7 +282,7 @@ def _interpolated(known: dict[float, float], size: int) -> _Gain:
 
 
 def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Return the rates at which one more client gains equally much in every group (Lagrange)."""
+    """Return the sampling rates at which one more client gains as much in every group (Lagrange)."""
 
     def rates(log_price: float) -> tuple[float, ...]:
         price = math.exp(log_price)
@@ -302,7 +302,7 @@ def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float
 def _fitted(
     rates: Sequence[float], sizes: Sequence[int], mean_rate: float, least: float
 ) -> tuple[float, ...]:
-    """Scale rates by one factor, within [least, 1], so that their mean over clients is exact."""
+    """Scale sampling rates by one factor, within [least, 1], so that their mean over clients is exact."""
     members = np.asarray(sizes, dtype=np.float64)
     cohort = mean_rate * float(members.sum())
     shares = fit_bounds(np.asarray(rates) * members / cohort, least * members / cohort, members / cohort)

@@ -34,12 +34,12 @@ class SamplingLaw(ABC):
     absent_clients_count: ClassVar[bool] = False
 
     def drawn_rate(self, rate: float, group_size: int) -> float:
-        """Return q_m as it is drawn for a wanted rate."""
+        """Return the sampling rate q_m that is drawn for a wanted rate, which may be rounded."""
         return rate
 
     @abstractmethod
     def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
-        """Draw how many clients take part."""
+        """Draw how many clients of a group take part in a round."""
 
     def draw(self, clients: Sequence[int], rate: float, generator: np.random.Generator) -> ClientIds:
         """Return the ids (int64, ascending) of one round's cohort: a size, then a uniform subset of it."""
@@ -50,7 +50,7 @@ class SamplingLaw(ABC):
         return np.sort(np.fromiter((clients[i] for i in positions), np.int64, size))
 
     def check(self, size: int, rate: float, group_size: int) -> None:
-        """Refuse a cohort of a size that this law cannot draw; most sizes can be drawn.
+        """Refuse a cohort whose size this law cannot draw; most sizes can be drawn.
 
         Raises PrivacyError.
         """
@@ -63,7 +63,7 @@ class SamplingLaw(ABC):
 
     @abstractmethod
     def largest_expected(self, rate: float, group_size: int) -> int:
-        """Return a size that is exceeded less than once in a million rounds, at most the group's."""
+        """Return a cohort size exceeded less than once in a million rounds, at most the group's."""
 
     def event(
         self,
@@ -151,7 +151,7 @@ class Allocation(PoissonSampling):
 
 
 class Scheduled(SamplingLaw):
-    """Clients have turns, which their mechanism deals out: q_m |G_m| clients a round, up to rounding."""
+    """Clients have turns, dealt out by their mechanism: q_m |G_m| clients a round, up to rounding."""
 
     name: ClassVar[Sampling] = "scheduled"
 
@@ -175,7 +175,7 @@ _LAWS: dict[str, SamplingLaw] = {
 
 
 def sampling_law(name: str) -> SamplingLaw:
-    """Return the law of that name.
+    """Return the sampling law with this name.
 
     Raises PrivacyError for a name that there is not.
     """

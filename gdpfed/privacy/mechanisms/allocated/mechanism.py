@@ -24,7 +24,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedSums(SampledSums, DrawsAhead):
-    """Allocate clients to rounds, sum clipped updates, add noise; one sum a group or one for all."""
+    """Each client takes part in one secret round of each block; clipped updates are summed, with noise."""
 
     kind: ClassVar[str] = "allocated_sums"
 

@@ -73,7 +73,7 @@ def make_allocated_plan(
 
 
 def blocks_of(num_rounds: int, turns: int, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-    """Return T rounds as k blocks whose lengths differ by one at most, the longer ones first."""
+    """Divide T rounds into k blocks whose lengths differ by one at most, the longer ones first."""
     length, longer = divmod(num_rounds, turns)
     return tuple(
         RoundRange(
@@ -93,7 +93,7 @@ def _epsilon(ranges: tuple[RoundRange, ...], delta: float) -> float:
 
 
 def _calibrated(target: float, delta: float, num_rounds: int, turns: int) -> float:
-    """Return sigma of a group; the search begins at the central limit mu^2 = (exp(1/sigma^2) - 1) sum 1/b."""
+    """Return sigma, a group's noise multiplier, from a start mu^2 = (exp(1/sigma^2) - 1) sum 1/b."""
     plain = blocks_of(num_rounds, turns, 1.0, 1.0)
     chances = math.fsum(each.num_rounds * each.sampling_rate**2 for each in plain)
     mu = 1 / gaussian_sigma(target, delta)

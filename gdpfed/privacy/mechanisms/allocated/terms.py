@@ -14,7 +14,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedTerms(SumTerms, LimitsRounds):
-    """Terms about a client: `charges` are what all blocks of the run cost, in order.
+    """Terms of a client in such a run: `charges` are what its blocks of rounds cost, in order.
 
     Every block is paid for that has a round from `first_round` on.
     """
@@ -31,11 +31,11 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the block that a round is in; PrivacyError for no such round."""
+        """Return the block that a round belongs to; PrivacyError for no such round."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:
-        """Return the first round of the block that a round is in, and the block."""
+        """Return the first round of a round's block, and the block itself."""
         position = 0
         for charge in self.charges:
             block = _block(charge)
@@ -59,7 +59,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return 1
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return the rates, with which a node compares how often it is asked."""
+        """Return the chances of being asked by round, with which a node compares how often it is asked."""
         found, position = [], 0
         for charge in self.charges:
             block = _block(charge)

@@ -25,7 +25,7 @@ SHARE_UNITS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """Rate, noise multiplier, norm and schedule of all records with the same budget."""
+    """What keeps records of one budget within it: batch rate, noise multiplier, norm and steps by round."""
 
     epsilon: float
     batch_rate: float
@@ -36,7 +36,7 @@ class Budgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTraining:
-    """What all parties of a plan for records have in common.
+    """What all budgets of a plan for records share: rounds, steps, mean batch rate and norm.
 
     Attributes:
         batch_rate: q; the mean over parties or groups of records where rates differ, as long as the noise
@@ -79,7 +79,7 @@ class RecordTraining:
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Turn shares into groups, so that rates are averaged over records."""
+    """Turn groups of clients and shares of records into groups of records, over which rates are averaged."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -95,7 +95,7 @@ def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) ->
 def within_budgets(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Rate, noise, norm and schedule of every budget."""
+    """Batch rate, noise, norm and steps by round of the records of every budget."""
     makers = {"rate": _own_rates, "scale": _own_norms, "steps": _own_steps}
     return makers[training.heterogeneous](accountant, parts, training, delta)
 
@@ -103,7 +103,7 @@ def within_budgets(
 def _own_rates(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """One noise and one schedule: strict budgets have small batches, and all are spent together."""
+    """Let budgets differ in batch rate, with one noise and one schedule: all are spent together."""
     total, sigma = training.paid_steps, training.noise_multiplier
     if sigma is not None:
         rates: Sequence[float] = [
@@ -145,7 +145,7 @@ def _own_rates(
 def _own_norms(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """One rate and one schedule: strict budgets have small norms, under noise of one standard deviation."""
+    """Let budgets differ in clipping norm, with one batch rate and schedule: strict ones have small norms."""
     if training.noise_multiplier is not None:
         raise PrivacyError(
             f"noise_multiplier {training.noise_multiplier:g} leaves heterogeneous=scale nothing to choose: "
@@ -174,7 +174,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """One rate and one noise; a record whose budget is spent takes no further steps."""
+    """Let budgets differ in steps, with one batch rate and noise: records whose budget is spent take none."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)
@@ -206,7 +206,7 @@ def _own_steps(
 
 
 def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """Cut a schedule after a number of steps; its last round gets the rest, or none."""
+    """Cut a schedule of steps by round after a number of steps; its last round gets the rest, or none."""
     kept, left = [], allowed
     for steps in schedule:
         kept.append(0 if whole_rounds and steps > left else min(steps, left))

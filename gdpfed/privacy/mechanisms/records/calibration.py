@@ -25,7 +25,7 @@ KNEE_PATTERN = (1, 2, 5)
 def steps_epsilon(
     accountant: Accountant, *, batch_rate: float, noise_multiplier: float, num_steps: int, delta: float
 ) -> float:
-    """Return epsilon at delta of a number of steps; 0 without steps."""
+    """Return epsilon at delta of a number of DP-SGD steps; 0 without steps."""
     if num_steps == 0:
         return 0.0
     event = DPSGDSteps(batch_rate=batch_rate, noise_multiplier=noise_multiplier, num_steps=num_steps)
@@ -41,7 +41,7 @@ def steps_allowed(
     noise_multiplier: float,
     at_least: int = 0,
 ) -> int:
-    """Return X, the most steps whose epsilon at delta is within `epsilon`; at most ten million.
+    """Return X, the most DP-SGD steps whose epsilon at delta is within `epsilon`; at most ten million.
 
     Epsilon grows with the steps, so X is bracketed by growing strides and found by bisection. `at_least` so
     many steps are known to be within `epsilon`.
@@ -71,7 +71,7 @@ def steps_allowed(
 def step_noise(
     accountant: Accountant, *, epsilon: float, delta: float, batch_rate: float, num_steps: int
 ) -> float:
-    """Return sigma, the smallest noise with which this many steps are within `epsilon`, to 1e-3 of it.
+    """Return sigma, the least noise with which this many DP-SGD steps are within `epsilon`, to 1e-3 of it.
 
     Raises PrivacyError for a budget that no noise can reach.
     """
@@ -92,7 +92,7 @@ def largest_batch_rate(
     num_steps: int,
     at_most: float,
 ) -> float:
-    """Return the largest q, up to `at_most`, with which this many steps are within `epsilon`.
+    """Return q, the largest batch rate up to `at_most` with which these steps are within `epsilon`.
 
     Raises PrivacyError where even the smallest rate costs more.
     """
@@ -124,7 +124,7 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return tau, the smallest of 1, 2, 5, 10, ... after which more steps hardly lower the noise.
+    """Return tau, the least local steps of 1, 2, 5, 10, ... after which more hardly lower the noise.
 
     With T = num_rounds tau steps in all and sigma(T) = `noise_of` (T), sigma^2 / T is the noise for each unit
     of learning: it falls in T to a floor, beyond which steps cost time and drift only. The knee is the least
@@ -140,7 +140,7 @@ def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_ste
 
 
 def step_grid(largest: int) -> Sequence[int]:
-    """1, 2, 5, 10, ... below `largest`, and itself."""
+    """Numbers of local steps to try: 1, 2, 5, 10, ... below `largest`, and itself."""
     steps, power = [], 1
     while power < largest:
         steps += [factor * power for factor in KNEE_PATTERN if factor * power < largest]
@@ -149,7 +149,7 @@ def step_grid(largest: int) -> Sequence[int]:
 
 
 def evenly_spread(num_steps: int, num_rounds: int) -> tuple[int, ...]:
-    """Return tau_r = ceil(steps left / rounds left), so that the steps sum to `num_steps`."""
+    """Spread DP-SGD steps over rounds: tau_r = ceil(steps left / rounds left) in each."""
     schedule, left = [], num_steps
     for rounds_left in range(num_rounds, 0, -1):
         schedule.append(-(-left // rounds_left))

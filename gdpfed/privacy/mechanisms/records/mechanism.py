@@ -23,7 +23,7 @@ from gdpfed.record_steps import RecordSteps, kind_of, record_move
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPlan:
-    """What holds for the records of the clients of one group.
+    """The plan for the records of one group's clients: their budgets, batch rates, norm, noise and steps.
 
     A step clips every record's gradient to `clipping_norm` C and adds noise of standard deviation sigma C,
     `noise_multiplier` sigma, to the sum that is released: the batch's of one client, or that of all clients
@@ -47,7 +47,7 @@ class RecordPlan:
             check_accounted(group.epsilon, group.epsilon_accounted)
 
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        """What this many steps cost a record of one group."""
+        """Return what this many DP-SGD steps cost a record of one group of records."""
         rate = self.groups[record_group].batch_rate
         sigma = self.noise_multiplier
         return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)
@@ -65,7 +65,7 @@ class RecordPlan:
 
     @property
     def batch_rates(self) -> tuple[float, ...]:
-        """q of every group of records."""
+        """q: the chance of a record to be in a batch, for every group of records."""
         return tuple(group.batch_rate for group in self.groups)
 
     @property
@@ -76,7 +76,7 @@ class RecordPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSums(Mechanism, ProtectsRecords):
-    """Steps on records, noised by each client or once for the sum of all.
+    """DP-SGD steps on clients' records, noised by each client or once for the sum of all.
 
     Attributes:
         records: what holds for the records of every group.
@@ -180,7 +180,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return self.records[m].groups
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return what holds for records; `charges` of their groups are those of a whole run."""
+        """Return a group's plan for records as JSON; `charges` are those of a whole run."""
         planned, every = self.records[m], History(sum(each.num_rounds for each in group.ranges))
         groups = [
             {

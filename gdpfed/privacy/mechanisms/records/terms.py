@@ -20,7 +20,7 @@ MOST_RECORD_GROUPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTerms:
-    """The further entries of terms that protect records.
+    """What terms say in addition if they protect records: batch rates, steps, norm and noise.
 
     Attributes:
         num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
@@ -116,7 +116,7 @@ class TermsOfRecords(Terms, RecordBudgets):
         raise PrivacyError(f"the terms state no noise for a step of round {round_index}")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
-        """Say how steps break terms whose noise the client adds itself; "" if they keep them."""
+        """Say how steps that the client noises itself break the terms; "" if they keep them."""
         least = self.noise_of_step(round_index)
         if steps.noise_multiplier < least * (1 - ROUNDING):
             return (
@@ -159,7 +159,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerms(TermsOfRecords):
-    """Terms about steps on records: all that they may pay for is charged when a run begins.
+    """Terms of a client whose records pay for DP-SGD steps: all are charged when a run begins.
 
     `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
     """
@@ -256,12 +256,12 @@ class StepTerms(TermsOfRecords):
 
 
 def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
-    """Whether there are as many batch rates as planned, each at most the planned one."""
+    """Whether batch rates are as many as planned, and each at most the planned one."""
     return len(rates) == len(planned) and all(
         rate <= most * (1 + ROUNDING) for rate, most in zip(rates, planned, strict=True)
     )
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """Numbers to six digits, in one line."""
+    """Write numbers to six digits, in one line."""
     return ", ".join(f"{number:.6g}" for number in numbers)

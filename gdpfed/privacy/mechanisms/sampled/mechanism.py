@@ -19,7 +19,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSums(Mechanism):
-    """Sample clients, sum clipped updates, add noise; one sum a group or one for all.
+    """Clients are sampled, their clipped updates summed, noise added: one sum a group, or one for all.
 
     Without privacy a round is a sum without noise, in units of the unknown bound.
     """
@@ -31,7 +31,7 @@ class SampledSums(Mechanism):
         return any(round_range.sampling_rate < 1 for round_range in group.ranges)
 
     def event(self, group: GroupPlan, round_range: RoundRange) -> SampledGaussian:
-        """Return what a round costs a client of a group, as a sum over its cohort."""
+        """Return what a round costs a client of a group, as a noised sum over the sampled clients."""
         return self.law.event(
             rate=round_range.sampling_rate,
             group_size=len(group.clients),

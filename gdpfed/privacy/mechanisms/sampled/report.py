@@ -46,7 +46,7 @@ DETAILS = ("turns, 99 %", "noise variance", "share kept", "weight")
 
 
 class ClientReport(MechanismReport):
-    """Describes plans that sample clients and add noise to the sums of their updates.
+    """Describes plans in which clients are sampled and their summed updates get noise.
 
     `members`: whom the figure against members is for.
     """

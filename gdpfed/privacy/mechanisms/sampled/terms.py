@@ -18,7 +18,7 @@ from gdpfed.record_steps import kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class SumTerms(Terms, SampledTerms):
-    """Terms about a client: `charges` are what all rounds of the run cost, in order.
+    """Terms of a sampled client: `charges` are what all rounds of the run cost it, in order.
 
     A run is charged in full when it begins, from the round on in which the client came: sampling hides a
     client only if the rounds that it is not drawn in count as well.
@@ -43,7 +43,7 @@ class SumTerms(Terms, SampledTerms):
         return self.event(round_index).num_sums
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return the rates, with which a node compares how often it is asked."""
+        """Return the chances of being asked by round, with which a node compares how often it is asked."""
         ends = [*accumulate(charge.count for charge in self.charges)]
         return tuple(
             (range(end - charge.count, end), charge.event.sampling_rate, charge.event.noise_multiplier)

@@ -33,7 +33,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLimits:
-    """A client's limits: at most k = `most_turns` turns, at least b = `separation` rounds apart.
+    """A client's limits: at most k = `most_turns` rounds with a turn, at least b = `separation` apart.
 
     `taps`: g, the parts of a sum's noise that later rounds subtract.
     """
@@ -110,7 +110,7 @@ class ScheduledSums(Mechanism, HasTurns):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return the cost of these turns, or of the densest ones if turns are not known."""
+        """Return what these turns cost, or the most expensive ones if the turns are not known."""
         rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
         turns = history.turns
         if turns is None:
@@ -162,7 +162,7 @@ class ScheduledSums(Mechanism, HasTurns):
         }
 
     def _pattern(self, m: int, group: GroupPlan) -> tuple[int, int]:
-        """P and w of turns that are dealt out evenly: w / P is the rate of turns in lowest terms."""
+        """P and w of turns dealt out evenly: a client has w turns in P rounds, in lowest terms."""
         turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
         if turns == 1:
             return round(1 / group.ranges[0].sampling_rate), 1

@@ -87,7 +87,7 @@ class TurnsReport(ClientReport):
         ]
 
     def draw(self, plan: PrivacyPlan, names: Sequence[str], path: Path) -> bool:
-        """Draw the turns, and when noise is taken back."""
+        """Draw a picture of the clients' turns, and of when noise is taken back."""
         # What draws takes half a second to import.
         from gdpfed.report.round_pictures import TurnGroup, TurnRow, draw_turns, shown_clients
 
@@ -113,7 +113,7 @@ class TurnsReport(ClientReport):
 
 
 def _due(plan: PrivacyPlan, m: int) -> list[frozenset[int]]:
-    """The clients whose turn it is, round by round, in the sum that a group is in."""
+    """The clients that take part in each round, in the sum that a group is in."""
     schedule = plan.made_by(ScheduledSums).schedule(m, plan.groups)
     return [schedule.due(round_index) for round_index in range(plan.num_rounds)]
 
@@ -125,7 +125,7 @@ def _who(plan: PrivacyPlan) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Describe the new noise of a round and how much of it the next rounds remove."""
+    """Describe the new noise in a round's sum, and how much of it the next rounds remove."""
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
     new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
     taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
@@ -136,7 +136,7 @@ def _noise(plan: PrivacyPlan) -> str:
 
 
 def _kinds(plan: PrivacyPlan) -> str:
-    """Say what kinds of messages the sums need."""
+    """Say what kinds of messages clients send for their sums."""
     updates = sum(group.expected_cohort_size for group in plan.groups)
     corrections = plan.messages_a_round - updates
     return f"{corrections:.1f} of {plan.messages_a_round:.1f} messages a round" if corrections else "none"

@@ -56,7 +56,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def event(self) -> CorrelatedGaussian:
-        """The stream of sums and the most expensive turns in it."""
+        """The stream of sums with the most expensive turns that a client may take in it."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
             raise PrivacyError(f"the terms charge {event.kind}, which is not a stream of sums")
@@ -87,7 +87,7 @@ class ScheduledTerms(Terms, TurnTerms):
         return self.event.noise_stddev
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return what these turns and the densest that may follow them cost: no others cost more."""
+        """Return the cost of these turns with the densest that may follow; no others cost more."""
         left = int(max(0, min(self.most_turns, at_most) - len(turns)))
         first = max(self.first_round, max(turns, default=-self.separation) + self.separation)
         return self._charges([*turns, *range(first, self.num_rounds, self.separation)[:left]])

@@ -20,7 +20,7 @@ MOST_CLIENTS = 1_000_000
 
 @dataclass(frozen=True)
 class DealtTurns:
-    """The turns of one group: the j-th client has phase j mod P, and its turn when steps reach it, w a round.
+    """The turns of one group: client j has phase j mod P, and a turn if it is among a round's w phases.
 
     Attributes:
         clients: their ids, in the order of the group.
@@ -33,7 +33,7 @@ class DealtTurns:
     width: int
 
     def due(self, round_index: int) -> ClientIds:
-        """Return the ids (int64, ascending) of those whose turn a round is.
+        """Return the ids (int64, ascending) of the clients whose turn a round is.
 
         The last n mod P clients, which do not fill all phases alike, are spread evenly over them.
         """
@@ -50,7 +50,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """The number of clients that fill all phases evenly, and the rest."""
+        """The number of clients that fill all phases evenly, and how many are left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -73,12 +73,12 @@ class TurnSchedule:
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
     def to_text(self) -> str:
-        """Return JSON: of each group its period P, width w and clients as ranges [first, last, step]."""
+        """The turns as JSON: each group's period P, width w and clients as ranges [first, last, step]."""
         return json.dumps([[group.period, group.width, _ranges(group.clients)] for group in self.groups])
 
     @classmethod
     def from_text(cls, text: str) -> "TurnSchedule":
-        """Read `to_text`.
+        """Read the schedule of turns that `to_text` wrote.
 
         Raises PrivacyError: another form, or a client twice.
         """
