@@ -50,7 +50,7 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """Tables to draw from D(sigma): first `direct`; if that gives -2**15, the alias table.
+    """Tables to draw discrete Gaussians from: first `direct`; if that gives -2**15, the alias table.
 
     Cell i of the alias table is the value i - cells / 2 with probability
     (high[i] 2**64 + low[i]) / 2**128, else alias[i].
@@ -85,7 +85,7 @@ def sample(dimension: int, integer_stddev: float, key: bytes) -> Integers:
 
 
 class _Source:
-    """Draws of D(sigma), at most 2 * `_CHUNK` at a time, into the same buffers."""
+    """Draws of discrete Gaussian noise, at most 2 * `_CHUNK` at a time, into the same buffers."""
 
     def __init__(self, law: Tables, key: bytes) -> None:
         self._law = law
@@ -96,7 +96,7 @@ class _Source:
         self._values = np.empty(2 * _CHUNK, dtype=np.int16)
 
     def draw(self, count: int) -> NDArray[np.int16]:
-        """The next `count` draws, in a buffer that the next call overwrites: int16[count]."""
+        """The next `count` draws of noise, in a buffer that the next call overwrites: int16[count]."""
         words, indices, values = self._words[:count], self._indices[:count], self._values[:count]
         self._direct_stream.update_into(memoryview(_ZEROS)[: words.nbytes], words.view(np.uint8).data)
         np.copyto(indices, words)
@@ -123,7 +123,7 @@ class _Source:
 
 @lru_cache(maxsize=len(_SHAPES))
 def tables(sigma: int, cells: int) -> Tables:
-    """The tables to draw D(sigma) from, for |x| < cells / 2; they are symmetric, so the mean is exactly 0."""
+    """The tables to draw discrete Gaussians D(sigma) from, for |x| < cells / 2, with mean exactly 0."""
     shift = _FRACTION_BITS - _DIRECT_BITS
     probabilities = _probabilities(sigma, cells // 2)
     counts = [probability >> shift for probability in probabilities]
@@ -147,7 +147,7 @@ def tables(sigma: int, cells: int) -> Tables:
 
 
 def _alias(weights: list[int]) -> tuple[list[int], list[int]]:
-    """Cut weights that sum to 2**128 a cell into cells of at most two values (Vose, 1991)."""
+    """Divide an alias table's weights, 2**128 a cell in the mean, into cells of at most two values."""
     full = 1 << _THRESHOLD_BITS
     # A cell that is full sends every draw to its alias, itself: 2**128 does not fit two words.
     thresholds, aliases = [0] * len(weights), list(range(len(weights)))
@@ -188,7 +188,7 @@ def _span(cells: int) -> range:
 
 
 def shape_of(integer_stddev: float) -> tuple[int, int, int]:
-    """Return sigma, k and the number of alias cells of this standard deviation; ValueError if unknown."""
+    """Return sigma, k and the number of table cells for noise of this deviation; ValueError if unknown."""
     if integer_stddev not in _SHAPES:
         raise ValueError(f"integer_stddev is {integer_stddev!r}: use one of {', '.join(map(str, _SHAPES))}")
     return _SHAPES[integer_stddev]

@@ -1,4 +1,4 @@
-"""Real updates as integers modulo 2**b, with a sensitivity that rounding cannot exceed.
+"""Real updates as integers modulo 2**b (b bits each), with a sensitivity that rounding cannot exceed.
 
 The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): fix the
 standard deviation s of a client's noise in integer steps, and let the step (the grid) follow from
@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """The grid of one sum: update (float) <-> integer steps (int64) <-> residues (uint32).
+    """The grid of one sum: updates (floats) <-> integer steps (int64) <-> residues modulo 2**b (uint32).
 
     Make it with `for_sum`. Client and server compute the same one from public numbers.
 
@@ -65,7 +65,7 @@ class Encoding:
         noise_multiplier: float,
         modulus_bits: int = FULL_BITS,
     ) -> "Encoding":
-        """The finest grid on which a sum over n2 contributors cannot wrap.
+        """The finest grid on which the sum over n2 contributors cannot wrap around 2**b.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
@@ -127,7 +127,7 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """C - grid sqrt(d) / 2, less 2**-36 of itself: clip to this, and rounding stays within C.
+        """The norm to clip an update to, C - grid sqrt(d) / 2 less 2**-36, so that rounding stays within C.
 
         The last part outweighs the errors of float64 in the norm, the grid and this bound.
         """
@@ -135,12 +135,12 @@ class Encoding:
 
     @property
     def client_noise_stddev(self) -> float:
-        """s * grid: at least C sigma / sqrt(n2 - D - c), in the update's unit; 0 without noise."""
+        """s * grid: a client's noise in the update's unit, >= C sigma / sqrt(n2 - D - c); 0 if none."""
         return self.integer_noise_stddev * self.grid
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest magnitude, in steps, that n2 clients may all send: (2**(b - 1) - 1) // n2."""
+        """The largest coordinate, in steps, that n2 clients may all send: (2**(b - 1) - 1) // n2."""
         return self._largest // self.num_contributors
 
     @property
@@ -149,7 +149,7 @@ class Encoding:
 
     @cached_property
     def norm_limit_squared(self) -> int:
-        """floor((C / grid)**2), exact: |z|**2 at most this means grid |z| <= C in the reals."""
+        """floor((C / grid)**2), exact: steps z with |z|**2 at most this have grid |z| <= C."""
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
     def encode(self, update: Floats) -> Integers:
@@ -212,7 +212,7 @@ class Encoding:
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Centred values, in [-2**(b-1), 2**(b-1)), times the grid: uint32[d] -> float64[d]."""
+        """Turn residues, centred in [-2**(b-1), 2**(b-1)), into real values: uint32[d] -> float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits
@@ -244,13 +244,13 @@ class Encoding:
 
 
 def _squared_norm(steps: Integers) -> int:
-    """|z|**2 in exact integers; each chunk stays below 2**63, as the float norm was checked before."""
+    """|z|**2 of integer steps z, exact; each chunk stays below 2**63, as the float norm was checked."""
     chunks = (steps[start : start + _CHUNK] for start in range(0, len(steps), _CHUNK))
     return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
 def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
-    """Raise EncodingError for a number that is not valid for any sum."""
+    """Refuse a number of a grid that is not valid for any sum. Raises EncodingError."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm > 0:
@@ -273,7 +273,7 @@ def _norm(values: Floats) -> float:
 
 
 def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
-    """round(values * scale / grid) as int64; a magnitude above `limit` steps is refused."""
+    """Round updates to integer steps, round(values * scale / grid); above `limit` steps is refused."""
     steps = np.empty(len(values), dtype=np.int64)
     buffer = np.empty(min(_CHUNK, len(values)))
     for start in range(0, len(values), _CHUNK):

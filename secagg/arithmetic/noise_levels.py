@@ -31,7 +31,7 @@ _EXCESS_DENOMINATOR = 4096
 
 @dataclass(frozen=True)
 class NoiseLevels:
-    """A client's noise in one sum, in integer steps.
+    """A client's noise in one sum, in parts that the server can remove, measured in integer steps.
 
     Part 0 is one draw of variance `NAMED_VARIANCES[base_stddev]`. Part l >= 1 is `multipliers[l-1]`
     times a draw of the finest distribution. Up to level l they have together at least
@@ -48,14 +48,14 @@ class NoiseLevels:
     multipliers: tuple[int, ...] = ()
 
     def level_of(self, num_dropped: int) -> int:
-        """The smallest level that is enough for this number of dropped clients; ValueError above D."""
+        """The smallest noise level that is enough for this number of dropped clients; ValueError above D."""
         for level, bound in enumerate(self.bounds):
             if num_dropped <= bound:
                 return level
         raise ValueError(f"{num_dropped} dropped, at most {self.bounds[-1]} are tolerated")
 
     def variance(self, level: int) -> int:
-        """Return the variance of a client's parts 0..level together, in steps**2; exact."""
+        """Return the variance of parts 0..level of a client's noise together, in steps**2; exact."""
         fine = NAMED_VARIANCES[FINE_STDDEV]
         return NAMED_VARIANCES[self.base_stddev] + sum(fine * m**2 for m in self.multipliers[:level])
 
@@ -80,7 +80,7 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """The distribution of part 0..L, by its name in `NAMED_VARIANCES`, and the factor of its draws."""
+        """The distribution of part 0..L of the noise, by its name in `NAMED_VARIANCES`, and a factor."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
@@ -92,13 +92,13 @@ class NoiseLevels:
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:
-        """Return the numbers of the parts that are removed from the sum if `level` is enough."""
+        """Return the numbers of the noise parts that are removed from a sum if `level` is enough."""
         return iter(range(level + 1, len(self.multipliers) + 1))
 
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """At most `most_levels` levels, laid so that the largest excess is the smallest possible.
+    """Divide noise into at most `most_levels` levels, so that the largest excess is the smallest possible.
 
     With r_{l-1} < dropped <= r_l the sum carries at most (n' - r_{l-1} - 1) / (n' - r_l) of what it needs, n'
     = n2 - c. `base_stddev`: a name in `NAMED_VARIANCES`, coarser than the finest when there are levels.
@@ -122,7 +122,7 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """0 = r_0 < ... < r_L = most with the least excess, by bisection in exact integers."""
+    """Numbers of dropouts 0 = r_0 < ... < r_L = most, one a level, with the least excess of noise."""
     low, high = 0, _EXCESS_DENOMINATOR * num_noisy
     while low < high:
         middle = (low + high) // 2
@@ -134,7 +134,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Choose levels in turn, each as far as an excess of excess / 4096 allows."""
+    """Choose noise levels in turn, each as far as an excess of excess / 4096 of the variance allows."""
     bounds = [0]
     while bounds[-1] < most:
         most_noisy = (num_noisy - bounds[-1] - 1) * _EXCESS_DENOMINATOR
@@ -160,7 +160,7 @@ at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What members take back in a sum from the noise of earlier sums.
+    """What members take back in a sum of the noise that they added to earlier sums.
 
     Attributes:
         members: how many may.
@@ -212,7 +212,7 @@ class Contributors:
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """sqrt(n') / sigma: the clipping norm in standard deviations of a client's noise that stays."""
+        """sqrt(n') / sigma: the clipping norm in standard deviations of the client noise that stays."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
@@ -220,7 +220,7 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """The finest noise that fits `half` = 2**(b - 1). Raises EncodingError: none does."""
+        """The finest noise that fits residues of half = 2**(b - 1). Raises EncodingError: none fits."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)

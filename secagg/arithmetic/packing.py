@@ -29,14 +29,14 @@ Words = NDArray[np.uint64]
 
 
 def packed_bytes(dimension: int, bits: int) -> int:
-    """How many bytes `dimension` residues of `bits` bits take."""
+    """How many bytes `dimension` residues of `bits` bits take, packed side by side."""
     if bits == FULL_BITS:
         return 4 * dimension
     return -(-dimension // _BLOCK) * bits * 8
 
 
 def pack(residues: Residues, bits: int) -> memoryview:
-    """The low `bits` bits of each residue, `packed_bytes` bytes."""
+    """Pack the low `bits` bits of each residue into `packed_bytes` bytes."""
     residues = np.ascontiguousarray(residues, dtype="<u4")
     if bits == FULL_BITS:
         return residues.view(np.uint8).data

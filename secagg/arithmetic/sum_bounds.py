@@ -46,7 +46,7 @@ _SLACK = 1 + 2.0**-22
 
 @dataclass(frozen=True)
 class SumBounds:
-    """Upper limits for an honest sum, in the unit of updates.
+    """Upper limits on the size of an honest sum, in the unit of updates.
 
     `norm`: bound on the L2 norm. `coordinate`: bound on the magnitude of every coordinate. `noise_norm`:
     sqrt(d) times the standard deviation of the noise, which is near the noise's norm.
@@ -64,7 +64,7 @@ def sum_bounds(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> SumBounds:
-    """The bounds of a sum; infinite without clipping.
+    """The limits on an honest sum of clipped updates and noise; infinite without clipping.
 
     Args:
         encoding: the sum's grid, with the noise of one client.
@@ -113,7 +113,7 @@ def check_sum(
 
 
 def largest_undetected_push(encoding: Encoding) -> float:
-    """The norm of the largest change by one member that a sum passes half of the time, other updates being 0.
+    """The norm of the largest change by one member that passes the checks of a sum half the time.
 
     The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
     norm N into sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread over the

@@ -1,4 +1,4 @@
-"""Every key of a sum: agreement, derivation, commitment, sealing.
+"""Every key of a sum: how keys are agreed, derived, committed to, and used to encrypt shares.
 
 Each derived key is HKDF-SHA256 (RFC 5869) with info = purpose, sid, two client ids, so clients
 that were told different things derive different keys and their masks do not cancel.
@@ -49,7 +49,7 @@ class PrivateKey:
         return self._key.public_key().public_bytes_raw()
 
     def agree(self, peer_public_key: bytes) -> bytes:
-        """X25519(private, public): 32 bytes.
+        """Agree on a secret with the owner of a public key: X25519(private, public), 32 bytes.
 
         Raises ValueError: the peer's key has a small order, so that the result would be no secret.
         """
@@ -73,7 +73,7 @@ def is_sound_public_key(key: bytes) -> bool:
 
 
 def commitment(seed: bytes) -> bytes:
-    """SHA-256(seed); hiding because the seed has 256 random bits."""
+    """SHA-256(seed), which binds a client to its seed and hides it, as the seed has 256 random bits."""
     return hashlib.sha256(seed).digest()
 
 
@@ -88,7 +88,7 @@ def session_id(parameters: bytes, member_keys: dict[int, bytes]) -> bytes:
 
 
 def hkdf_sha256(key: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-SHA256 (RFC 5869) without salt."""
+    """HKDF-SHA256 (RFC 5869) without salt: derive a key of this length from a secret."""
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
 
 
@@ -115,7 +115,7 @@ def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
 
 
 def graph_key(sid: bytes) -> bytes:
-    """Return the key, known to everybody, that orders the members on the ring: 32 bytes."""
+    """Return the key, known to everybody, from which the members' order on the ring follows: 32 bytes."""
     return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
 
 
@@ -136,7 +136,7 @@ def noise_seeds(first: bytes, count: int) -> list[bytes]:
 
 
 def noise_commitment(first: bytes, count: int) -> bytes:
-    """Return a client's commitment to its noise seeds: the hash of the last one."""
+    """Return a client's commitment to the seeds of its noise parts: the hash of the last one."""
     return commitment(noise_seeds(first, count)[-1])
 
 
@@ -150,7 +150,7 @@ def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes)
 
 
 class Sealing:
-    """The one-way channel source -> destination of a sum: an AEAD under a key of its own.
+    """An encrypted channel from one member to another in a sum: an AEAD under a key of its own.
 
     The key holds for this sid, pair and direction; sid, source and destination are also the
     associated data (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
@@ -170,11 +170,11 @@ class Sealing:
         self._associated_data = sid + packed
 
     def seal(self, plaintext: bytes, nonce: bytes) -> bytes:
-        """nonce || ciphertext || tag. A random nonce keeps a repeated call harmless."""
+        """Encrypt a message: nonce || ciphertext || tag. A random nonce keeps a repeated call harmless."""
         return nonce + self._cipher.encrypt(nonce, plaintext, self._associated_data)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """The plaintext; None if anything about it does not fit."""
+        """Decrypt a message; None if it was changed, or is for another channel."""
         nonce, ciphertext = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
         try:
             return self._cipher.decrypt(nonce, ciphertext, self._associated_data)
@@ -209,7 +209,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PublicKeys":
-        """Read `to_bytes`; DecodeError if the last byte does not say whether the member sends an update."""
+        """Read what `to_bytes` wrote; DecodeError if the last byte does not say whether updates come."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
             raise DecodeError(f"a member brings {data[third:].hex()}, which is neither an update nor none")

@@ -35,7 +35,7 @@ _BATCH_MASKS = 512
 
 
 def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherContext:
-    """An encryptor whose output on zeros is the keystream.
+    """A cipher under this key that encrypts zeros to its keystream of random bytes.
 
     `suite`: a name in `KEY_BYTES`. `key`: `KEY_BYTES[suite]` bytes. `start`: 16 bytes; the first counter
     block of AES-CTR (NIST SP 800-38A, 6.5), or the little-endian counter and nonce of ChaCha20 (RFC 8439,
@@ -50,7 +50,7 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
 
 
 def mask_stream(suite: str, key: bytes, segment: int) -> CipherContext:
-    """An encryptor whose output on zeros is the keystream of one segment of a mask.
+    """A cipher that encrypts zeros to the keystream of one segment of a mask.
 
     The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES counts
     on from block (nonce, 2), as GCM does (NIST SP 800-38D, 7.1): its fused kernels use vector AES, which
@@ -103,7 +103,7 @@ def _add_segment(
 
 
 def unknown_suite(suite: str) -> str:
-    """The message for a suite that is not in `KEY_BYTES`."""
+    """The error message for a cipher suite that is not in `KEY_BYTES`."""
     *others, last = KEY_BYTES
     return f"suite={suite} is not known: use {', '.join(others)} or {last}"
 
@@ -135,7 +135,7 @@ def _add_batch(vector: NDArray[np.uint32], batch: list[tuple[CipherContext, int]
 
 
 def _chunk_edges(vector: NDArray[np.uint32]) -> list[int]:
-    """Where chunks begin and end; all but the first begin on a cache line.
+    """Where the chunks of a vector begin and end; all but the first begin on a cache line.
 
     Adding into a vector that straddles lines takes up to half as long again.
     """
@@ -151,7 +151,7 @@ def _aligned_words(count: int) -> NDArray[np.uint32]:
 
 
 class Keystream:
-    """A secure source of random bytes: read(n) returns the next n of a suite's stream under `key`.
+    """A secure source of random bytes: read(n) returns the next n bytes of a cipher's stream under a key.
 
     Args:
         key: `KEY_BYTES[suite]` secret bytes, used for nothing else.
@@ -171,7 +171,7 @@ class Keystream:
         return self._stream.update(bytes(num_bytes))
 
     def into(self, buffer: memoryview) -> None:
-        """Write the next bytes into a buffer of bytes; of many under AES, some threads write a part each."""
+        """Write the next bytes into a buffer; for many bytes of AES several threads write a part each."""
         size = max(_PART_BYTES, -(-len(buffer) // _KEYSTREAM_THREADS))
         parts = [buffer[start : start + size] for start in range(0, len(buffer), size)]
         if len(parts) < 2 or self._suite == "chacha20":

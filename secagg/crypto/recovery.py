@@ -29,7 +29,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:
-    """Recovers secrets from exactly `threshold` shares each, and remembers who sent wrong shares.
+    """Recovers secrets from exactly `threshold` Shamir shares each, and remembers who sent wrong ones.
 
     A secret counts only if it fits its commitment. If the first t shares give no such secret, those that are
     not what the dealer committed to are left out, and the m others decoded as a Reed-Solomon code: up to
@@ -131,7 +131,7 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
 
 
 def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
-    """S_e of every limb, e = 0 .. m - t - 1: int64[m - t, limbs]."""
+    """S_e of every limb of the shares, e = 0 .. m - t - 1, zero if no share is wrong: int64[m - t, limbs]."""
     powers = power_matrix(points, len(points) - threshold)
     checks = powers * inverse_difference_products(points)[:, None] % PRIME
     return matmul(checks.T, rows)
@@ -161,7 +161,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Which points are roots of sum_i c_i x**(length - i); None if there are more than `most` or others."""
+    """Which shares' points are roots of the recurrence, so wrong; None if too many, or not all are points."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

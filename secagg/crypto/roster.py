@@ -61,7 +61,7 @@ class Roster(Mapping[int, bytes]):
         return self._keys[client_id]
 
     def __iter__(self) -> Iterator[int]:
-        """The ids, ascending."""
+        """The client ids of the roster, ascending."""
         return iter(self._keys)
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class Roster(Mapping[int, bytes]):
 
     @classmethod
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
-        """Read what `signed_by` wrote.
+        """Read a roster that `signed_by` wrote, after a check of the consortium's signature.
 
         Raises RosterError: damaged, of another form, or not signed by this consortium.
         """

@@ -21,7 +21,7 @@ Elements = NDArray[np.int64]
 
 
 def matmul(left: Elements, right: Elements) -> Elements:
-    """left @ right modulo p, exact: (a, b) x (b, c) -> (a, c), entries in [0, p)."""
+    """Multiply matrices modulo p, exactly: (a, b) x (b, c) -> (a, c), entries in [0, p)."""
     columns = right.shape[1]
     total = np.zeros((left.shape[0], columns), dtype=np.int64)
     piece_mask = 2**_PIECE_BITS - 1
@@ -47,7 +47,7 @@ def power_matrix(points: Elements, count: int) -> Elements:
 
 
 def inverse_difference_products(points: Elements) -> Elements:
-    """1 / prod_{j != i} (x_i - x_j) modulo p, for each of the different points x_i."""
+    """1 / prod_{j != i} (x_i - x_j) modulo p, for each x_i of different points."""
     differences = (points[:, None] - points[None, :]) % PRIME
     np.fill_diagonal(differences, 1)
     below = row_products(differences).tolist()
@@ -55,7 +55,7 @@ def inverse_difference_products(points: Elements) -> Elements:
 
 
 def row_products(matrix: Elements) -> Elements:
-    """The product modulo p along each row, by halving: products of two stay below 2**62."""
+    """The product modulo p along each row of a matrix, by halving: products of two stay below 2**62."""
     while matrix.shape[1] > 1:
         half = matrix.shape[1] // 2
         product = matrix[:, :half] * matrix[:, half : 2 * half] % PRIME
@@ -155,7 +155,7 @@ def _from_limbs(limbs: Elements, num_bytes: int) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _powers(num_holders: int, threshold: int) -> Elements:
-    """x**e modulo p for x in 1..num_holders and e in 0..threshold-1."""
+    """x**e modulo p for holders' numbers x in 1..num_holders and exponents e in 0..threshold-1."""
     powers = power_matrix(np.arange(1, num_holders + 1, dtype=np.int64), threshold)
     powers.flags.writeable = False
     return powers
@@ -163,7 +163,7 @@ def _powers(num_holders: int, threshold: int) -> Elements:
 
 @lru_cache(maxsize=256)
 def _lagrange(holders: tuple[int, ...], at: int) -> Elements:
-    """The weights w_i with f(at) = sum_i w_i f(x_i): prod_{j != i} (at - x_j) / (x_i - x_j)."""
+    """The weights w_i by which values at x_i give a polynomial's value f(at) = sum_i w_i f(x_i), modulo p."""
     points = np.array(holders, dtype=np.int64)
     numerators = np.broadcast_to((at - points) % PRIME, (len(points), len(points))).copy()
     np.fill_diagonal(numerators, 1)

@@ -42,7 +42,7 @@ class Identity:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "Identity":
-        """Read what `to_pem` wrote.
+        """Read the private key that `to_pem` wrote.
 
         Raises ValueError: no Ed25519 private key in PEM without a password.
         """

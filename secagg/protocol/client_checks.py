@@ -35,7 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError unless the keys are enough, distinct, and our own unchanged.
+    """Raise RemoteProtocolError unless the members' keys are enough, distinct, and ours unchanged.
 
     `corrupt` is how many of the members this client takes for corrupt.
     """
@@ -83,7 +83,7 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Raise RemoteProtocolError unless enough contribute, and the neighbours among them send shares.
+    """Refuse if too few members contribute, or neighbours sent no shares. Raises RemoteProtocolError.
 
     The neighbours are those of this client's own graph, so a server that made another is refused.
     """
@@ -116,7 +116,7 @@ def check_announced(state: ClientState, request: CheckRequest) -> None:
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Raise RemoteProtocolError unless survivors and dropped split the contributors soundly."""
+    """Raise RemoteProtocolError unless survivors and dropped members split the contributors soundly."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)
@@ -126,7 +126,7 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
-    """Raise RemoteProtocolError unless t survivors signed exactly what this client signed."""
+    """Raise RemoteProtocolError unless t members signed exactly the survivors that this client signed."""
     if request.survivors != state.survivors:
         reason = "other survivors than this client signed in the check stage"
         raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
@@ -145,7 +145,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Check that both sets together are exactly U2, and that there are enough survivors, this client too.
+    """Check that survivors and dropped are exactly U2, the contributors, and survivors enough with this one.
 
     So with the threshold above half of the neighbours no server can collect both secrets of a
     client by telling different stories (Bonawitz et al., section 6).

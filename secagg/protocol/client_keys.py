@@ -41,7 +41,7 @@ from secagg.sum_errors import Cause, LocalProtocolError, RemoteProtocolError
 
 
 def own_public_keys(state: ClientState) -> PublicKeys:
-    """Return the keys that this client publishes."""
+    """Return the public keys that this client sends in stage 1."""
     return PublicKeys(
         PrivateKey(state.mask_private_key).public_bytes(),
         PrivateKey(state.seal_private_key).public_bytes(),
@@ -51,7 +51,7 @@ def own_public_keys(state: ClientState) -> PublicKeys:
 
 
 def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> ShareReply:
-    """Return sealed shares of the own seed, masking key and noise seeds, and commitments to each.
+    """Return encrypted shares of this client's seed, masking key and noise seeds, and commitments to each.
 
     Each secret is split over the neighbours by their Shamir number; the share under the own number is
     thrown away, so that only others can recover it.
@@ -75,7 +75,7 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
 
 
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
-    """Return, for each dealer, the shares of its seed, its masking key and its noise seeds.
+    """Decrypt the shares of each dealer's seed, masking key and noise seeds.
 
     Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
     its way, for another sum, or made wrong.
@@ -112,7 +112,7 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
 
 
 def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
-    """Return, for each partner, the key of the common mask, for a vector made in this context."""
+    """Return, for each partner, the key of the mask shared with it, for a vector made in this context."""
     private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
     for other in sorted(state.partners()):
         peer_key, ends = PublicKeys.from_bytes(state.members[other]).mask_key, (state.member, other)
@@ -141,7 +141,7 @@ def _sealing(state: ClientState, private_key: PrivateKey, other: int, ends: tupl
 
 @contextmanager
 def _blaming(stage: Stage, member: int) -> Iterator[None]:
-    """Turn a failed key agreement into an error that names the peer."""
+    """Turn a failed key agreement into an error that names the other member."""
     try:
         yield
     except ValueError as error:
@@ -247,7 +247,7 @@ def _check_noise(state: ClientState, noise: Steps) -> None:
 
 
 def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
-    """Raise LocalProtocolError for noise that has probability below 2**-40 under the sum's distribution.
+    """Refuse noise so short that its probability is below 2**-40. Raises LocalProtocolError.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
     """

@@ -1,4 +1,4 @@
-"""The client's side of one sum: bytes in, bytes out, no input or output of its own.
+"""A client's side of one secure sum: bytes in, bytes out, no input or output of its own.
 
 Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the complete graph of
 the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
@@ -53,7 +53,7 @@ from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProt
 
 
 class ClientSession:
-    """One client in one sum.
+    """One client in one secure sum, from its keys to the shares that unmask the sum.
 
     Call `advertise`, `share`, `accept_shares`, `mask`, in active mode `check`, and `unmask` once
     each, in this order. After any error the session holds no secret and every further call raises.
@@ -152,7 +152,7 @@ class ClientSession:
             return AdvertiseReply(state.member, hashed, keys, signature).encode()
 
     def share(self, data: bytes) -> bytes:
-        """Stage 2: take the members' keys and answer with sealed shares of the own secrets.
+        """Stage 2: take the members' keys and answer with encrypted shares of the own secrets.
 
         Raises:
             RemoteProtocolError: malformed, out of order, too few members, keys that repeat or are
@@ -170,7 +170,7 @@ class ClientSession:
             return deal_shares(state, self._random_bytes).encode()
 
     def accept_shares(self, data: bytes) -> int:
-        """Stage 3, first half: open the others' shares.
+        """Stage 3, first half: decrypt the shares that other members sent to this one.
 
         Who sealed what does not open, or does not fit the commitments that came with it, is complained about
         in the answer (`complaints`): this client holds no share of it, and goes on. Returns n2, how many
@@ -255,7 +255,7 @@ class ClientSession:
             return CheckReply(state.member, state.sid, signature).encode()
 
     def unmask(self, data: bytes) -> bytes:
-        """Stage 4: answer with the seed's share of each survivor, the key's of each dropped member.
+        """Stage 4: answer with a share of each survivor's seed, and of each dropped member's key.
 
         With noise levels, also a share of the first noise seed that so few dropped do not need.
 
@@ -312,7 +312,7 @@ class ClientSession:
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """One step along the transition table; any error ends the session and erases its secrets."""
+        """One call of the session, in its order; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

@@ -27,7 +27,7 @@ _SHORT_FIELDS = (
 
 @dataclass(repr=False)
 class ClientState:
-    """The session's memory. An empty value is not yet known, or erased.
+    """What a session knows so far. An empty value is not yet known, or erased.
 
     Attributes:
         client_id: this client, as it is known from sum to sum.
@@ -89,7 +89,7 @@ class ClientState:
         return graph_of(self.sid, frozenset(self.members), self.sum_parameters.num_neighbours)
 
     def partners(self) -> frozenset[int]:
-        """The neighbours that share a mask with this client: those in U2."""
+        """The neighbours that share a mask with this client: those among the contributors, U2."""
         return self.graph().neighbours(self.member) & frozenset(self.contributors)
 
     def erase_own_secrets(self) -> None:

@@ -23,7 +23,7 @@ COMPLETE_BELOW = 60
 
 @dataclass(frozen=True)
 class Graph:
-    """The neighbourhoods of `members`.
+    """Which members of a sum are neighbours, so that they share masks and hold each other's shares.
 
     Attributes:
         ring: the members in the order of the ring.
@@ -73,7 +73,7 @@ def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
 
 @lru_cache(maxsize=64)
 def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: float) -> tuple[int, int]:
-    """The smallest (k, t) of a sparse graph that is private and correct (Bell et al., section 3).
+    """The smallest numbers of neighbours k and threshold t that are private and correct (Bell et al.).
 
     Private but for 2**-40: no client has t corrupt neighbours, and what is left of the ring without the
     corrupt and the dropped hangs together. Correct but for 2**-20: each client keeps t neighbours after the
@@ -103,7 +103,7 @@ def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: f
 
 @lru_cache(maxsize=1024)
 def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> bool:
-    """Whether P[some client has t corrupt neighbours] and P[the rest falls apart] are <= 2**-40.
+    """Whether P[t corrupt neighbours of some client] and P[the rest falls apart] are at most 2**-40.
 
     The first by a union bound over n hypergeometric tails. For the second, two runs of k/2 adjacent
     nodes, k in all, must be corrupt or gone: a union bound over the pairs of places.
@@ -117,7 +117,7 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """The fewest members, of n selected, with which the ring is still private; n if even n are too few.
+    """The fewest members of n selected with which the ring of neighbours stays private; n if none do.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """
@@ -137,7 +137,7 @@ def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> b
 
 
 def _tail(population: int, marked: int, draws: int, least: int) -> int:
-    """Count the draws without replacement that have at least `least` marked members."""
+    """Count the ways to draw without replacement at least `least` marked members."""
     return sum(
         comb(marked, hits) * comb(population - marked, draws - hits)
         for hits in range(least, min(marked, draws) + 1)

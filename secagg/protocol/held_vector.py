@@ -13,7 +13,7 @@ class NoisePart(NamedTuple):
 
 
 class HeldVector(Protocol):
-    """A client's update in integer steps, with noise of the caller's own or none, held elsewhere.
+    """A client's update in integer steps, and noise of the caller's own if any, in memory elsewhere.
 
     Attributes:
         dimension: d.

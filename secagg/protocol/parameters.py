@@ -174,7 +174,7 @@ class SumParameters:
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server can find two sets of t members if this many are corrupt and sign twice."""
+        """Whether a lying server can get two sets of t signatures if so many members sign twice."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -183,7 +183,7 @@ class SumParameters:
 
     @property
     def degree(self) -> int:
-        """k, how many neighbours each member has when all are there."""
+        """k: how many neighbours in the graph each member has when all are there."""
         return self.num_neighbours or self.num_clients - 1
 
     @property
@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """max(1, c): the number of members whose noise others may know, so that it does not count.
+        """max(1, c): the number of members whose noise others may know, so that it hides nothing.
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
@@ -207,7 +207,7 @@ class SumParameters:
 
     @property
     def fewest_contributors(self) -> int:
-        """The smallest |U2| with which a sum can be unmasked: each needs t other holders, and some add noise.
+        """The fewest contributors |U2| with whom a sum can be unmasked, some of them with noise.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
@@ -216,7 +216,7 @@ class SumParameters:
 
     @property
     def fewest_updates(self) -> int:
-        """The smallest n2: some must add noise, and at least half of the updates asked for must be there."""
+        """The smallest number of updates n2: enough to carry the noise, and at least half of those asked."""
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
         noisy = self.dropout_tolerance + self.known_shares + 1
         return max(noisy, self.num_updates - most_lost)
@@ -236,7 +236,7 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """The smallest |U3| that is unmasked, for |U2| contributors; see `fewest_summed_updates` too."""
+        """The fewest survivors |U3| that are unmasked, of |U2| contributors; see `fewest_summed_updates`."""
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
@@ -298,7 +298,7 @@ class SumParameters:
         return packed_bytes(self.dimension, self.modulus_bits) / self.dimension
 
     def to_bytes(self) -> bytes:
-        """The canonical form: equal parameters give equal bytes."""
+        """The parameters as bytes in canonical form: equal parameters give equal bytes."""
         writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
         for name in _COUNTS:
             writer.count(getattr(self, name))
@@ -310,7 +310,7 @@ class SumParameters:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SumParameters":
-        """Read `to_bytes`.
+        """Read the parameters that `to_bytes` wrote.
 
         Raises DecodeError: the bytes are not the canonical form of valid parameters.
         """

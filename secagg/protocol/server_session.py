@@ -1,4 +1,4 @@
-"""The server's side of one sum: requests, replies, survivors, and the sum itself."""
+"""The server's side of one secure sum: requests, replies, survivors, and the sum itself."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,7 +33,7 @@ from secagg.sum_errors import (
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum:
-    """The result of a sum, which is all that the server learns.
+    """The result of a secure sum, which is all that the server learns of the updates.
 
     Attributes:
         total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
@@ -56,7 +56,7 @@ class MaskedSum:
 
 
 class ServerSession:
-    """Drives one sum over `client_ids`.
+    """The server's part in one secure sum over `client_ids`.
 
     In each stage: send `requests`, give every reply to `receive`, then call `close_stage`; until it
     is `done` (after four stages, five in active mode), then `result`. Who has not answered when a
@@ -125,7 +125,7 @@ class ServerSession:
 
     @property
     def done(self) -> bool:
-        """Whether `result` is ready."""
+        """Whether the sum's `result` is ready."""
         return self._stage is Stage.DONE
 
     @property
@@ -271,7 +271,7 @@ class ServerSession:
         ).encode()
 
     def _close(self, stayed: tuple[int, ...]) -> tuple[int, ...]:
-        """Close the stage with the members that stayed; return who is asked in the next."""
+        """Close the stage with the members that answered; return who is asked in the next."""
         state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
             self._require(len(stayed), parameters.fewest_members)

@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """The memory of a `ServerSession`. Sets that are empty are not yet known, or forgotten.
+    """What a `ServerSession` knows so far. Sets that are empty are not yet known, or forgotten.
 
     Attributes:
         parameters: the sum's public numbers.
@@ -107,7 +107,7 @@ class ServerState:
         return len(self.graph.neighbours(member) & present)
 
     def fix_survivors(self, fewest: int) -> None:
-        """Choose U3 among those whose vectors came, and add these up.
+        """Choose the survivors U3 among those whose vectors came, and add these vectors up.
 
         Who complains about more than half of its neighbours is left out, and its complaints with it. So is
         a member whose secrets fewer than t could give back: it would keep the sum from being unmasked. Of
@@ -163,7 +163,7 @@ _Bound = ShareReply | MaskReply | CheckReply | UnmaskReply
 
 
 def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> None:
-    """Decode a reply, check it, and keep what it holds.
+    """Decode a client's reply, check it, and keep what it holds.
 
     Raises:
         DecodeError: malformed.

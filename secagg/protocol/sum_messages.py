@@ -26,7 +26,7 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """One holder's shares of a client: its seed, its masking key, a noise seed for each level."""
+    """How many bytes one holder has of a client's shares: of its seed, masking key and noise seeds."""
     return (2 + noise_levels) * SHARE_BYTES
 
 
@@ -35,7 +35,7 @@ def sealed_bytes(noise_levels: int) -> int:
 
 
 def committed_bytes(noise_levels: int) -> int:
-    """A dealer's commitments to the shares of one holder."""
+    """How many bytes a dealer's commitments to the shares of one holder take."""
     return (2 + noise_levels) * KEY_BYTES
 
 

@@ -46,7 +46,7 @@ Calls = Mapping[str, Mapping[AnyStage, AnyStage]]
 
 
 class Transitions(TypedDict):
-    """The transition table of both roles: role -> mode -> calls."""
+    """Which calls a role may make in each stage, by role and mode of the protocol."""
 
     client: Mapping[str, Calls[ClientStage]]
     server: Mapping[str, Calls[Stage]]

@@ -108,7 +108,7 @@ def _recovered(
     field: str,
     fits: Callable[[bytes], bool],
 ) -> bytes:
-    """A secret of the dealer, from the shares in one field of the replies; part as in `share_commitment`."""
+    """A dealer's secret, recovered from the shares in one field of the replies."""
     given = attrgetter(field)
     shares = {
         holder: of_dealers[dealer]
@@ -152,7 +152,7 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
 
 
 def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
-    """Subtract all draws: each thread sums its share of them, and only one thread changes `total`."""
+    """Subtract all draws of noise: each thread sums its part of them, and one thread changes `total`."""
     dimension = len(total)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))

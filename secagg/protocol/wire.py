@@ -1,4 +1,4 @@
-"""A strict binary codec: big-endian integers, exact lengths, one form for each value.
+"""A strict binary codec for messages: big-endian integers, exact lengths, one form for each value.
 
 Every message is a frame: version byte, type byte, body, 16-byte checksum. The checksum finds
 damage in transit (a flipped bit in a masked vector would otherwise pass as a wrong sum). It
@@ -24,7 +24,7 @@ MAX_CLIENTS = 2**16 - 1
 
 
 def checksum(*parts: Buffer) -> bytes:
-    """Sixteen bytes over the parts: GMAC (NIST SP 800-38D) under a fixed, public key.
+    """Sixteen bytes that detect changes of these parts: GMAC (NIST SP 800-38D) under a fixed, public key.
 
     GMAC because it keeps up with AES-CTR: a hash would cost more than the masks of a small cohort.
     """
@@ -36,7 +36,7 @@ def checksum(*parts: Buffer) -> bytes:
 
 
 class Writer:
-    """Collects the fields of one frame. Values out of range raise struct.error or ValueError."""
+    """Collects the fields of one message. Values out of range raise struct.error or ValueError."""
 
     def __init__(self, message_type: int) -> None:
         self._parts: list[Buffer] = [bytes((VERSION, message_type))]
@@ -66,7 +66,7 @@ class Writer:
 
 
 class Reader:
-    """Reads the fields of one frame; raises only DecodeError, whatever the bytes."""
+    """Reads the fields of one message; raises only DecodeError, whatever the bytes."""
 
     def __init__(self, data: bytes, message_type: int) -> None:
         if not isinstance(data, bytes):
@@ -118,7 +118,7 @@ class Reader:
 
 
 def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Writer:
-    """Write client id -> fixed-length bytes, in ascending order of id."""
+    """Write a table of client id -> fixed-length bytes, in ascending order of id."""
     writer.count(len(table))
     for client_id in sorted(table):
         writer.client_id(client_id).fixed(table[client_id], value_bytes)
@@ -126,7 +126,7 @@ def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Wr
 
 
 def read_table(reader: Reader, value_bytes: int) -> dict[int, bytes]:
-    """Read what `write_table` wrote; ids that repeat or descend are refused."""
+    """Read the table that `write_table` wrote; ids that repeat or descend are refused."""
     table: dict[int, bytes] = {}
     previous = -1
     for _ in range(reader.count(8 + value_bytes)):
