@@ -1,4 +1,4 @@
-"""ServerApp: configuration -> plan -> method -> rounds."""
+"""Flower's ServerApp: it turns a configuration into a plan and a method, and runs its rounds."""
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp

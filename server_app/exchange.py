@@ -136,7 +136,7 @@ def joined(content: RecordDict) -> RecordDict:
 
 
 def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
-    """Whether a record is joined with others: it has at most `JOINED_BYTES`, and arrays have one axis."""
+    """Whether a message's record is joined with others: at most `JOINED_BYTES`, arrays of one axis."""
     if isinstance(record, ArrayRecord):
         flat = all(len(each.shape) == 1 for each in record.values())
         return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES
@@ -145,7 +145,7 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of these stages, which names a message or an exchange with several stages."""
+    """Return the earliest of these stages of a sum, which names a message with several stages."""
     return next(stage for stage in STAGES if stage in asked)
 
 
@@ -201,7 +201,7 @@ def _id_of(message: Message) -> str:
 
 
 def _content(records: Records) -> RecordDict:
-    """The records of a message; a record with an array holds only arrays."""
+    """The records of a question as Flower's message content; a record with an array holds only arrays."""
     content = RecordDict()
     for name, values in records.items():
         if any(isinstance(value, np.ndarray) for value in values.values()):

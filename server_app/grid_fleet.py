@@ -1,4 +1,4 @@
-"""GridFleet: the sums of a wave become exchanges with clients.
+"""GridFleet: sums over clients behind Flower's grid, by exchanges of messages.
 
 All sums of a wave share their exchanges, so a round costs four of them however many groups there are, and
 two where its keys were agreed during the round before.
@@ -36,7 +36,7 @@ from server_app.exchange import Exchanger
 
 
 class GridFleet(Fleet):
-    """Clients behind Flower's grid.
+    """Runs the clients behind Flower's grid, and returns sums of what they compute.
 
     Attributes:
         exchanger: sends and receives.
@@ -95,7 +95,7 @@ class GridFleet(Fleet):
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Send everything that a client is asked in one message, with stages as records."""
+        """Send everything that each client is asked in one message, with a record for each stage."""
         masking = [each.prepared for each in asked if each.stage is Stage.MASK]
         training = training_contents(masking) | correction_contents(masking)
         roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()
@@ -149,7 +149,7 @@ def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict
 
 
 def roster_content(roster: Roster) -> RecordDict:
-    """Return the roster as a record; empty without a roster."""
+    """Return the roster of public keys as a message's record; empty without a roster."""
     if not roster:
         return RecordDict()
     record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})
@@ -157,7 +157,7 @@ def roster_content(roster: Roster) -> RecordDict:
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return order and model as records for every client; sums with the same model share its record."""
+    """Return training order and model as records by client; sums with one model share its record."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:
@@ -188,12 +188,12 @@ def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
-    """Return a stage's request: its bytes, its run and its round, for the client's own ledger."""
+    """Return the request of a stage as a record: its bytes, and run and round for the client's ledger."""
     return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
 
 
 def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
-    """The bytes of every client that answers a stage; the log names each client that refuses it.
+    """Return what each client answers to a stage; the log names each client that refuses it.
 
     An answer without bytes counts as empty, which nobody takes for one.
     """

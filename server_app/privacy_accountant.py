@@ -30,7 +30,7 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """Charges of a population of clients with equal cost; refuses what exceeds `max_epsilon`.
+    """What a population of clients of equal cost has been charged; refuses more than `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """
@@ -90,7 +90,7 @@ class LedgerAccountant:
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether `count` more releases cost more than `max_epsilon`; None means the configuration's."""
+        """Whether `count` more releases would cost more than `max_epsilon`, or the configured limit."""
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
             raise PrivacyError("max_epsilon is not given: name it here or in PrivacyConfig")
@@ -101,7 +101,7 @@ class LedgerAccountant:
         return {"config": asdict(self._config), "charges": [charge.to_dict() for charge in self._charges]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state. Raises PrivacyError for another configuration's, or a damaged one."""
+        """Continue from saved charges. Raises PrivacyError: of another configuration, or damaged."""
         if set(state) != {"config", "charges"} or state["config"] != asdict(self._config):
             raise PrivacyError("this state is of another accountant or configuration: open that one anew")
         charges = [charge_from_dict(charge) for charge in state["charges"]]

@@ -1,4 +1,4 @@
-"""A run on Flower's grid."""
+"""A run on Flower's grid, from its configuration to the released model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -122,7 +122,7 @@ def _questions(config: Config, run_label: str) -> Questions:
 
 
 def _enough(config: Config) -> int:
-    """How many nodes a run needs."""
+    """How many nodes must join before a run begins."""
     num_clients = config.dataset.num_clients
     return min(num_clients, config.run.minimum_nodes or num_clients)
 

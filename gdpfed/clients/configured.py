@@ -46,7 +46,7 @@ def task_of(config: Config) -> Task:
 
 
 def training_of(config: Config, round_index: int) -> LocalTraining:
-    """Local training in a round.
+    """How clients train locally in a round: optimizer, steps, batch size and learning rate.
 
     Raises LearningError: an optimizer or a schedule that there is not, or that does not take its options.
     """
@@ -65,7 +65,7 @@ def training_of(config: Config, round_index: int) -> LocalTraining:
 
 
 def learning_rate_of(config: Config, round_index: int) -> float:
-    """eta_t = eta decay^t s(t, T), s being the schedule.
+    """The learning rate of a round: eta_t = eta decay^t s(t, T), s being the schedule.
 
     Raises LearningError: no schedule of that name, or one that is not positive and finite.
     """
@@ -91,7 +91,7 @@ def order_of(config: Config, task: Task) -> TrainingOrder:
 
 
 def record_counts(config: Config) -> npt.NDArray[np.int64]:
-    """D_i, how many records every client has, shape (num_clients,).
+    """D_i: how many records every client has, shape (num_clients,).
 
     Where records are protected these numbers are public: a neighbouring data set has one record's gradient
     zeroed, and as many records. Raises ConfigError: counts that are not one a client, or a client without

@@ -47,7 +47,7 @@ class KeptStates:
     def keep(
         self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
     ) -> None:
-        """Write down what these clients keep of the integer steps that they send, shape (clients, d).
+        """Write down what clients keep after they send these integer steps, shape (clients, d).
 
         Raises RunError: the file system refused, as when it is full.
         """
@@ -65,7 +65,7 @@ class KeptStates:
         return CLIENT_STATES.get(self.kind)
 
     def _kept(self, clients: Sequence[int]) -> Floats:
-        """What these clients have kept, float32[clients, size]."""
+        """What these clients have kept from their last rounds, float32[clients, size]."""
         kept = np.zeros((len(clients), self._kind.size(len(self.told))), np.float32)
         for row, client_id in zip(kept, clients, strict=True):
             if client_id in self.last:
@@ -74,7 +74,7 @@ class KeptStates:
 
 
 def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
-    """The numbers of a file; RunError if it is missing or damaged."""
+    """The numbers in a client's state file; RunError if it is missing or damaged."""
     try:
         kept = np.load(path, allow_pickle=False)
         if kept.shape != (size,) or kept.dtype != np.float32:

@@ -45,12 +45,12 @@ class NoiseShare:
     lags: tuple[int, ...] = ()
 
     def is_over(self, run: str, round_index: int) -> bool:
-        """Whether no part of the share can be taken back in this round of a run or later."""
+        """Whether no part of this noise can be taken back in this round of a run or later."""
         last = max((lag for lag, tap in enumerate(self.taps, start=1) if tap > 0), default=0)
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """The part that is taken back in a round, of standard deviation at most ``most``; None for nothing.
+        """The part of the noise that a round takes back, of deviation at most ``most``; None for nothing.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """

@@ -77,7 +77,7 @@ TERMS_RECORD = "terms"
 
 @dataclass(frozen=True)
 class RoundOfRun:
-    """One round of one run."""
+    """The run and the round, from 0, that a message is about."""
 
     run: str
     index: int
@@ -88,7 +88,7 @@ MOST_NUMBER = 2.0**64
 
 
 def one_line(said: object) -> str:
-    """What the other side reports, as one printable line of at most 300 characters.
+    """What the other side of a message reports, as one printable line of at most 300 characters.
 
     Every text from a node goes through this before it enters a log, an error or a file.
     """

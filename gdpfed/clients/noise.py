@@ -27,7 +27,7 @@ def secret_bits(client_id: int) -> RandomBytes:
 def law_of(
     order: TrainingOrder, parameters: SumParameters
 ) -> Literal["gaussian", "discrete_gaussian"] | None:
-    """The law of a client's noise in a sum, which a client draws if it is "gaussian"; None without noise."""
+    """The kind of noise of a client in a sum; the client draws it if "gaussian"; None without noise."""
     if parameters.noise_multiplier == 0:
         return None
     return "discrete_gaussian" if order.noise == "discrete_gaussian" else "gaussian"
@@ -105,7 +105,7 @@ def keyed_noise(
     taken_back: Sequence[KeyedNoise],
     draw: Callable[[KeyedNoise], torch.Tensor],
 ) -> torch.Tensor:
-    """Noise drawn from the keys in `new`, minus the noise of `taken_back`: float64[dimension].
+    """Noise drawn from the keys in `new`, minus that of the keys in `taken_back`: float64[dimension].
 
     It is not rounded yet; of no keys it is zeros. `draw`: as many draws from a key.
     """
@@ -124,7 +124,7 @@ GRID = 2.0**-10
 def noised_counts(
     counts: npt.NDArray[np.int64], noise_stddev: float, random_bytes: RandomBytes
 ) -> npt.NDArray[np.float64]:
-    """counts + N(0, s^2) in each, rounded, shape (B,).
+    """Add N(0, s^2) to each released class count, and round: shape (B,).
 
     One record that is replaced moves two counts by one each, or none: sqrt 2 in norm, so that it costs 1 /
     s^2 zCDP. Values may lie below 0; who uses them clips them, which is post-processing. `counts`: records of

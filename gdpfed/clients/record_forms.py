@@ -1,4 +1,4 @@
-"""How a task's gradients of single records are computed, and whether steps on them go as graphs."""
+"""How a task's gradients of single records are computed, and whether steps run as recorded CUDA graphs."""
 
 from collections.abc import Callable
 from functools import lru_cache

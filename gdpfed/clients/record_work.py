@@ -84,7 +84,7 @@ RARE_BATCH = 1e-9
 def holder_of(
     order: TrainingOrder, client_id: int, records: Positions, load: Callable[[], Split], bits: BitsOf
 ) -> RecordHolder:
-    """A client as one participant in an order's work.
+    """A client, its records and its secret batches, as one participant in an order's work.
 
     Args:
         order: the client's own.
@@ -152,7 +152,7 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
-    """Raise OrderError for steps too long for this many records, and where `check_convex` refuses.
+    """Refuse steps that are too long for this many records, or a loss that `check_convex` refuses.
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
@@ -169,7 +169,7 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 
 
 def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
-    """Return the bounds for a convex loss with gradients within C, whatever the records are.
+    """Return the gradient and smoothness bounds of an order's convex loss, whatever the records are.
 
     Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
     """
@@ -227,7 +227,7 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
-    """Return what one client computes from its records, before it is weighed: shape (d,), float64."""
+    """Return what one client computes from its records, before weights: shape (d,), float64."""
     order, data = job.order, job.examples()
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
@@ -239,7 +239,7 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
 
 
 def taken_from(data: Split, device: torch.device) -> Take:
-    """Return a function from positions to the records of a split, on a device."""
+    """Return a function that gives the records of a split at some positions, on a device."""
 
     def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
@@ -264,7 +264,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return the final models of windows in units of `record_move`, slightly shortened against rounding."""
+    """Return the models at the ends of windows, in units of `record_move`, slightly shortened."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)

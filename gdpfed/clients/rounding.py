@@ -1,4 +1,4 @@
-"""Updates of clients to integer steps on the device that they were trained on."""
+"""Round clients' updates to integer steps on the device that they were trained on."""
 
 import math
 from collections.abc import Callable, Sequence

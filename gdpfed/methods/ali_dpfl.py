@@ -31,7 +31,7 @@ from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_st
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
-    """Constants of the bounds on the loss: smoothness, convexity, heterogeneity, noise, first distance.
+    """Numbers in the bounds on a model's loss: smoothness, convexity, heterogeneity, noise, first distance.
 
     Attributes:
         smoothness: L of every client's loss.
@@ -53,7 +53,7 @@ class Convergence:
 
 
 def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
-    """Return a bound on E F(w_T) - F* after T = `num_steps` steps, tau = `local_steps` between rounds.
+    """Return a bound on the excess loss E F(w_T) - F* after T = `num_steps`, tau = `local_steps` a round.
 
     (L / 2) (4 A / mu^2 + (g0 + 1) Delta_1) / (g0 + T) with g0 = 2 L / mu and
     A = 2 ((tau - 1) C + sqrt((tau - 1) N))^2 + 2 C^2 + 2 L Gamma + N sum_i p_i^2.
@@ -74,7 +74,7 @@ def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
 def steps_of_bound(
     known: Convergence, *, num_rounds: int, most_local_steps: int, steps_allowed: int | None = None
 ) -> int:
-    """Return the tau from 1 to `most_local_steps` with the least `loss_bound` after min(R tau, X) steps."""
+    """Return the number of local steps, up to `most_local_steps`, with the least bound on the loss."""
 
     def bound(tau: int) -> float:
         steps = num_rounds * tau
@@ -84,7 +84,7 @@ def steps_of_bound(
 
 
 def steps_as_printed(known: Convergence, learning_rate: float) -> float:
-    """Return tau by the source's formula, for comparison only: its proof does not hold.
+    """Return local steps tau by the source's formula, for comparison only: its proof does not hold.
 
     sqrt(1 + (4 / mu^2 + 3 C^2 + 2 Gamma / eta + N) / ((2 + eta mu) Z)) with Z = C^2 + N.
     """
@@ -141,7 +141,7 @@ class ALIDPFLConfig(DPSGDConfig):
 
 
 class ALIDPFL(DPSGD):
-    """dp_sgd with planned tau_r: X allowed steps are divided among R rounds by a rule."""
+    """DP-SGD on every client, with tau_r local steps in round r: X allowed steps are divided by a rule."""
 
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
@@ -151,7 +151,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau_r of every round by ``method.rule``, calibrated to the largest budget.
+        """Return tau_r, the local steps of every round, by ``method.rule`` for the largest budget.
 
         Raises ConfigError: more steps in a round than a client takes.
         """
@@ -188,7 +188,7 @@ class ALIDPFL(DPSGD):
 
 
 def convergence(config: Config) -> Convergence:
-    """The quantities in the bounds, under this configuration.
+    """The numbers in the bounds on the loss, under this configuration.
 
     d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
     """
@@ -244,14 +244,14 @@ def _epsilons(config: Config) -> Sequence[float]:
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Spread X steps over the rounds; evenly if it is open in which rounds a client takes part."""
+    """Spread X allowed steps over the rounds; evenly if it is open in which rounds a client takes part."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """tau steps a round until X are spent; the last round has the rest or, if rounds are whole, nothing."""
+    """Take tau steps a round until X are spent; the last round has the rest or, if rounds are whole, none."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -1,4 +1,4 @@
-"""The base class of all methods: a plan, the requested sums, and the step.
+"""The base class of all federated methods: its plan, the sums it requests, and the model's step.
 
 The round loop knows nothing else of a method. It draws the cohorts as the plan says, charges the round, and
 calls :meth:`Method.round`, which asks for its sums: all at once (the default) or one after the other, from a
@@ -101,7 +101,7 @@ SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanTable:
-    """One table of a plan.
+    """One table of a plan as a method shows it: title, headings, rows and notes.
 
     Attributes:
         title: above it.
@@ -276,13 +276,13 @@ class Method(ABC):
         raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return values that single clients have released, for the round's log entry; by default none."""
+        """Return values that single clients have released in a round, for its log entry; by default none."""
         return {}
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """One round: from theta^t and the cohorts to theta^{t+1} and the sums it was made from."""
+        """Carry out a round: from theta^t and the cohorts to theta^{t+1} and the sums it was made from."""
         sums = sum_updates(self.requests(theta, round_index, cohorts))
         return self.step(theta, sums), sums
 
@@ -304,11 +304,11 @@ class Method(ABC):
 
     @property
     def sum_weights(self) -> list[float]:
-        """omega of every sum of a round, in the order of the requests."""
+        """omega, the weight in the model of each sum of a round, in the order of the requests."""
         return list(self.weighting.group_weights)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Post-processing of one group's released sum; costs no privacy."""
+        """Change a group's released sum before it enters the model, as to sparsify it; costs no privacy."""
         return total
 
     def released(self, theta: Theta) -> Theta:

@@ -27,7 +27,7 @@ INDICATOR_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate number of rounds, with estimates in closed form.
+    """A number of rounds that could be proposed, with estimates of noise and learning in closed form.
 
     `noise_per_step`: of a round, in a parameter and in units of C. `way`: the signal-to-noise ratio of all
     rounds, as a fraction of that of infinitely many rounds. `step`: the server's step at this noise, by
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed override, and the reason."""
+    """A setting that is proposed as an override, and the reason."""
 
     key: str
     value: str
@@ -56,7 +56,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidates that were compared, and the proposal.
+    """The numbers of rounds that were compared, and the settings that are proposed.
 
     Attributes:
         candidates: numbers of rounds, ascending; the proposed one is among them. None are compared for
@@ -76,7 +76,7 @@ class Choice:
 
 
 def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:
-    """Propose rounds, norm, local steps and the server's step; settings in the overrides do not change.
+    """Propose rounds, norm, local steps and the server's step; settings that overrides give do not change.
 
     sigma = ln(1 + mu^2 / (q^2 T))^(-1/2) (Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4) at the mean mu
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
@@ -135,7 +135,7 @@ def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Can
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
-    """Return what to set for the best number of rounds, and why."""
+    """Return which settings to use with the best number of rounds, and why."""
     enough = best.way >= ENOUGH
     training = config.training
     norm = training.learning_rate * math.sqrt(training.local_steps)
@@ -165,7 +165,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
 
 
 def _server_step(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose the server's step, unless the method's weights already give a shorter one."""
+    """Propose the server's learning rate, unless the method's weights already make the step shorter."""
     if getattr(config.method, "reweighting", "uniform") != "uniform":
         return []
     reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"

@@ -32,7 +32,7 @@ LEAST_BATCH = 50
 
 @dataclass(frozen=True, kw_only=True)
 class PublicNumbers:
-    """The public numbers that the choice is based on.
+    """The public numbers from which settings of a method on records are chosen.
 
     Attributes:
         clients: how many are in a round, expected.
@@ -59,14 +59,14 @@ class PublicNumbers:
         return math.sqrt(math.log1p(exponent) / exponent)
 
     def noise_multiplier(self, batch_rate: float, num_steps: int) -> float:
-        """Return sigma = ln(1 + mu^2 / (q^2 S T))^(-1/2), of T steps at rate q.
+        """Return sigma = ln(1 + mu^2 / (q^2 S T))^(-1/2) for T DP-SGD steps at batch rate q.
 
         Source: Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4.
         """
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the smallest rate that reaches `ENOUGH` with `LEAST_BATCH` records in a step; else 1."""
+        """Return the least batch rate that reaches `ENOUGH` with `LEAST_BATCH` records a step; else 1."""
         return next(
             (
                 rate
@@ -81,7 +81,7 @@ class PublicNumbers:
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return eta, at most 1 / C, at which T steps add noise `parameter_noise` to a parameter.
+        """Return the learning rate, at most 1 / C, at which T steps add `parameter_noise` to a parameter.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """
@@ -100,7 +100,7 @@ def propose(
     known: PublicNumbers,
     steps_of: Callable[[Config], int],
 ) -> tuple[Config, list[Proposal]]:
-    """Return the configuration with the chosen settings, and the reason for each.
+    """Return the configuration with settings chosen where `unset`, and the reason for each.
 
     `config`: whose set values stay. `unset`: keys of `CHOOSABLE` that may be chosen. `known`: the public
     numbers. `steps_of`: how many steps a configuration makes in all.

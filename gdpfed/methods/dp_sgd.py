@@ -53,7 +53,7 @@ class DPSGD(RecordMethod):
 
     @cached_property
     def client_weights(self) -> npt.NDArray[np.float64]:
-        """w_i of every client, with mean one; p_i is w_i over the sum of the survivors'."""
+        """w_i of every client's update, with mean one; p_i is w_i over the sum of the survivors'."""
         by = self.config.method.client_weights
         if by == "equal":
             return np.ones(self.config.dataset.num_clients)
@@ -67,7 +67,7 @@ class DPSGD(RecordMethod):
 
     @property
     def step_noise(self) -> float:
-        """sqrt(sum_i (p_i sigma_i C_i / B_i)^2): the noise of a step of the common model."""
+        """The noise of a step of the common model: sqrt(sum_i (p_i sigma_i C_i / B_i)^2)."""
         scale = np.empty(len(self.expected_batches))
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             scale[list(group.clients)] = records.noise_multiplier * records.clipping_norm

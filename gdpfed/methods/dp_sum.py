@@ -61,12 +61,12 @@ class DPSum(RecordMethod):
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """One step, whose noise is the noise of the sum."""
+        """One step on records, whose noise is that of the sum."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     @property
     def step_noise(self) -> float:
-        """sigma C over the records that all clients draw together."""
+        """The noise of a step of the model: sigma C over the records that all clients draw together."""
         summed = max(group.noise_stddev for group in self.plan.groups)
         return summed / (self.plan.sampling_rate * float(self.expected_batches.sum()))
 

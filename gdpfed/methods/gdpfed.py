@@ -47,7 +47,7 @@ class GDPFedPlusConfig(GDPFedOpConfig):
 
 
 def default_keep_fractions(num_groups: int) -> list[float]:
-    """k_m / d of every group: even steps from 0.7, for the strictest, to 0.9; 0.8 for a single group."""
+    """Fractions k_m / d that groups' sums keep: even steps from 0.7 (strictest) to 0.9; 0.8 for one group."""
     if num_groups == 1:
         return [0.8]
     return [round(0.7 + 0.2 * m / (num_groups - 1), 6) for m in range(num_groups)]
@@ -73,7 +73,7 @@ class GDPFed(Method):
 
 
 class GDPFedOp(Method):
-    """One sum for each group, with the group's own budget, noise and rate; the rates solve Problem 1.
+    """One sum for each group, with its own budget, noise and rate; the rates solve the paper's Problem 1.
 
     Against everyone they are turns, those with the least noise for the step under the weights of the sums.
     """
@@ -135,12 +135,12 @@ class GDPFedPlus(GDPFedOp):
         return Weighting.of(plan, config.method.reweighting, fractions)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Top_k(y_m, k_m) with k_m = round(keep_fraction * d)."""
+        """Keep the k_m = round(keep_fraction * d) largest entries of a group's sum; the others become 0."""
         return keep_largest(total, self.weighting.keep_fractions[group_index])
 
 
 def keep_largest(vector: npt.NDArray[np.float64], keep_fraction: float) -> npt.NDArray[np.float64]:
-    """Top_k(vector, k): exactly k = max(1, round(keep_fraction * d)) entries of largest magnitude.
+    """Keep exactly k = max(1, round(keep_fraction * d)) entries of largest magnitude; others become 0.
 
     Of entries with equal magnitude those of lower index are kept. Works on what is already released, so it
     costs no privacy (post-processing).

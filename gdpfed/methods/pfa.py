@@ -106,14 +106,14 @@ class PFA(Method):
         return super().step(theta, sums)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """V V^T y for the smallest budget's sum; the other sums do not change."""
+        """Project the sum of the smallest budget, V V^T y, onto the public subspace; others do not change."""
         history = self._public_sums
         if group_index > 0 or history is None or len(history) < self.subspace_dimension:
             return total
         return project_on_principal_subspace(total, history, self.subspace_dimension)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The history, shape (at most ``history``, d) in float32; empty before the first public sum."""
+        """The history of public sums, shape (at most ``history``, d) in float32; empty before the first."""
         return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -146,7 +146,7 @@ SMALLEST_RELATIVE_VARIANCE = 1e-10
 def project_on_principal_subspace(
     vector: npt.NDArray[np.float64], history: npt.NDArray[np.float32], rank: int
 ) -> npt.NDArray[np.float64]:
-    """V V^T vector, V of shape (d, rank) being the first right singular vectors of ``history``.
+    """Project a vector onto the first right singular vectors V of ``history``, V V^T vector.
 
     V is never formed: with the eigenvectors U and eigenvalues s^2 of the Gram matrix H H^T, of shape (h, h),
     V^T is U^T H / s. Directions in which the history holds next to nothing are left out, so the result lies

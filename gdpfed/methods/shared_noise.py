@@ -32,7 +32,7 @@ from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates, s
 
 
 class SharedNoise(Method):
-    """All cohorts form one sum whose noise has standard deviation s; group m is clipped to C_m.
+    """All cohorts form one sum with noise of one standard deviation s; group m is clipped to C_m.
 
     Groups are drawn independently, and a client moves the sum by at most its own C_m. So for a client of
     group m a round is the sampled Gaussian mechanism of q_m, C_m and s, of multiplier sigma_m = s / C_m,
@@ -73,7 +73,7 @@ class SharedNoise(Method):
 
 
 class GDPFedStar(SharedNoise):
-    """Rates q_m with mean q, and C_m proportional to 1 / sigma_m(q_m) with mean C over a round's cohort.
+    """Group m has rate q_m, with mean q, and norm C_m ~ 1 / sigma_m(q_m), with mean C, under one noise.
 
     The rates maximise sum_m q_m |G_m| C_m over the noise, or are given; then the C_m are the best for them.
     """
@@ -123,7 +123,7 @@ def _found_rates(
 
 
 class IDPFedAvgSample(SharedNoise):
-    """One C and one sigma for all; the rates q_m, with mean q, at which sigma meets every eps_m."""
+    """One clipping norm C and noise sigma for all; rates q_m, with mean q, meet each group's budget eps_m."""
 
     name: ClassVar[str] = "idp_fedavg_sample"
     label: ClassVar[str] = "IDP-FedAvg, sample"
@@ -142,7 +142,7 @@ class IDPFedAvgSample(SharedNoise):
 
 
 class IDPFedAvgScale(SharedNoise):
-    """Rate q for all; C_m proportional to 1 / sigma_m with mean C, with sigma_m as in gdpfed."""
+    """One sampling rate q for all; norms C_m ~ 1 / sigma_m, with mean C, and sigma_m as in gdpfed."""
 
     name: ClassVar[str] = "idp_fedavg_scale"
     label: ClassVar[str] = "IDP-FedAvg, scale"

@@ -96,7 +96,7 @@ def sum_parameters(
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
-    """k, t, and the number of corrupt members that a sparse graph withstands; k = 0 is the complete graph.
+    """A sum's numbers of neighbours k, threshold t, and tolerated corrupt members; k = 0: complete graph.
 
     Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
     sparse graph serves gets the complete one: it protects more and costs more.
@@ -120,7 +120,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
 
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """The configured bits, or the fewest that hold the finest noise; 32 without noise or mask."""
+    """The configured bits of a residue, or the fewest that hold the finest noise; 32 without either."""
     if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """How the sums of a plan's groups enter the model.
+    """How the released sums of a plan's groups enter the model: weights, and entries that are kept.
 
     Attributes:
         reweighting: the rule of the weights.
@@ -62,7 +62,7 @@ class Weighting:
         return cls(reweighting=reweighting_rule(reweighting), group_weights=weights, keep_fractions=keep)
 
     def noise_magnitude(self, plan: PrivacyPlan) -> float:
-        """Return Lambda of the plan under this weighting, see `noise_magnitude`."""
+        """Return Lambda, the magnitude of noise in the model, of the plan under this weighting."""
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
@@ -108,13 +108,13 @@ class Weighting:
 
 
 def reweighting_rule(name: str) -> Reweighting:
-    """Return the rule of that name; PrivacyError for an unknown name."""
+    """Return the rule for weights of groups with this name; PrivacyError for an unknown name."""
     require_choice("reweighting", name, get_args(Reweighting))
     return "uniform" if name == "uniform" else "squared_participation"
 
 
 def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
-    """Return omega_m from the groups' cohort sizes, shape (..., M), up to a common factor."""
+    """Return weights omega_m of groups from their cohort sizes, shape (..., M), up to a common factor."""
     return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
@@ -136,7 +136,7 @@ def group_weights(
 def noise_magnitude(
     groups: Sequence[GroupPlan], reweighting: Reweighting, keep_fractions: Sequence[float]
 ) -> float:
-    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, per parameter (paper, Table 5).
+    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, noise per parameter (Table 5).
 
     v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
     C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
@@ -163,7 +163,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return min(1, 0.12 / (sqrt(T) v)): after T rounds the noise in a parameter is then at most 0.12 C.
+    """Return the step min(1, 0.12 / (sqrt(T) v)): T rounds then add noise 0.12 C to a parameter at most.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.

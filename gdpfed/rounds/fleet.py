@@ -93,14 +93,14 @@ class Fleet(ABC):
 
     @abstractmethod
     def exchange(self, asked: Sequence[StageRequests]) -> Sequence[Mapping[int, bytes]]:
-        """Send one stage of every sum to its clients; return the answers that came, in the same order."""
+        """Send one stage of every sum to its clients; return the answers that came, in the sums' order."""
 
     @abstractmethod
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Return every sum by name, without masks; no client is in two of them."""
+        """Sum a wave, which are requests without common clients, in clear; return every sum by name."""
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Return every sum by name; no client is in two of them.
+        """Sum a wave, which are requests without common clients, and return every sum by name.
 
         ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
@@ -201,7 +201,7 @@ class Fleet(ABC):
         *,
         ahead: bool = False,
     ) -> list[PreparedSum]:
-        """The requests whose cohorts are large enough, with what extensions add to them."""
+        """The requests whose cohorts are large enough, with what a run's extensions add to them."""
         prepared = []
         for request in wave:
             if len(request.clients) < self._least(request):
@@ -217,7 +217,7 @@ class Fleet(ABC):
         return prepared
 
     def reachable(self, clients: Collection[int]) -> Collection[int]:
-        """Return those of these clients that can be reached now."""
+        """Return those of these clients that can be reached at this moment."""
         return clients
 
     def _least(self, request: SumRequest) -> int:
@@ -251,7 +251,7 @@ class Fleet(ABC):
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:
-    """Split requests, in order, into runs in which no client occurs twice."""
+    """Split requests, in order, into waves: consecutive sums in which no client occurs twice."""
     waves: list[list[SumRequest]] = []
     busy: set[int] = set()
     for request in requests:

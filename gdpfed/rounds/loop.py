@@ -1,4 +1,4 @@
-"""The round loop: charge, sum, step, evaluate, tell the observers."""
+"""The loop over rounds: charge the round, sum updates, step the model, evaluate it, tell observers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ EvaluateModel = Callable[[Theta], Evaluation]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The part of a round's log entry that is about its clients."""
+    """What a round's log entry says of its clients: cohorts, survivors, failures."""
 
     cohort_sizes: list[int]
     failures: dict[str, str]
@@ -69,7 +69,7 @@ class RoundLoop:
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
-        """Run the remaining rounds of ``num_rounds``, at most to ``last_round``: yields model and log entry.
+        """Run the rounds that remain, at most to ``last_round``; yields the model and the log entry of each.
 
         Raises:
             RunError: a model whose loss is not finite, or too few clients for any sum of a round, which is
@@ -87,7 +87,7 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
-        """Run one round, return its log entry; a round that an earlier process charged is not run again."""
+        """Run one round and return its log entry; one that an earlier process charged is not run again."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:

@@ -27,7 +27,7 @@ _HEAD = struct.Struct(f">{KEY_BYTES}sdd")
 
 @dataclass(frozen=True)
 class NewNoise:
-    """The new noise in a sum.
+    """The noise that is new in a round's sum, with the key to draw it again when parts are taken back.
 
     Attributes:
         round_index: of the sum.
@@ -79,7 +79,7 @@ class NoiseStreams:
         self._drawn: dict[str, NewNoise] = {}
 
     def draw(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return the noise of a sum, with a fresh key; it takes back g_j of what was new in round t - j."""
+        """Return a sum's noise under a fresh key; it takes back g_j of what was new in round t - j."""
         drawn = NewNoise(round_index, os.urandom(KEY_BYTES))
         self._drawn[name] = drawn
         return _noise(drawn.key, taps, round_index, self._kept.get(name, {}))
@@ -112,7 +112,7 @@ class NoiseStreams:
             self._kept[name] = {index: each for index, each in kept_of.items() if index >= oldest}
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs, bytes for every sum with stored noise; empty if there is none."""
+        """Return the stored noise that a resumed run needs, as bytes for every sum; may be empty."""
         return {
             f"{PREFIX}{index}.{name}": np.frombuffer(_packed(each), np.uint8)
             for name, kept in self._kept.items()
@@ -120,7 +120,7 @@ class NoiseStreams:
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
-        """Remove what `state_dict` returned from a checkpoint's state, and return the rest.
+        """Remove the noise that `state_dict` returned from a checkpoint's state, and return the rest.
 
         Raises ValueError for keys that a run with `most_taps` does not keep.
         """

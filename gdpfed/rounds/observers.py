@@ -49,7 +49,7 @@ class RoundEnded:
 
 @dataclass(frozen=True, eq=False)
 class RunConcluded:
-    """This process has run its rounds.
+    """This process has run its rounds of the run, so that observers can write results.
 
     Attributes:
         released: what the method releases of the last model, shape (d,).
@@ -67,7 +67,7 @@ class RunConcluded:
 
 
 class Observer:
-    """Follows a run without changing it; each method does nothing unless a subclass overrides it."""
+    """Receives what happens in a run, and cannot change it; each method does nothing unless overridden."""
 
     def opened(self, run: RunOpened) -> None:
         """The run begins or goes on."""

@@ -49,7 +49,7 @@ Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
 
 
 class RunningSum:
-    """One sum that is under way.
+    """One sum under secure aggregation that is under way, stage by stage.
 
     Args:
         prepared: what is summed, and over whom.
@@ -75,7 +75,7 @@ class RunningSum:
 
     @property
     def blamed(self) -> frozenset[int]:
-        """The clients that are certainly at fault."""
+        """The clients that are certainly at fault in this sum."""
         return self._session.blamed
 
     @property
@@ -99,7 +99,7 @@ class RunningSum:
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """Close the stage with these answers; an answer that cannot be used loses only its sender."""
+        """Close a stage of the sum with these answers; an unusable answer loses only its sender."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)
@@ -117,7 +117,7 @@ class RunningSum:
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
 
     def outcome(self) -> ClientSum:
-        """The result of the sum."""
+        """The result of the sum, or why there is none."""
         name = self.prepared.name
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
@@ -158,7 +158,7 @@ class PairwiseSums:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """Clients that have been at fault too often.
+        """Clients that have been at fault in sums too often, and are asked no more.
 
         A server that leaves them out treats them as out of reach: they are not asked, and charged as the
         sampling says of clients out of reach. The faults are of messages and tell nothing of any data.
@@ -208,7 +208,7 @@ class PairwiseSums:
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """The sum that was begun ahead, if it is this one; else a new one."""
+        """The sum that was begun a round ahead, if it is this one; else a new one."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 

@@ -44,7 +44,7 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
 
 
 def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
-    """One client's residues; None if they are not an update within its bound."""
+    """One client's update as residues; None if it is not an update within its bound."""
     encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
     own = encoding if isinf(norm) else encoding.clipped_to(norm)
     if len(data) != 4 * encoding.dimension:
@@ -61,7 +61,7 @@ def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[
 def plain_sum(
     name: str, parameters: SumParameters, total: npt.NDArray[np.uint32], members: Sequence[int]
 ) -> ClientSum:
-    """The sum of unmasked residues, with the same encoding, bounds and tolerance of dropouts.
+    """The sum of unmasked updates, with the same encoding, bounds and tolerance of dropouts as masked ones.
 
     ``members`` are the clients whose residues are in it.
     """

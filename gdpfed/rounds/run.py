@@ -1,4 +1,4 @@
-"""One run, from checked configuration to files: prepare, begin or resume, train, conclude."""
+"""One run, from its configuration to its files: prepare, begin or resume, train, conclude."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,7 +116,7 @@ class PreparedRun:
 
     @property
     def last_round(self) -> int:
-        """The round after which this process stops."""
+        """The number of the round after which this process stops."""
         return self.config.run.last_round
 
     def open(
@@ -272,7 +272,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def there(self, round_index: int) -> list[int]:
-        """The reachable clients for a sum outside the rounds; new ones agree to rounds from this one on.
+        """The clients that can be reached for a sum outside the rounds; new ones agree to later rounds.
 
         Raises RunError: too few for any sum, which is not charged then.
         """
@@ -282,7 +282,7 @@ class OpenRun:
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:
-        """Charge a sum outside the rounds, on disk before anybody is asked, and have it summed.
+        """Charge a sum outside the rounds, on disk before any client is asked, and have it summed.
 
         ``index`` is the round that its clients are told. Raises PrivacyError: the plan pays for no such sum,
         or it has been charged.

@@ -47,7 +47,7 @@ def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: 
 def _tables_on(
     device: torch.device, sigma: int, cells: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The tables of D(sigma) on a device; an unsigned word is a signed one with the top bit flipped."""
+    """The tables of discrete Gaussian noise on a device; unsigned words are signed ones, top bit flipped."""
     law = tables(sigma, cells)
     high, low = (torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low))
     direct, alias = (torch.from_numpy(each.copy()).to(device) for each in (law.direct, law.alias))

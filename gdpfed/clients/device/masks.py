@@ -98,7 +98,7 @@ class DeviceMasks:
             keys.zero_()
 
     def _places(self, length: int) -> list[int]:
-        """The blocks to compare with the CPU: the last one, and some random ones."""
+        """The blocks of a mask to compare with the CPU: the last one, and some random ones."""
         num_blocks = -(-length // BLOCK_WORDS)
         drawn = np.frombuffer(os.urandom(8 * CHECKED_BLOCKS), dtype=np.uint64) % max(1, num_blocks)
         return [num_blocks - 1, *drawn.tolist()] if num_blocks else []
@@ -109,7 +109,7 @@ class DeviceMasks:
         block: int,
         masks: Sequence[tuple[bytes, int]],
     ) -> Words:
-        """Add the masks to the words of one block on the CPU, to compare."""
+        """Add the masks to the words of one block on the CPU, to compare with the device's result."""
         segment, counter = divmod(block, self._segment_blocks)
         start = counter.to_bytes(4, "little") + segment.to_bytes(12, "big")
         total = words.copy()

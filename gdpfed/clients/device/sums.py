@@ -65,7 +65,7 @@ class DeviceSum:
             return torch.from_numpy(keyed_steps(encoding, new, taken_back, CPU))
 
     def _words(self, part: KeyedNoise, dimension: int) -> torch.Tensor:
-        """The words that draws are made of, on the device: a pair for two of them."""
+        """The random words that draws of noise are made of, on the device: a pair for two draws."""
         shape = noise_shape(dimension)
         if part.suite == CHACHA20:
             return self.masks.keystream(part.key, WORDS_A_DRAW * prod(shape)).view(torch.int64)
@@ -91,18 +91,18 @@ class DeviceVector:
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """d, the number of coordinates of the vector."""
         return len(self.steps)
 
     @property
     def noise_squared_norm(self) -> float | None:
-        """|z|^2 of the noise, in steps^2."""
+        """The squared length |z|^2 of the noise, in steps^2; None without noise of its own."""
         return None if self.noise is None else float(self.noise.double().square().sum())
 
     def masked(
         self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
     ) -> memoryview:
-        """Add noise and masks, and pack.
+        """Add noise and masks on the device, and pack the result into bytes.
 
         Raises:
             ValueError: the masks are of a cipher that no device computes.

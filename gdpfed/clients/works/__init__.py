@@ -31,7 +31,7 @@ NO_FORM = "the order does not say what examples look like, so own data cannot be
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What one client is to compute for one sum.
+    """What one client is to compute for one sum: its order, its model and its data.
 
     Attributes:
         order: what to compute, for this client.
@@ -83,7 +83,7 @@ class Job:
 
 
 class Work(Protocol):
-    """The module that implements a work."""
+    """The functions of the module that computes one kind of client update."""
 
     @staticmethod
     def work(job: Job) -> torch.Tensor:
@@ -95,5 +95,5 @@ WORKS: Registry[Work] = TABLE
 
 
 def function_of(work: str, name: str) -> Any:
-    """Return an optional function of a work's file; None if the file does not define it."""
+    """Return an optional function of the module that computes a work; None if it has none."""
     return getattr(WORKS.get(work), name, None)

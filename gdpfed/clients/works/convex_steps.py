@@ -28,7 +28,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return `work` of several clients, whose steps are made together: shape (clients, d)."""
+    """Return what `work` returns, for several clients whose steps are made together: shape (clients, d)."""
     known = convex_bounds(jobs.gradients.model)
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_convex_steps(order, len(holder.records), known)

@@ -11,17 +11,17 @@ from gdpfed.learning.training.secret_draws import gaussian_noise
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return theta_i - theta after noised steps, shape (d,), float64."""
+    """Return a client's update theta_i - theta after steps with noise, shape (d,), float64."""
     return alone(job, updates)
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return theta_i - theta of several clients after noised steps: shape (clients, d), float64."""
+    """Return updates theta_i - theta of several clients after noised steps: shape (clients, d), float64."""
     return jobs.noised_updates()
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return noise of standard deviation eta C sigma sqrt(m) / q in each coordinate, of m steps.
+    """Return the noise of m steps alone, of deviation eta C sigma sqrt(m) / q in each coordinate.
 
     That is as of one record at rate q, since how many there are is not known: nobody sees that it is zeros.
     """

@@ -17,7 +17,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return `work` of several clients, whose sums are computed together: shape (clients, d).
+    """Return what `work` returns, for several clients whose sums are computed together: shape (clients, d).
 
     The sum is in integers, and encoding it cannot take it further than C from the sum without one of the
     records (`record_bound`). Raises OrderError: the grid is too coarse for C.

@@ -41,7 +41,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return the vector that a client sends for these records."""
+    """Return the counts that a client sends for these records, as a vector."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if order.counts_by_party(dimension):
@@ -79,7 +79,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def shrunk(encoding: Encoding) -> float:
-    """The factor for the counts: it keeps the influence of one record, with rounding, within sqrt(2).
+    """The factor for counts with which one record, rounding included, moves them by at most sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -13,7 +13,7 @@ SLACK = 1 - 2.0**-30
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return clip(Delta_i, C) + N(0, (C z)^2 I)."""
+    """Return the clipped, noised update, clip(Delta_i, C) + N(0, (C z)^2 I), of a client's training."""
     return with_own_noise(job.order, update.work(job), job.bits(job.client_id))
 
 
@@ -29,7 +29,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: RandomBytes) -> torch.Tensor:
-    """clip(Delta, C) + N(0, (C z)^2 I), before weighting: the Gaussian mechanism for whole clients.
+    """Clip an update and add noise, clip(Delta, C) + N(0, (C z)^2 I), before weighting.
 
     An update that is not finite counts as zero. What follows, weighing and rounding to the grid, is
     post-processing. `order`: the client's own; its ``records`` have C and z. `update`: Delta, shape (d,),
@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return the noise of a whole update as an order states it; OrderError: no noise, or several steps."""
+    """Return the noise that an order asks of a whole update; OrderError: no noise, or several steps."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

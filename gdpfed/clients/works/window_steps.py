@@ -11,12 +11,12 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return (theta_i - theta) / eta after the window: shape (d,), float64."""
+    """Return the model's change over the learning rate, (theta_i - theta) / eta: shape (d,), float64."""
     return alone(job, updates)
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return `work` of several clients, whose steps are made together: shape (clients, d)."""
+    """Return what `work` returns, for several clients whose steps are made together: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
 
 
