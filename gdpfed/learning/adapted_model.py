@@ -20,7 +20,7 @@ MOST_ITERATIONS = 200
 
 
 def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str], pull: float) -> None:
-    """Minimise sum_x loss(x) + pull / 2 ||w - w_0||^2 over the named parameters, in place.
+    """Fit parameters in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2 over the named ones.
 
     w_0 is what they are at first: a released model, or initial parameters. Nothing is noised or clipped, so
     what comes of it is as private as the rows are: it may not leave the party. L-BFGS with whole batches

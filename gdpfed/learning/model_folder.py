@@ -42,7 +42,7 @@ DAMAGED = (OSError, *WRONG_FORM, RuntimeError, MemoryError, SafetensorError)
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What is needed to build a model and to interpret its outputs.
+    """What a program must know besides weights to build a model and read its outputs.
 
     Attributes:
         model, options: as ``dataset.model`` and ``dataset.model_options``.

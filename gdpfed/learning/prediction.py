@@ -76,7 +76,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that is ready to predict.
+    """A finished run's model that is ready to predict.
 
     `description`: what it takes and says. `columns`: how a table is read; None where it takes none. `module`:
     from inputs as training took them to scores.
@@ -87,7 +87,7 @@ class LoadedModel:
     module: nn.Module
 
     def predict(self, data: Any) -> Predictions:
-        """Predict for records, whose labels need not be known.
+        """Predict for records; their labels need not be known.
 
         `data`: of a model of tables a data frame, arrays by column, or one array of shape (N, columns) in the
         declared order, in the units of the declaration; columns that are not declared are not read, and
@@ -296,7 +296,7 @@ def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> li
 
 
 def _first_faults(faults: Mapping[int, str]) -> str:
-    """The first invalid row, by its line number, and the number of further ones."""
+    """Name the first invalid row of a table by its line number, and the number of further ones."""
     first, *others = sorted(faults)
     more = (
         f"; so are {len(others)} more rows, in lines {listed([*map(str, others)], MOST_LINES)}"

@@ -98,11 +98,11 @@ class Task:
         )
 
     def described(self) -> Self:
-        """The same task together with the form of its examples, for programs without the data set."""
+        """The same task with the form of its examples, so that programs without the data set can use it."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
-        """The data set, loaded once a process."""
+        """The data set of the task, loaded once a process."""
         data = load_dataset(self.source)
         if self.at_every_position:
             return at_every_position(data)
@@ -131,7 +131,7 @@ class Task:
 
     @property
     def dimension(self) -> int:
-        """d, the number of parameters, computed without building the model.
+        """d, the number of parameters of the task's model, computed without building it.
 
         Raises LearningError: a model that cannot be built.
         """

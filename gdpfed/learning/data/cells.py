@@ -102,7 +102,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function that makes, from a table's column names, a test whether fields are a row of it.
+    """Return a function that tests, by a table's column names, whether some fields can be a row of it.
 
     They do where half or more of the declared columns hold what is declared, at least one of them a value.
     """

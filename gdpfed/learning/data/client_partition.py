@@ -113,7 +113,7 @@ class Partition:
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
-    """Positions of one client's examples.
+    """Positions of one client's examples if sorted examples are dealt out in shards of labels.
 
     The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
     client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
@@ -132,7 +132,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
 
 
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
-    """One of `num_clients` consecutive parts of an order; part sizes differ by at most one."""
+    """One of `num_clients` consecutive parts of an order of examples; part sizes differ by at most one."""
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
 
@@ -155,7 +155,7 @@ def _by_label(data: Dataset, seed: int) -> Positions:
 
 @lru_cache(maxsize=16_384)
 def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: int, alpha: float) -> Positions:
-    """Positions of one client's examples.
+    """Positions of one client's examples if labels are divided by a Dirichlet distribution.
 
     For every class k, shares p_k ~ Dir(alpha, ..., alpha) over the clients say how its examples are cut
     (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
@@ -227,7 +227,7 @@ def _sizes(data: Dataset) -> Positions:
 
 @lru_cache(maxsize=2)
 def _taken(data: Dataset, num_clients: int) -> Positions:
-    """The owners that take part, in the order of the data set, which does not depend on their data."""
+    """The data owners that take part as clients, in the data set's order, which does not depend on data."""
     sizes = _sizes(data)
     if num_clients > len(sizes):
         raise LearningError(

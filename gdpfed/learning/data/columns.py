@@ -189,7 +189,7 @@ class Columns:
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """The texts that mean a missing value in this column only."""
+        """The texts that mean a missing value in this column only, as declared."""
         inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
@@ -200,7 +200,7 @@ class Columns:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the declaration, in hexadecimal; tables with equal hashes are read alike."""
+        """SHA-256 of a table's declaration, in hexadecimal; tables with equal hashes are read alike."""
         # Without it where there is none, so that models of earlier versions are still read.
         declared = asdict(self, dict_factory=_without_new)
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()

@@ -25,7 +25,7 @@ RowTest = Callable[[Sequence[str]], IsRow]
 
 @dataclass(frozen=True)
 class Head:
-    """The position of the line with the column names, and the separator.
+    """Where a CSV file's line with the column names is, and the file's separator.
 
     Attributes:
         separator: of the fields.
@@ -84,7 +84,7 @@ def look_at_head(
 
 
 def _told(line: bytes) -> str | None:
-    """The separator in Excel's line ``sep=``; None if the line is another one."""
+    """The separator that Excel's first line ``sep=`` states; None if the line is another one."""
     text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
     if not text.lower().startswith(SEP):
         text = line.decode(errors="replace").strip("\r\n").strip('"')
@@ -98,7 +98,7 @@ def _known(line: bytes, separator: str, wanted: Sequence[str]) -> int:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    """Split a line into fields; an unclosed quote is treated as text."""
+    """Split a line of a CSV file into fields; an unclosed quote is treated as text."""
     try:
         return next(csv.reader([line.strip("\r\n")], delimiter=separator), [])
     except csv.Error:

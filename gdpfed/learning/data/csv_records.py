@@ -26,7 +26,7 @@ REMEDY = "close it, or double it where it belongs to a text"
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Complete records of a CSV file.
+    """Several complete records of a CSV file, as bytes, with the line where they begin.
 
     `data`: their bytes, UTF-8. `lines`: in which line of the file each begins, from 1, shape (N,); empty
     lines are not records.
@@ -38,7 +38,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """A block of bytes that begins with a record.
+    """A block of a CSV file's bytes that begins with a record.
 
     Attributes:
         ends: where lines end, the positions of their last bytes.
@@ -88,7 +88,7 @@ class RecordReader:
             self._more()
 
     def look(self) -> None:
-        """Read a first block, unless one was read already."""
+        """Read a first block of the file, unless one was read already."""
         if not self._rest and not self._over:
             self._more()
 
@@ -128,7 +128,7 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read at least as many bytes as are left over, so that long records are not rescanned often."""
+        """Read at least as many bytes as are left over, so that long records are not scanned often."""
         parts, wanted = [self._rest], max(1, len(self._rest))
         while wanted > 0 and not self._over:
             block = next(self._blocks, None)
@@ -211,7 +211,7 @@ class RecordReader:
 
 
 def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:
-    """The positions where quotes open and close a field, in turn; the bytes begin outside quotes."""
+    """The positions where quotes open and close a field of a CSV file, in turn, from outside quotes."""
     quotes = np.flatnonzero(values == QUOTE)
     borders = np.zeros(256, dtype=np.bool_)
     borders[[separator, LINE_FEED, RETURN]] = True

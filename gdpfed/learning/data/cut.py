@@ -19,7 +19,7 @@ from gdpfed.learning.data.tabular import own_columns
 
 @dataclass(frozen=True)
 class Cut:
-    """Counts of clipped and omitted values of a data set.
+    """How many values of a data set are clipped to declared ranges, and how many rows left out.
 
     Attributes:
         rows_left_out: rows that a declaration leaves out.
@@ -53,7 +53,7 @@ class Cut:
         return cls(rows.left_out, rows.cut_inputs, labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """The counts of clipped and omitted values in the form of JSON."""
         return asdict(self)
 
     def words(self) -> Iterator[str]:

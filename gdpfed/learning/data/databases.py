@@ -157,7 +157,7 @@ def _in_words(error: Exception, limits: Limits) -> str:
 
 
 def _of_database(error: Exception) -> bool:
-    """Whether an error comes from a database package, without importing any."""
+    """Whether an error comes from a database's package, without importing any."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
 
@@ -171,7 +171,7 @@ def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Se
 
 
 def _may(action: int, *_: str | None) -> int:
-    """Allow SQLite only to select, read and call functions."""
+    """Allow a query in SQLite only to select, read and call functions."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """The tables of a folder by name: DuckDB's reading function and the quoted path; CSV is read as text.
+    """A folder's tables by name for DuckDB: the reading function and the quoted path; CSV is read as text.
 
     Raises LearningError: there are none, or two of one name.
     """

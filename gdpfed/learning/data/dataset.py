@@ -19,7 +19,7 @@ CHUNK = 4096
 
 
 class Examples(Protocol):
-    """Examples in a form that saves memory; :meth:`take` converts some of them to model inputs."""
+    """Examples of a data set in a form that saves memory; :meth:`take` makes model inputs of some."""
 
     @property
     def y(self) -> Labels:
@@ -33,7 +33,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Examples in the model's form.
+    """Examples of a data set in the model's form: inputs and labels.
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.

@@ -103,7 +103,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
 
 def _refuse_unfinished(values: Any, place: str) -> None:
-    """Refuse a declaration that still has LOW, HIGH or VALUE; name all such columns at once."""
+    """Refuse a declaration of columns that still has LOW, HIGH or VALUE; name all such columns."""
     parts = values if isinstance(values, Mapping) else {}
     numeric, label = parts.get("numeric"), parts.get("label")
     categorical = parts.get("categorical")
@@ -127,7 +127,7 @@ def _refuse_unfinished(values: Any, place: str) -> None:
 
 
 def _entries(said: Any, key: str) -> set[str]:
-    """The entries of a list, or of the list under this key."""
+    """The names in a list of a declaration, or in the list under this key."""
     entries = said.get(key) if isinstance(said, Mapping) else said
     return {*map(str, entries)} if isinstance(entries, list) else set()
 
@@ -245,7 +245,7 @@ def _parties(reader: Part | None) -> Named | None:
 
 
 def _word(reader: Part | None, words: Sequence[str]) -> str:
-    """Read one of these words; the first is the default."""
+    """Read one of these words from a declaration; the first is the default."""
     if reader is None:
         return words[0]
     if reader.values not in words:

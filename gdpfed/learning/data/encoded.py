@@ -36,7 +36,7 @@ SIZES = ("layers", "heads", "width", "inner", "positions")
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder, as the settings describe it.
+    """A frozen network that turns examples into numbers, as the settings describe it.
 
     `values`: the architecture and its sizes, by name. `weights`: its file. `vocabulary`: of texts; None for
     pictures.
@@ -87,7 +87,7 @@ def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[n
 
 
 def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """torchvision's ResNet-18 (He et al., 2016) up to the mean over positions: 512 numbers."""
+    """torchvision's ResNet-18 (He et al., 2016), which turns a picture into 512 numbers."""
     size = _own_values(encoder, {"size": 0})["size"]
     if len(shape) != 3 or encoder.vocabulary is not None:
         raise LearningError(
@@ -113,7 +113,7 @@ def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDAr
 
 
 def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """A transformer up to the mean of its last hidden states."""
+    """A transformer that turns a text into numbers: the mean of its last hidden states."""
     from gdpfed.learning.models import Given
 
     defaults = {each.name: each.default for each in fields(transformer.EncoderSizes)}
@@ -143,7 +143,7 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
 
 
 def _own_values(encoder: Encoder, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The configured sizes, with defaults for the others.
+    """The configured sizes of an encoder, with defaults for the others.
 
     Raises LearningError: a size that the architecture does not have, or that is not a positive whole number.
     """

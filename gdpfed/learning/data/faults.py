@@ -12,7 +12,7 @@ from gdpfed.learning.data.cells import Cells
 
 @dataclass(frozen=True)
 class Fault:
-    """A value that contradicts the declaration.
+    """A value of a table that contradicts the declaration of its column.
 
     Attributes:
         row: from 1, without the header.
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """The row numbers of the cells that are read, for errors; numbered from 1 below the header.
+    """The row numbers of table cells that are read, for errors; numbered from 1 below the header.
 
     `found`: takes every fault; None where the first one is raised.
     """

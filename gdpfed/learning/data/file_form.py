@@ -38,7 +38,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True)
 class FileForm:
-    """What a site states about a file; None or empty values are detected while reading.
+    """What a site states about a table's file; None or empty values are detected while reading.
 
     Attributes:
         separator, encoding: of CSV.
@@ -71,7 +71,7 @@ class FileForm:
 
 @dataclass
 class Found:
-    """What was detected in a file while it was read.
+    """What was detected in a table's file while it was read: separator, encoding, decimal mark.
 
     Attributes:
         head: what its first lines show, one line each.
@@ -91,7 +91,7 @@ class Found:
     dates: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def notes(self) -> Iterator[str]:
-        """Yield notes on what was detected, one line each."""
+        """Yield notes on what was detected in a table's file, one line each."""
         yield from self.head
         for encoding, count in self.recoded.items():
             yield f"{_times(count, 'line')} not UTF-8, and read as {encoding}"
@@ -136,7 +136,7 @@ def is_table(path: Path) -> bool:
 
 
 def own_form(path: Path) -> FileForm:
-    """What a site states about a table in ``files.yaml`` beside it, under the table's name.
+    """What a site states about a table's file in ``files.yaml`` beside it, under the table's name.
 
     Raises LearningError: a file that is damaged, or names a table that is not there.
     """

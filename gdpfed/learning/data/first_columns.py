@@ -119,7 +119,7 @@ def _read(path: Path) -> _Table:
 
 
 def _kind(present: Sequence[str], decimal: str) -> str:
-    """The kind of a column: ``number``, a form of dates, ``categories``, or free ``text``."""
+    """The kind of a table's column: ``number``, a form of dates, ``categories``, or free ``text``."""
     distinct = len(set(present))
     if not distinct:
         return "text"

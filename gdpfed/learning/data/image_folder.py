@@ -70,7 +70,7 @@ def own_not_read(path: Path) -> list[str]:
 
 
 def _declared(root: Path, source: DataSource) -> PictureForm | None:
-    """The declaration in the folder; None if it has none."""
+    """The declaration of pictures in a folder; None if it has none."""
     if not (root / PICTURES_FILE).is_file():
         return None
     form = read_picture_form(root)
@@ -79,7 +79,7 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
 
 
 def _nothing(form: PictureForm | None) -> NotRead:
-    """An empty record of unread files; it counts scans as unread unless a window is declared."""
+    """An empty record of unread picture files; it counts scans as unread unless a window is declared."""
     scans = form is not None and form.window is not None
     return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
 

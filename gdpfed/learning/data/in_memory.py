@@ -86,7 +86,7 @@ def _refuse(given: object, name: str, of: str) -> None:
 
 
 def _array(name: str, part: Any) -> npt.NDArray[Any]:
-    """Convert an array of numpy, torch or a data frame, or lists of numbers, to a numpy array."""
+    """Convert an array of numpy or torch, a data frame, or lists of numbers, to a numpy array."""
     if hasattr(part, "detach"):
         part = part.detach().cpu()
     try:

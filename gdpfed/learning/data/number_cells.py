@@ -133,7 +133,7 @@ def numbers_of(
 def _of_most(
     texts: "pa.Array", gone: "pa.Array", decimal: str | None, likely: str, name: str, found: Found
 ) -> npt.NDArray[np.float64]:
-    """Convert the cells with one clear decimal mark, float64[N]; NaN for all other cells."""
+    """Convert the cells whose decimal mark is clear to numbers, float64[N]; NaN for all other cells."""
     comma = compute.match_substring_regex(texts, MARKED)
     if decimal is None and likely == ".":
         comma = compute.and_not(comma, compute.match_substring_regex(texts, COMMA_IS_UNCLEAR))
@@ -157,7 +157,7 @@ def _of_most(
 def _of_few(
     cells: TextCells, decimal: str | None, likely: str, name: str, found: Found
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
-    """Convert cells one by one; return numbers, which cells are wrong, and which are ambiguous."""
+    """Convert unclear cells one by one; return numbers, which cells are wrong, and which are ambiguous."""
     read = list[tuple[float, str]]()
     for text in cells.distinct:
         try:
@@ -215,7 +215,7 @@ def _marked(
     shown: Any,
     unclear: Mask | None = None,
 ) -> NumberCells:
-    """The column without the numbers that mark missing values."""
+    """The column of numbers without those that mark missing values."""
     said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, NO_NUMBER, shown, unclear, UNCLEAR_NUMBER)

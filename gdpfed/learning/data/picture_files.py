@@ -135,7 +135,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
-    """Refuse a file that cannot be read correctly, by its header; return the bits a channel."""
+    """Refuse a picture file that cannot be read correctly, by its header; return the bits a channel."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
             f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"
@@ -157,7 +157,7 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
 
 
 def _depth(path: str, file: Image.Image) -> int:
-    """The bits a channel of the file itself, as Pillow's mode does not tell them for colour."""
+    """The bits a channel of a picture's file, as Pillow's mode does not tell them for colour."""
     deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
     if file.format == "TIFF":
         return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))

@@ -38,7 +38,7 @@ CHANNELS = {"1": 1, "3": 3}
 
 @dataclass(frozen=True)
 class PictureForm:
-    """How pictures are read, as declared.
+    """How pictures are read, as declared: classes, size, channels, window and transforms.
 
     Attributes:
         classes: the names of the classes, in the order of their numbers.

@@ -42,7 +42,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class Scale:
-    """Scaling of bytes p by channel: (p / 255 - mean) / deviation."""
+    """Scaling of a picture's bytes p by channel: (p / 255 - mean) / deviation."""
 
     means: tuple[float, ...]
     deviations: tuple[float, ...]
@@ -129,7 +129,7 @@ def _cropped(picture: Image.Image, edge: int) -> Image.Image:
 
 
 def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
-    """Height and width after the transforms; None if they depend on the picture."""
+    """Height and width of pictures after declared transforms; None if they depend on the picture."""
     size: tuple[int, int] | None = None
     for each in shapes:
         first, last = each.pixels[0], each.pixels[-1]
@@ -145,7 +145,7 @@ def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
 
 
 def _pixels(part: Part, most: int) -> tuple[int, ...]:
-    """Read one whole number of pixels, or up to `most` of them."""
+    """Read a number of pixels of a transform, or up to `most` of them."""
     parts = part.list() if isinstance(part.values, list) else [part]
     numbers = [each.number() for each in parts]
     if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):

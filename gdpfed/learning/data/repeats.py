@@ -40,7 +40,7 @@ FEW = 20
 
 @dataclass
 class Repeats:
-    """Collects hashes of rows and texts while a table is read; `columns`: the declaration.
+    """Notices repeated rows and texts while a table is read, by hashes; `columns`: the declaration.
 
     Attributes:
         looked_at: undeclared columns that may say which person a row is about, each with its texts so far.
@@ -53,7 +53,7 @@ class Repeats:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look_at(self, names: Sequence[str]) -> list[str]:
-        """Choose the undeclared columns to watch, and return their names."""
+        """Choose which undeclared columns of the table to watch, and return their names."""
         others = [each for each in names if each and each not in self.columns.names()]
         once = [each for each in others if names.count(each) == 1]
         self.looked_at = {each: [] for each in once[:MOST_COLUMNS]}

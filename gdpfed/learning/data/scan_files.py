@@ -92,7 +92,7 @@ def _spaced(
 
 
 def _chosen(path: str, count: int, form: PictureForm) -> int:
-    """The number of the slice to read.
+    """The number of the slice of a scan that is read as the picture.
 
     Raises LearningError: there are several, and nobody declares one.
     """

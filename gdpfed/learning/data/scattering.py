@@ -75,7 +75,7 @@ def _filters(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def _padded(side: int) -> int:
-    """The length of a side with mirrored pixels at both ends, rounded up to an even number."""
+    """The length of a picture's side with mirrored pixels at both ends, rounded up to an even number."""
     return side + side % 2 + 2 * PADDING
 
 
@@ -101,7 +101,7 @@ def _described(
 
 
 def _modulus(transformed: Any) -> Any:
-    """|u| from the Fourier transform of u; written out, as torch's own is several times slower."""
+    """|u|, the modulus of a filtered picture u, from its Fourier transform; torch's own is slower."""
     return torch.view_as_real(torch.fft.ifft2(transformed)).square().sum(dim=-1).sqrt()
 
 

@@ -109,7 +109,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Refuse every setting that this loader does not use.
+        """Refuse every setting of a data set that its loader does not use.
 
         Raises LearningError: names the setting.
         """
@@ -145,7 +145,7 @@ def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
 
 
 def placed_dataset(source: DataSource) -> Dataset | None:
-    """The registered data set; None if there is none."""
+    """The data set that was registered in this process for these settings; None if there is none."""
     return _PLACED.get(source)
 
 

@@ -114,7 +114,7 @@ def _one_column(file: TableFile) -> Finding | None:
 
 @dataclass
 class _Seen:
-    """Statistics of a column over all rows that are kept.
+    """What was seen of a column in all rows that are kept: counts and examples of its values.
 
     Attributes:
         filled: how many cells are not missing.
@@ -198,7 +198,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """Yield findings that a training accepts but the owner may not intend."""
+        """Yield findings in a table that a training accepts but the owner may not intend."""
         for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 

@@ -60,7 +60,7 @@ Uneven = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TableForm:
-    """How a table file is read.
+    """How a table's file is read: what the declaration and the site state about it.
 
     Attributes:
         own: what the site says of it.
@@ -79,7 +79,7 @@ class TableForm:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive rows of a table.
+    """Consecutive rows of a table, column by column, with the numbers of rows and lines.
 
     Attributes:
         cells: what the columns hold, by name; of CSV texts.

@@ -304,7 +304,7 @@ def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) 
 
 
 def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """The index of every cell among the declared values of its column."""
+    """The index of every cell of a column among the column's declared values."""
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
@@ -322,7 +322,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The number of every cell's value; an unknown value gives `refused`."""
+    """The number of every cell's value in a column; an unknown value gives `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

@@ -29,7 +29,7 @@ ReadRows = Callable[..., Rows]
 
 @dataclass(frozen=True)
 class Party:
-    """The rows of one party, or all rows if no party is declared."""
+    """The table rows of one party, or all rows if no party is declared."""
 
     name: str
     rows: Rows
@@ -208,7 +208,7 @@ def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
-    """Which of `count` rows or persons are held out, shape (count,)."""
+    """Which of `count` rows or persons are held out for tests, shape (count,)."""
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out

@@ -30,14 +30,14 @@ def read_parts(path: Path, purpose: str) -> "Part":
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a YAML file, with its place for errors."""
+    """A part of a YAML file, with its place in the file for errors."""
 
     place: str
     values: Any
     key: str
 
     def wrong(self, wanted: str) -> LearningError:
-        """Make an error that states the value found and the value wanted."""
+        """Make an error for this part of the file that states the value found and the value wanted."""
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
@@ -84,7 +84,7 @@ class Part:
             raise self.wrong("a number, as in 1.5") from None
 
     def range(self) -> tuple[float, float]:
-        """Read two numbers, the lower first."""
+        """Read a range of the file: two numbers, the lower first."""
         bounds = [each.number() for each in self.list()]
         if len(bounds) != 2 or not bounds[0] < bounds[1]:
             raise self.wrong("two numbers, the lower first, as in [0, 100]")

@@ -68,7 +68,7 @@ def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
-    """Area under the ROC curve, from scores of shape (N,).
+    """Area under the ROC curve of one class against the rest, from scores of shape (N,).
 
     The probability that one of its own has a larger score than another one, ties counted half: (sum of ranks
     - n (n + 1) / 2) / (n m) with n of its own and m others, one or more of each (Hanley and McNeil, 1982).
@@ -92,14 +92,14 @@ def auc(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def auc_error(area: float, members: int, others: int) -> float:
-    """The standard error of an area under the ROC curve (Hanley and McNeil, Radiology 143, 1982)."""
+    """The standard error of an area A under the ROC curve (Hanley and McNeil, Radiology 143, 1982)."""
     first, second = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
     return math.sqrt(max(spread, 0.0) / (members * others))
 
 
 def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float:
-    """sum_b n_b / N |share true in b - mean confidence in b|, in 15 bins of equal width; shapes (N,).
+    """sum_b n_b / N |share true - mean confidence in bin b|, in 15 bins of equal width; shapes (N,).
 
     Source: Guo, Pleiss, Sun, Weinberger, arXiv:1706.04599, equation 3.
     """

@@ -49,7 +49,7 @@ def share_interval(right: npt.NDArray[np.bool_]) -> Ends:
 
 
 def area_interval(area: float, members: int, others: int) -> Ends:
-    """Return the smallest and largest area A with abs(area - A) <= 1.96 standard errors of A.
+    """The 95 % interval of an area under the ROC curve: all A with abs(area - A) <= 1.96 standard errors.
 
     `members`, `others`: how many examples there are of class 1 and of class 0, one or more.
     """

@@ -35,7 +35,7 @@ Names = npt.NDArray[np.object_] | npt.NDArray[np.int64] | npt.NDArray[np.float64
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric, computed from outputs of shape (N, ...) and targets of shape (N, ...).
+    """One metric of a model, computed from outputs of shape (N, ...) and targets of shape (N, ...).
 
     `of`: the figure; None where it is not defined on such targets. `words`: what it is called in print.
     `percent`: whether it lies in [0, 1] and is shown in percent. `labels`: the kind of the targets; numbers
@@ -108,7 +108,7 @@ class LabelKind(ABC):
         return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """The factor of each label's loss from the class weights, with the targets' shape."""
+        """The factor of each record's or label's loss from the class weights, with the targets' shape."""
         return weights[targets]
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor | None":

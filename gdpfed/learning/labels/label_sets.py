@@ -54,7 +54,7 @@ class LabelSets(LabelKind):
         return torch.randint(2, (*leading, self.num_classes), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """w_k if a record has label k, and 1 if it does not."""
+        """The factor of each label's loss: class weight w_k if a record has label k, and 1 if not."""
         return 1 + (weights - 1) * targets
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor":
@@ -74,7 +74,7 @@ OfOneLabel = Callable[[npt.NDArray[np.float64], npt.NDArray[np.bool_]], float | 
 
 
 def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
-    """The mean of a metric over the labels for which it is defined; None if it is defined for none."""
+    """Make a metric that is the mean of another one over the labels where it is defined; None if nowhere."""
 
     def mean(outputs: Outputs, targets: Targets) -> float | None:
         each = [of(outputs[:, k], targets[:, k] == 1) for k in range(outputs.shape[1])]
@@ -89,14 +89,14 @@ def _area(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float
 
 
 def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """2 TP / (2 TP + FP + FN); None if the label occurs neither in labels nor in predictions."""
+    """F1 of one label, 2 TP / (2 TP + FP + FN); None if it occurs neither in labels nor in predictions."""
     answers = outputs > 0
     both = int(answers.sum() + own.sum())
     return 2 * int((answers & own).sum()) / both if both else None
 
 
 def micro_f1(outputs: Outputs, targets: Targets) -> float | None:
-    """2 TP / (2 TP + FP + FN), counted over all labels together."""
+    """F1 score over all labels together: 2 TP / (2 TP + FP + FN)."""
     return _f1(outputs.reshape(-1), targets.reshape(-1) == 1)
 
 

@@ -42,12 +42,12 @@ class Numbers(LabelKind):
 
 
 def squared_error(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """(output - target)^2, for a model with one output."""
+    """Squared error (output - target)^2 of each record, for a model with one output."""
     return (outputs.squeeze(-1) - targets).square()
 
 
 def huber(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """e^2 / 2 up to |e| = 1, and |e| - 1/2 above, with e = output - target (Huber, 1964).
+    """Huber's loss of each record: e^2 / 2 up to |e| = 1, |e| - 1/2 above, with e = output - target (1964).
 
     Targets are scaled to [-1, 1], so 1 is half of their declared range.
     """
@@ -60,7 +60,7 @@ def mean_absolute_error(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def r2(outputs: Outputs, targets: Targets) -> float | None:
-    """1 - sum of squared errors / sum of squared deviations from the mean; not defined for equal targets."""
+    """R^2: 1 - squared errors / squared deviations from the mean, in sums; not defined for equal targets."""
     spread = float(np.sum((targets - targets.mean()) ** 2))
     return None if spread == 0 else 1 - float(np.sum((outputs[:, 0] - targets) ** 2)) / spread
 

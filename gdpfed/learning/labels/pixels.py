@@ -28,7 +28,7 @@ class Pixels(LabelKind):
 
 
 def mean_iou(outputs: Outputs, targets: Targets) -> float | None:
-    """Mean over classes of TP / (TP + FP + FN), counted over the positions of all examples.
+    """Intersection over union, TP / (TP + FP + FN), averaged over classes; positions of all examples count.
 
     A class that no place has, and is said to have, is left out.
     """

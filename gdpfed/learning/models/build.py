@@ -50,7 +50,7 @@ def with_drawn_dropout(model: nn.Module) -> nn.Module:
 
 
 def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """A key for each step of a client, shape (steps,)."""
+    """Draw a key for dropout in each step of a client, shape (steps,)."""
     return rng.integers(KEYS, size=num_steps, dtype=np.int64)
 
 
@@ -71,7 +71,7 @@ class DropoutKeys:
         return bool(self.names)
 
     def set(self, key: int) -> None:
-        """Set the key of the next step."""
+        """Set the key by which dropout draws in the next step."""
         for layer in self._layers:
             layer.key.fill_(key)
 
@@ -85,7 +85,7 @@ Options = tuple[tuple[str, int | float | str], ...]
 
 @dataclass(frozen=True)
 class Given:
-    """What a model may depend on besides its options and the shape of the data.
+    """What a model may depend on besides its options and the data's shape: weights, and a vocabulary.
 
     `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
     """
@@ -147,7 +147,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The outputs of a model for records, shape (n, ...).
+    """The outputs of a model for some records, shape (n, ...).
 
     Of one that scores every position of a text, what it says of the last, with all of the text before it.
     """
@@ -261,13 +261,13 @@ def check_model(name: str, options: Options) -> Builder:
 
 
 def _keywords(builder: Builder) -> dict[str, Any]:
-    """The keyword-only parameters of a builder with their defaults."""
+    """The keyword-only parameters of a model's builder, with their defaults."""
     kept = signature(builder).parameters.items()
     return {key: each.default for key, each in kept if each.kind is Parameter.KEYWORD_ONLY}
 
 
 def _own_options(builder: Builder) -> Mapping[str, Any]:
-    """The options of a builder with their defaults."""
+    """The options of a model's builder, with their defaults."""
     keywords = _keywords(builder)
     if "options" in keywords:
         return {field.name: field.default for field in fields(get_type_hints(builder)["options"])}
@@ -275,7 +275,7 @@ def _own_options(builder: Builder) -> Mapping[str, Any]:
 
 
 def _builder(name: str, options: Options, given: Given) -> Builder:
-    """The builder of a model, with all its keyword arguments.
+    """A model's builder with its options and whatever else it needs filled in.
 
     Raises LearningError: as in :func:`check_model`, or something is given that the model does not take.
     """

@@ -26,7 +26,7 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 64) -> nn.Module:
-    """One hidden layer of rectified units."""
+    """A multilayer perceptron with one hidden layer of rectified units."""
     return named_layers(
         flatten=nn.Flatten(),
         hidden=nn.Linear(prod(input_shape), hidden_units),
@@ -36,7 +36,7 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 6
 
 
 def cnn2(input_shape: tuple[int, ...], num_classes: int, *, hidden_units: int = 32) -> nn.Module:
-    """The network of TensorFlow Privacy's and Opacus's MNIST tutorials.
+    """A network with two convolutions, as in the MNIST tutorials of TensorFlow Privacy and Opacus.
 
     Convolutions 8x8 and 4x4, both of stride 2 and followed by 2x2 pooling of stride 1, then one hidden
     layer: d = 26,010 for 28x28 grey pictures in ten classes.
@@ -150,14 +150,14 @@ def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3
 
 
 class LastCharacters(nn.Module):
-    """Takes the last n characters, numbered separately for each position: (B, L) to (B, n)."""
+    """A layer that takes a text's last n characters, numbered by position: (B, L) to (B, n)."""
 
     def __init__(self, characters: int, vocabulary: int) -> None:
         super().__init__()
         self.characters, self.vocabulary = characters, vocabulary
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return position in the vocabulary + vocabulary size * place."""
+        """Return each character's position in the vocabulary, plus vocabulary size times its place."""
         last = inputs[:, -self.characters :]
         return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
 
@@ -174,7 +174,7 @@ stats = late_import("scipy.stats")
 
 
 def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float = 0.1) -> nn.Module:
-    """d = (inputs + 1) classes; the bias is the weight of an input that is always `bias_input`."""
+    """Softmax regression, d = (inputs + 1) classes; the bias is the weight of an input `bias_input`."""
     inputs = prod(input_shape) + 1
     return named_layers(
         flatten=nn.Flatten(),
@@ -195,7 +195,7 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return b, the largest batch for which a step of eta / B is not expansive: eta beta b / B <= 2."""
+        """Return b, the largest batch at which no step drives two models apart: eta beta b / B <= 2."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
@@ -207,7 +207,7 @@ class ConvexBounds:
 
 
 def convex_bounds(model: nn.Module) -> ConvexBounds | None:
-    """Return C_x = sqrt(2) r and beta = r^2 / 2 for a model that `softmax` builds; None for any other model.
+    """Bound gradients, C_x = sqrt(2) r, and smoothness, r^2 / 2, of a model by `softmax`; None for others.
 
     The gradient is (p - y) times the input, and ||p - y|| <= sqrt(2); the Hessian in the scores is diag(p) -
     p p^T, whose largest eigenvalue is at most 1/2.

@@ -29,7 +29,7 @@ MISSING = "dataset.{0} needs the packages transformers and peft, which are not i
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture of the library.
+    """One architecture of Hugging Face's library of transformers, as settings name it.
 
     Attributes:
         config, model: classes of `transformers`.
@@ -142,7 +142,7 @@ def transformer(
 def build_encoder(
     sizes: EncoderSizes, given: Given, input_shape: tuple[int, ...], num_classes: int, *, setting: str
 ) -> nn.Module:
-    """The network without its head, from the file of weights or else from torch's generator.
+    """The transformer without its head, with weights from a file or else drawn by torch's generator.
 
     Raises:
         ValueError: sizes that do not fit each other, or examples that are not texts.
@@ -179,7 +179,7 @@ def _library(setting: str) -> Any:
 
 
 def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
-    """The encoder with adapters, of which only the adapters are trained."""
+    """The transformer with low-rank adapters, which alone are trained."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapted = list(ARCHITECTURES[options.architecture].adapted)
@@ -197,7 +197,7 @@ def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
 
 
 class Speaker(nn.Module):
-    """(B, L) tokens to scores for the token after each position, shape (B, L, vocabulary)."""
+    """A transformer that predicts the next token at every position: (B, L) to (B, L, vocabulary)."""
 
     every_position = True
 
@@ -214,7 +214,7 @@ class Speaker(nn.Module):
 
 
 class Classifier(nn.Module):
-    """(B, L) tokens to class scores, shape (B, classes)."""
+    """A transformer that predicts the class of a text: (B, L) tokens to scores (B, classes)."""
 
     def __init__(self, encoder: nn.Module, options: EncoderSizes, num_classes: int) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Classifier(nn.Module):
 
 
 def mean_states(encoder: nn.Module, tokens: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """The mean of the last hidden states over the positions without padding: (B, L) to (B, width).
+    """The mean of a transformer's last hidden states over positions without padding: (B, L) to (B, width).
 
     A text of padding alone is its first position.
     """

@@ -18,12 +18,12 @@ from gdpfed.errors import LearningError
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that theta holds, by name."""
+    """The parameters of a model that are trained, so that the vector theta holds them, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
 def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
-    """The parameters whose names match a pattern, as in ``*.bias``.
+    """The names of a model's parameters that match a pattern, as in ``*.bias``.
 
     Raises LearningError: a pattern that no parameter matches.
     """
@@ -35,7 +35,7 @@ def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
 
 
 def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
-    """Freeze the parameters that match, so that theta does not hold them.
+    """Freeze the parameters of a model that match, so that theta does not hold them.
 
     Raises LearningError: a pattern that none matches, or nothing is left.
     """
@@ -48,7 +48,7 @@ def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
 
 
 def dimension_of(model: nn.Module) -> int:
-    """d, the length of theta."""
+    """d, the number of trainable parameters of a model, so the length of theta."""
     return sum(parameter.numel() for parameter in trainable(model).values())
 
 

@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The sums that the server has released in a round.
+    """The sums that the server has released in a round, from which clients' states follow.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -55,7 +55,7 @@ class KeptState(ABC):
 
     @abstractmethod
     def kept(self, kept: Floats, told: Floats, sent: Updates, training: LocalTraining) -> Floats:
-        """What clients keep after a round, float32[clients, size].
+        """What clients keep for later after a round, float32[clients, size].
 
         `sent`: their updates as they go into the sum, clipped and rounded, without noise, shape (clients, d).
         """
@@ -69,7 +69,7 @@ CLIENT_STATES: Registry[KeptState] = Registry("client state", "gdpfed.client_sta
 
 
 class Scaffold(KeptState):
-    """SCAFFOLD: a client keeps c_i, and its steps are y <- y - eta (g(y) - c_i + c).
+    """SCAFFOLD: a client keeps a control variate c_i, and its steps are y <- y - eta (g(y) - c_i + c).
 
     Source: Karimireddy et al., arXiv:1910.06378, Algorithm 1 with option II: after K steps of rate eta from x
     to y_i, c_i <- c_i - c + (x - y_i) / (K eta). With Delta_i = y_i - x that is affine in the update, so the
@@ -101,7 +101,7 @@ class Scaffold(KeptState):
 
 
 def _length(training: LocalTraining) -> float:
-    """K eta: the local steps times their learning rate."""
+    """How far a client's steps go: K eta, the local steps times their learning rate."""
     return training.local_steps * training.learning_rate
 
 

@@ -60,7 +60,7 @@ def evaluate(
     metrics: Mapping[str, Metric] | None = None,
     target_range: tuple[float, float] | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters ``theta`` of shape (d,) on ``data``.
+    """Evaluate a model at parameters ``theta`` of shape (d,) on ``data``.
 
     `metrics`: by name; accuracy if they are None. `target_range`: what -1 and 1 stand for where labels are
     numbers.
@@ -119,13 +119,13 @@ def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | No
 
 
 def nothing_tested(theta: Theta) -> Evaluation:
-    """Return an empty evaluation, for a server without test examples."""
+    """Return an empty evaluation of a model, for a server without test examples."""
     return Evaluation(None, None)
 
 
 @dataclass(frozen=True, eq=False)
 class CentralEvaluation:
-    """Evaluates parameters of shape (d,) on the task's test split, and on parts of it."""
+    """Evaluates models, as parameters of shape (d,), on the task's test split and on parts of it."""
 
     model: nn.Module
     data: Dataset

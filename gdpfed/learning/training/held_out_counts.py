@@ -29,7 +29,7 @@ Metric = Callable[[Counts, int], float | None]
 
 
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
-    """Return how many numbers the counts have, K K + 2 B, or the rates, 2.
+    """Return how many numbers answers are counted in: K K + 2 B of K classes, B bins; 2 of rates.
 
     Raises LearningError: labels that are not classes, or too many of them.
     """
@@ -76,7 +76,7 @@ def held_out_rates(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int6
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval for noise and sampling; None where it is not defined."""
+    """A metric with its 95 % interval for noise and sampling; None where it is not defined."""
 
     value: float | None
     low: float | None
@@ -87,7 +87,7 @@ NOT_KNOWN = Interval(None, None, None)
 
 
 def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
-    """Metrics from noised counts by name, each with an interval; undefined if noise hides them.
+    """Metrics of a model from noised counts, by name, each with an interval; undefined if noise hides them.
 
     The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
     Poisson counts about those that were released, and the noise again (a parametric bootstrap).
@@ -162,14 +162,14 @@ def _histograms(counts: Counts) -> tuple[Counts, Counts]:
 
 
 def _auc(counts: Counts, num_classes: int) -> float | None:
-    """P(score of class 1 > score of class 0), where ties within a bin count half."""
+    """The AUC from counts, P(score of class 1 > score of class 0), where ties within a bin count half."""
     low, high = _histograms(counts)
     wins = float(high @ (np.cumsum(low) - low / 2))
     return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None
 
 
 def _calibration_error(counts: Counts, num_classes: int) -> float | None:
-    """Mean difference of a bin's middle and its share of right answers; noise makes it larger."""
+    """Calibration error from counts: mean difference of a bin's middle and its share of right answers."""
     false, true = _histograms(counts)
     middles = (np.arange(BINS) + 0.5) / BINS
     return _share(float(np.abs(true - middles * (false + true)).sum()), float((false + true).sum()))

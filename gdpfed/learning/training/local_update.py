@@ -25,7 +25,7 @@ def local_update(
     loss: Loss = cross_entropy,
     added: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Delta_i = theta_i - theta after tau local steps, by default of SGD (Algorithm 1 of the paper).
+    """Train tau local steps from theta and return the update Delta_i = theta_i - theta (Algorithm 1).
 
     Args:
         model: the architecture; its parameters are overwritten.
@@ -89,7 +89,7 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 
 
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
-    """Clip every update to sqrt(1 - rho^2) B_i; append rho B_i if it was within that, else - rho B_i.
+    """Clip updates to sqrt(1 - rho^2) B_i; append rho B_i to those that were within that, else - rho B_i.
 
     The rows of the result have norm at most B_i, so nothing clips them again. An update that is not finite
     becomes zero, and counts as clipped.

@@ -47,12 +47,12 @@ class LocalTraining:
 
     @property
     def is_sgd(self) -> bool:
-        """Whether a step is only eta times a gradient or its momentum."""
+        """Whether a local step is only eta times a gradient or its momentum."""
         return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
 
 class Descent:
-    """The steps of one round on the parameters of one client, shape (d,), or of several, (clients, d).
+    """One round's optimizer steps on parameters of one client, shape (d,), or of several, (clients, d).
 
     `parameters` are changed in place, and what every client starts from is in them. `added`: to every
     gradient, of the shape of the parameters; None for nothing.
@@ -71,7 +71,7 @@ class Descent:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
-        """One step along gradients with the shape of the parameters, or only for the clients `among`.
+        """Take one step along gradients, for all clients or only for the clients `among`.
 
         As torch.optim.SGD without options: v <- momentum * v + g, p <- p - eta v.
         """

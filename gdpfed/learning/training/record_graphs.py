@@ -1,4 +1,4 @@
-"""DP-SGD on records as recorded steps: padded batches, bits drawn ahead, and one replay a pass.
+"""DP-SGD on records as recorded CUDA graphs: padded batches, random bits drawn ahead, one replay a pass.
 
 A step is that of `record_training.py`, by the same formula and from the same bits in the same order: batch,
 noise, batch, noise. What is different is how it is carried out. A graph is for one shape, so a batch is
@@ -49,7 +49,7 @@ NOISE_BYTES, NOISE_SHARE = 256 * 2**20, 1 / 16
 
 
 class RecordGraphs:
-    """Steps of plain SGD or momentum on records, one replay a pass.
+    """DP-SGD steps on records, plain or with momentum, as recorded CUDA graphs: one replay a pass.
 
     Args:
         gradients: of the model.
@@ -73,7 +73,7 @@ class RecordGraphs:
         holders: Sequence[RecordHolder],
         take: Take,
     ) -> torch.Tensor:
-        """Delta_i = theta_i - theta as by `noised_updates`, whose arguments these are; training is SGD."""
+        """The updates theta_i - theta of clients, as by `noised_updates`, with its arguments; only SGD."""
         start = torch.from_numpy(theta.copy()).to(self._device)
         ours = start.expand(len(holders), -1).clone()
         velocity = torch.zeros(len(ours), ours.shape[1] if training.momentum else 0, device=self._device)
@@ -88,11 +88,11 @@ class RecordGraphs:
         return ours.double() - start.double()
 
     def forget(self) -> None:
-        """Give the memory of all graphs back."""
+        """Give the memory of all recorded CUDA graphs back."""
         self._held.clear()
 
     def _run(self, held: RecordedPass, holders: Sequence[RecordHolder], num_steps: int, take: Take) -> None:
-        """Take steps; batches and noise of the next steps are drawn while the device computes."""
+        """Take DP-SGD steps; batches and noise of the next steps are drawn while the device computes."""
         ahead, width = len(held.noise), held.places.shape[2]
         under_way: deque[torch.cuda.Event] = deque()
         for begin in range(0, num_steps, ahead):
@@ -263,10 +263,10 @@ class RecordGraphs:
 
 @dataclass(frozen=True)
 class Called:
-    """A pass without a graph: `replay` simply calls its function."""
+    """Steps on records without a CUDA graph: `replay` simply calls their function."""
 
     act: Callable[[], None]
 
     def replay(self) -> None:
-        """Call the function."""
+        """Call the function that takes the steps."""
         self.act()

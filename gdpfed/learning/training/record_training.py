@@ -54,7 +54,7 @@ class RecordGradients(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """The architecture."""
+        """The model whose gradients are computed."""
 
     def memory_budget(self) -> int:
         """Return how many bytes may be used at once."""
@@ -110,7 +110,7 @@ class RecordHolder:
     random_bytes: RandomBytes
 
     def draw(self) -> Positions:
-        """The next batch, as positions in the examples."""
+        """Draw the client's next batch, as positions in its examples."""
         return self.records[self.batches.draw(self.random_bytes)]
 
 
@@ -123,7 +123,7 @@ def noised_updates(
     *,
     bound: StepBound = "record",
 ) -> torch.Tensor:
-    """Delta_i = theta_i - theta of every client after its own number of steps.
+    """Each client's update theta_i - theta after its own number of DP-SGD steps.
 
     A client without records sends zeros: how many it has is public where a record is protected.
 
@@ -163,7 +163,7 @@ def _noised(
     at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
-    """(sum of clipped gradients + C sigma N(0, I)) / B of every client, shape (clients, d), like thetas."""
+    """Each client's noised mean gradient, (sum of clipped gradients + C sigma N(0, I)) / B, (clients, d)."""
     # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
@@ -225,7 +225,7 @@ def exact_sums(
 
 
 def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
-    """Cut batches into passes of limited size: clients, positions, and a mask of real records.
+    """Cut batches of clients into passes of limited size: clients, positions, and a mask of real records.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.
@@ -255,7 +255,7 @@ def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None
 
 
 def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
-    """The result of every pass, in order; on a CPU each pass has a thread, with one torch thread each.
+    """Yield what `act` returns for each pass, in order; on a CPU, passes run in several threads.
 
     The operations of a pass are too short to be shared out one by one: threads would wait for each other.
     """

@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(eq=False)
 class RecordedPass:
-    """The tensors of a pass and its graph; all have a row for each client, those of the padding too.
+    """The tensors of one recorded pass over records, and its graph; padding has rows of clients too.
 
     Attributes:
         ours: parameters, shape (clients, d).

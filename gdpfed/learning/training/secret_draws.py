@@ -21,7 +21,7 @@ _RECORDS_AT_ONCE = 2**20
 
 
 class PoissonBatches:
-    """Draws batches of one client's records; record j is in a batch with probability q_j, independently.
+    """Draws a client's batches; record j is in each with probability q_j, independently of others.
 
     A record is drawn where a word of 64 random bits is below q_j 2^64, rounded down: for a rate q of at least
     2^-11 the probability is q exactly, below that it is at most 2^-64 smaller. `rates`: q of every group of
@@ -75,7 +75,7 @@ def gaussian_noise(
 
 
 def noise_shape(dimension: int) -> tuple[int, int]:
-    """Words of 64 secret bits that noise in d coordinates takes: (2, ceil(d / 2))."""
+    """How many words of 64 secret bits noise in d coordinates takes: (2, ceil(d / 2))."""
     return 2, (dimension + 1) // 2
 
 

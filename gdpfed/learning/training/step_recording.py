@@ -19,7 +19,7 @@ MOST_SHAPES = 8
 
 
 class Replays(Protocol):
-    """A recorded step."""
+    """A training step that was recorded as a CUDA graph, and can be run again."""
 
     def replay(self) -> None:
         """Run the recorded step again, on the tensors on which it was recorded."""
