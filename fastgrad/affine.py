@@ -1,4 +1,4 @@
-"""A layer with weights, in a program."""
+"""A layer with weights, linear or a convolution, in a compiled program for gradients."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from fastgrad.lowered import Affine, Pair
 
 
 class AffineLayer(Layer):
-    """A layer with weights and the operations after it, for a fixed number of records.
+    """A layer with weights (linear, convolution) and the operations after it, for a number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """
@@ -141,7 +141,7 @@ class AffineLayer(Layer):
         return (self._count, *stage.places, stage.outputs, *by, *stage.output[:2])
 
     def _rows_of(self, patches: torch.Tensor) -> torch.Tensor:
-        """The positions of all records as the rows of one matrix."""
+        """The patches at all positions of all records, as the rows of one matrix."""
         return patches.view(-1, self._stage.outputs if patches is self._values_back else self._stage.patch)
 
     def _buffer(self, *shape: int) -> torch.Tensor:

@@ -29,7 +29,7 @@ def leave_out(
     factors: Floats,
     out: Floats,
 ) -> None:
-    """Multiply each value by 0 or by the scale.
+    """Multiply each value by the dropout's scale, or by 0 if it is dropped.
 
     Args:
         values: (records, entries).
@@ -52,7 +52,7 @@ def leave_out(
 
 
 class DropoutLayer(Layer):
-    """Dropout for a fixed number of records.
+    """Dropout in a compiled program, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

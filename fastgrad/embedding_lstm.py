@@ -70,7 +70,7 @@ def _activate(gates: Floats, bias: Floats, units: int) -> None:
 
 @compiled(_F, _F, _F, int64, fastmath=_FUSED)
 def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int) -> None:
-    """G += S W; four records share a pass over two rows of W."""
+    """Add states times weights to an LSTM's gates, G += S W; four records share a pass over two rows of W."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -105,7 +105,7 @@ def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int)
 
 @compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
 def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """S = G W^T; four records share a pass over W."""
+    """The gradient by an LSTM's states, S = G W^T from that by its gates; four records share a pass."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -134,7 +134,7 @@ def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) 
 def recur(
     gates: Floats, bias: Floats, weights: Floats, count: int, cells: Floats, squashed: Floats, states: Floats
 ) -> None:
-    """c_t = f c_{t-1} + i g and h_t = o tanh(c_t), from c_0 = h_0 = 0.
+    """Run an LSTM over a text: c_t = f c_{t-1} + i g and h_t = o tanh(c_t), from c_0 = h_0 = 0.
 
     Args:
         gates: (positions, count, 4 units), what the inputs bring; the gates when it returns.
@@ -173,7 +173,7 @@ def recur(
 def recur_back(
     states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
 ) -> None:
-    """The gradient with respect to the inputs of the gates. It overwrites the gates that `recur` left.
+    """The gradient of the loss by the inputs of an LSTM's gates; overwrites the gates that `recur` left.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
     `weights`, `cells`, `squashed`, `count`: as in `recur`.
@@ -243,7 +243,7 @@ def look_up_back(characters: Integers, gradient: Floats, count: int, width: int,
 
 
 class EmbeddingLSTMLayers:
-    """An embedding and LSTM layers, up to the last position.
+    """An embedding and LSTM layers in a compiled program, up to the text's last position.
 
     `reading`: the layers. `count`: how many records there are. `parameters`, `gradient`: of the program,
     shape (d,). `characters`: for the input, shape (records, positions), int64. `output`: shape (records, 1,

@@ -1,4 +1,4 @@
-"""Whether a program exists for a model on this machine, with its loops compiled."""
+"""Whether a compiled program for gradients exists for a model on this machine."""
 
 from importlib import import_module
 
@@ -19,7 +19,7 @@ class UncompiledError(NotLoweredError):
 def fitted(
     model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
 ) -> LoweredModel:
-    """Return a model's layers for a program, with its loops compiled.
+    """Return a model's layers in the form of a compiled program, with its loops compiled.
 
     `model`, `input_shape`, `device`: what is to be trained, and where. `records`: whether gradients of single
     records are asked for.
@@ -42,7 +42,7 @@ def fitted(
 
 
 def _compile(lowered: LoweredModel) -> None:
-    """Load the kernels that a model needs, from the cache on disk, or compile them now."""
+    """Load the compiled loops that a model needs from the cache on disk, or compile them now."""
     needed = ["fastgrad.kernels"]
     needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
     needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]

@@ -21,7 +21,7 @@ LEAST_NORM = 1e-12
 def record_gradients(
     model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
 ) -> RecordGradients:
-    """Choose the form for a model by a rule: the first form that agrees with autograd.
+    """Choose how a model's gradients by record are computed: the first way that agrees with autograd.
 
     Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
     architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to
@@ -72,7 +72,7 @@ def record_gradients(
 def _forms(
     model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device
 ) -> Iterator[Callable[[], RecordGradients]]:
-    """The forms in the order in which they are tried."""
+    """The ways to compute gradients of single records, in the order in which they are tried."""
 
     def programmed() -> RecordGradients:
         lowered = fitted(model, tuple(input_shape), device, records=True)

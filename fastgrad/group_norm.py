@@ -41,7 +41,7 @@ def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
 def normalise(
     values: Floats, geometry: NormGeometry, eps: float, affine: Pair, moments: Pair, out: Floats
 ) -> None:
-    """gamma xhat + beta, and max(that, 0) if ReLU follows.
+    """Normalise by group: gamma xhat + beta, xhat the normalised values; then max(that, 0) if ReLU follows.
 
     Args:
         values: (count, places, channels).
@@ -116,7 +116,7 @@ def normalise_back(
     sums: Pair,
     out: Floats,
 ) -> None:
-    """The gradients with respect to gamma, beta and the input; shapes as in `normalise`.
+    """The gradients of the loss by gamma, beta and the input of `normalise`, whose shapes these are.
 
     `normalised`: what `normalise` left. `gradient`: by it; overwritten where ReLU follows. `sums`: for the
     gradients by gamma and beta: of all records together, (channels,) each, or of each record, (count,
@@ -156,7 +156,7 @@ def normalise_back(
 
 
 class NormLayer(Layer):
-    """Group normalisation for a fixed number of records.
+    """Group normalisation in a compiled program, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

@@ -51,7 +51,7 @@ def unfolded_conv2d(
 
 
 def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """(N, C, H, W), in any memory layout, to (N, H', W', kernel height * kernel width * C)."""
+    """Patches of pictures (N, C, H, W), in any memory layout: (N, H', W', kernel height * width * C)."""
     pictures = input.permute(0, 2, 3, 1)
     rows, columns = pair(padding)
     if rows or columns:
@@ -61,7 +61,7 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """(N, C, H, W) to (N, C * kernel height * kernel width, H' * W'): patches, in the order of weights."""
+    """Patches of pictures (N, C, H, W) as columns: (N, C * kernel height * kernel width, H' * W')."""
     rows, columns = pair(padding)
     if rows or columns:
         input = functional.pad(input, (columns, columns, rows, rows))
@@ -70,7 +70,7 @@ def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 class Patches(torch.autograd.Function):
-    """(N, H, W, C), contiguous, to the patches under a kernel: (N, H', W', kernel height * width * C)."""
+    """Takes the patch of pictures under a kernel at each position: (N, H, W, C) to (N, H', W', patch)."""
 
     @staticmethod
     def forward(pictures: torch.Tensor, kernel: Pair, stride: Pair) -> torch.Tensor:
@@ -125,5 +125,5 @@ class Patches(torch.autograd.Function):
 
 
 def pair(value: int | tuple[int, ...]) -> Pair:
-    """Return a size for both axes; one number stands for both."""
+    """Return a kernel size or stride for both axes; one number stands for both."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -10,7 +10,7 @@ from fastgrad.lowered import Join
 
 
 class JoinLayer(Layer):
-    """The sums of two branches, for a fixed number of records.
+    """The sum of two branches of a network in a compiled program, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

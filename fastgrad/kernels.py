@@ -1,4 +1,4 @@
-"""Loops that numba compiles: they take most of a pass's time, apart from matrix products.
+"""Loops that numba compiles: they take most of the time of a pass through a network, besides products.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
@@ -116,7 +116,7 @@ def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None
 
 @compiled(_F, int64, _F, bool_)
 def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None:
-    """v + b, and max(v + b, 0) if ``rectify``, in place; the bias has shape (channels,)."""
+    """Add a bias of shape (channels,) to values, and take max(v + b, 0) if ``rectify``, in place."""
     least = _ZERO if rectify else _LOWEST
     for start in range(0, len(values), channels):
         place = values[start : start + channels]
@@ -129,7 +129,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
 def activate_back(
     activated: Floats, gradient: Floats, count: int, channels: int, rectify: bool, num_sums: int, sums: Floats
 ) -> None:
-    """The gradient with respect to the input of `activate`, in place, and with respect to the bias.
+    """The gradient of the loss by the input of `activate`, in place, and by the bias.
 
     `activated`: what `activate` left. `gradient`: by it; overwritten. `num_sums`: 1, or as many as there are
     records. `sums`: (num_sums, channels), the gradient by the bias: of all records together, or of each.
@@ -152,7 +152,7 @@ def activate_back(
 def pool(
     values: Floats, geometry: WindowGeometry, bias: Floats, rectify: bool, out: Floats, which: Whiches
 ) -> None:
-    """The largest of each window of 2 x 2, plus the bias, and rectified as in `activate`.
+    """The largest value of each window of 2 x 2, plus the bias, and rectified as in `activate`.
 
     `values`: (count, height, width, channels). `bias`: (channels,). `out`: (count, down, right, channels).
     `which`: of the window's four values was the largest, the first of them; of the shape of out.
@@ -232,7 +232,7 @@ def pool_back(
 
 @compiled(_F, int64, _I, _F, _F)
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
-    """w (softmax(logits) - 1 at the target), the gradient of a weighted record; (count, classes).
+    """The gradient of weighted records' losses by logits: w (softmax(logits) - 1 at the target).
 
     Raises IndexError for a target that is not a class.
     """

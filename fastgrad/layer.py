@@ -1,4 +1,4 @@
-"""What every layer of a program has: buffers for a number of records, bound calls, and clipped sums."""
+"""What every layer of a compiled program has: buffers for a number of records, calls, and clipped sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None
 
 @compiled(_D, float64, _D)
 def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
-    """min(1, most / ||g_i||) of squared norms, and 0 where a norm is not finite in float32."""
+    """Factors that clip gradients, min(1, most / ||g_i||), of squared norms; 0 if a norm is not finite."""
     for n in range(len(squares)):
         if squares[n] <= _MOST_SQUARED:
             norm = np.sqrt(squares[n])
@@ -56,7 +56,7 @@ def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
 
 @compiled(_F, _D, _F)
 def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
-    """out += sum_i f_i row_i, where rows with factor 0 are skipped: rows of shape (records, entries)."""
+    """Add gradients times factors, out += sum_i f_i row_i: rows (records, entries), skipped at factor 0."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -68,7 +68,7 @@ def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
 
 @compiled(_F, _F, _D)
 def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
-    """g_i *= f_i in place; if a factor is 0, both g_i and a_i become 0, even if they are not finite."""
+    """Scale gradients g_i^T a_i by factors, in place; a factor of 0 makes g_i and a_i 0, even if infinite."""
     count = len(factors)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -148,7 +148,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i with respect to a matrix, stored as their two factors.
+    """Gradients g_i^T a_i of single records by a matrix, stored as their two factors.
 
     `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """
@@ -182,7 +182,7 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The buffers that a layer of a program is bound to.
+    """The buffers that a layer of a compiled program works on.
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for
@@ -198,7 +198,7 @@ class Given:
 
 
 class Layer(ABC):
-    """A layer for a fixed number of records: a `fastgrad.lowered.LoweredLayer` with its buffers.
+    """A layer of a compiled program for a fixed number of records, with its buffers.
 
     `output`: shape (records, height, width, channels). `output_back`: the gradient by it, to be filled before
     the way back, which overwrites it. `forward`: the calls of the way there. `parts`: the gradients of single

@@ -1,4 +1,4 @@
-"""A model as a program sees it: its layers with their sizes, and where their parameters are in theta."""
+"""A model as a compiled program sees it: its layers with sizes, and where their parameters are in theta."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class LoweredLayer(ABC):
 
     @property
     def output(self) -> Shape:
-        """Height, width and channels of the output."""
+        """Height, width and channels of the layer's output."""
         return self.shape
 
     @property
@@ -73,12 +73,12 @@ class Affine(LoweredLayer):
 
     @property
     def patch(self) -> int:
-        """The number of entries of a patch."""
+        """The number of entries of a patch under the kernel."""
         return self.kernel[0] * self.kernel[1] * self.shape[2]
 
     @property
     def places(self) -> Pair:
-        """The number of patches, vertically and horizontally."""
+        """The number of patches of a picture, vertically and horizontally."""
         height, width = (
             (size + 2 * pad - kernel) // stride + 1
             for size, pad, kernel, stride in zip(

@@ -1,4 +1,4 @@
-"""Read the layers of a model for a program, or say why there is no program for it.
+"""Read the layers of a model for a compiled program, or say why there is no program for it.
 
 Known are plain convolutions of pictures, linear layers, group normalisation, pooling by means or maxima, sums
 of two branches, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -56,7 +56,7 @@ def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """The result of a step.
+    """What one step of a model computes, as the reader knows it.
 
     `stage`: the number of the stage that it comes from; EXAMPLES for what comes before all. `shape`: height,
     width, channels. `is_flat`: whether it is a row of numbers. `features`: where the model has each of the
@@ -229,7 +229,7 @@ class _Reader:
         self.result = replace(self.result, features=np.arange(outputs))
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Return the positions of a parameter's entries in theta, in the parameter's shape."""
+        """The positions in theta of a parameter's entries, in the parameter's shape."""
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
@@ -296,7 +296,7 @@ class _Reader:
         self._pool(rows, columns, averages=True)
 
     def _windows(self, kernel: Pair, stride: Pair, padding: Pair) -> Iterator[tuple[Pair, ...]]:
-        """Return the start and end of the windows in the picture, vertically and horizontally."""
+        """The start and end in the picture of a kernel's windows, vertically and horizontally."""
         for size, wide, by, pad in zip(self.result.shape[:2], kernel, stride, padding, strict=True):
             begins = range(-pad, size + pad - wide + 1, by)
             yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)

@@ -49,17 +49,17 @@ def stays(base: Any, entry: Any, threshold: int) -> Any:
 
 
 def offset_of(number: int) -> int:
-    """Return the number l g of a layer, as a signed integer."""
+    """Return l g, which tells the dropout layer with number l from others, as a signed integer."""
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
 def threshold_of(rate: float) -> int:
-    """Return the smallest random value for which an entry is kept."""
+    """Return the smallest random value for which dropout at this rate keeps an entry."""
     return round(rate * (1 << BITS))
 
 
 def scale_of(rate: float) -> float:
-    """Return the factor of kept entries, which preserves the mean; 0 if no entry is kept."""
+    """Return the factor of entries that dropout keeps, which preserves the mean; 0 if it keeps none."""
     return 0.0 if rate == 1 else 1 / (1 - rate)
 
 
@@ -181,7 +181,7 @@ def _pooled(
 
 
 def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.Tensor:
-    """The largest of `wide` neighbours in a dimension, for windows that move `by` places."""
+    """The largest of `wide` neighbours along a dimension, for windows that move `by` places."""
     reach = (values.shape[dimension] - wide) // by * by + 1
     moved = values.movedim(dimension, 0)
     parts = [moved[start : start + reach : by] for start in range(wide)]

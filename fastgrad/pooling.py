@@ -26,7 +26,7 @@ _ZERO = np.float32(0.0)
 def average(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Divide the sum of each window by the divisor or, if that is 0, by the number of its places.
+    """The mean of each window: its sum over the divisor or, if that is 0, over the number of its places.
 
     `values`: (count, height, width, channels). `rows`, `columns`: where windows begin and end, (down, 2) and
     (right, 2). `out`: (count, down, right, channels).
@@ -78,7 +78,7 @@ def average_back(
 def largest(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, out: Floats, which: Whiches
 ) -> None:
-    """Find the largest of each window; shapes as in `average`.
+    """Find the largest value of each window; shapes as in `average`.
 
     `which`: takes the place of the first of the largest, row * width + column; of the shape of out.
     """
@@ -119,7 +119,7 @@ def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, ou
 
 
 class PoolingLayer(Layer):
-    """The pooling of a fixed number of records.
+    """Mean or maximum pooling in a compiled program, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

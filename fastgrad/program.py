@@ -17,7 +17,7 @@ from fastgrad.modules import Loss, cross_entropy
 
 
 class Program:
-    """A forward and backward pass through a lowered model, for a fixed number of records.
+    """One forward and backward pass through a model, compiled for a fixed number of records.
 
     Args:
         lowered: the model.
@@ -89,7 +89,7 @@ class Program:
     def run(
         self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0, before: int = 0
     ) -> None:
-        """Run a pass over records of shape (n, ...) with weighted losses; weights of shape (n,).
+        """Run a pass over records of shape (n, ...) whose losses have weights of shape (n,).
 
         Layers that draw do so by the key, for records before which their batch has so many others.
         """
@@ -112,7 +112,7 @@ class Program:
 
 
 def layer_of(stage: LoweredLayer, given: Given) -> Layer:
-    """Make the layer of a stage, whose module is imported when it is needed."""
+    """Make a layer of a compiled program; its module is imported when it is needed."""
     module, name = stage.compiled.split(":")
     made: Layer = getattr(import_module(module), name)(stage, given)
     return made

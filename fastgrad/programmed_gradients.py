@@ -1,4 +1,4 @@
-"""Gradients of single records by programs, clipped and summed.
+"""Gradients of single records by compiled passes through a model, clipped and summed.
 
 Where a layer has one patch, as a linear layer has, a record's gradient by its weight is an outer product
 g^T a, whose norm is ||g|| ||a||. Elsewhere it is written out, one small product of matrices a record, which
@@ -168,13 +168,13 @@ class ProgrammedGradients(RecordGradients):
 def _present(
     x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield every client's number, and its records."""
+    """Yield every client's number, and those of its records that are present."""
     for k, places in enumerate(present):
         yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
 
 
 class _Programs:
-    """Programs for several numbers of records, with one set of parameters and one sum."""
+    """Compiled passes for several numbers of records, with one set of parameters and one sum."""
 
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss
@@ -191,7 +191,7 @@ class _Programs:
         self.truncated.zero_()
 
     def of(self, num_records: int) -> ClippedProgram:
-        """Return the program for this number of records."""
+        """Return the compiled pass for this number of records."""
         if num_records not in self._by_size:
             self._by_size[num_records] = ClippedProgram(
                 self._lowered, self._loss, num_records, self._parameters, self.total, self.truncated

@@ -83,7 +83,7 @@ class RecordGradients:
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """sum_i min(1, C / ||g_i||) g_i of every client.
+        """The sum of every client's clipped gradients, sum_i min(1, C / ||g_i||) g_i.
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
         present bool[clients, width], clipping_norms float[clients] -> float[clients, d].
@@ -115,7 +115,7 @@ class RecordGradients:
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """sum_i trunc(g_i min(1, bound / ||g_i||) / unit) of every client.
+        """Every client's clipped gradients in integers: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
         present bool[clients, width], bounds float64[clients] -> int64[clients, d].

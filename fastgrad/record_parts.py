@@ -35,7 +35,7 @@ class Rows:
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def squares(self) -> torch.Tensor:
-        """Squared norms, shape (records,)."""
+        """Squared norms of the records' gradients, shape (records,)."""
         return norms_of(self.values).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ class Rows:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "Rows":
-        """Return the same gradients, with zeros for these records."""
+        """Return the gradients with zeros for these records."""
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
 
     def written_out(self) -> torch.Tensor:
@@ -68,7 +68,7 @@ class Outer:
     inputs: torch.Tensor
 
     def squares(self) -> torch.Tensor:
-        """||g_i||^2 ||a_i||^2, shape (records,)."""
+        """Squared norms of the records' gradients, ||g_i||^2 ||a_i||^2, shape (records,)."""
         return (norms_of(self.outputs) * norms_of(self.inputs)).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ class OuterSum:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "OuterSum":
-        """Return the same gradients, with zeros for these records."""
+        """Return the gradients with zeros for these records."""
         gone = records[:, None, None]
         return OuterSum(
             self.outputs.masked_fill(gone, 0.0), self.inputs.masked_fill(gone, 0.0), self.arranged

@@ -26,7 +26,7 @@ class NotOnTapeError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """out = a W^T: inputs a of shape (records, places, inputs), and the output.
+    """A recorded product out = a W^T: inputs a of shape (records, places, inputs), and the output.
 
     `places_last`: whether the output has shape (records, outputs, places). `arranged`: brings gradients by W,
     of shape (..., outputs * inputs), into the order of W's entries; None where they are.
@@ -41,7 +41,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """out = b, or factor * w, at every position: the output has shape (records, places, entries).
+    """A recorded addition of b, or factor * w, at every position: output (records, places, entries).
 
     `factor`: of the output's shape; None for 1. `places_last`: as of `Product`.
     """
@@ -58,7 +58,7 @@ class Addition:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """out = W[positions]: positions of shape (records, places) in a table."""
+    """A recorded look-up out = W[positions] in a table: positions of shape (records, places)."""
 
     name: str
     positions: torch.Tensor
@@ -250,7 +250,7 @@ class RecordTape(TorchFunctionMode):
         return output
 
     def _spread(self, entries: torch.Tensor) -> torch.Tensor:
-        """(clients, entries) to (records, 1, entries)."""
+        """Give entries of each client a row for each record: (clients, entries) to (records, 1, entries)."""
         width = self._num_records // len(entries)
         return entries[:, None].expand(-1, width, -1).reshape(self._num_records, 1, -1)
 

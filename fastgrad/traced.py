@@ -21,12 +21,12 @@ EXAMPLES = -1
 
 
 class Sum(nn.Module):
-    """The sum of two results of one shape."""
+    """A step of a model that adds two results of one shape."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One layer, in order of computation.
+    """One layer of a model, in order of computation, with the steps whose results it takes.
 
     `layer`: what it computes. `inputs`: the numbers of the steps whose results it takes, or EXAMPLES.
     """
