@@ -15,10 +15,10 @@ begin_process("flwr-clientapp", ends_with_parent=True)
 
 
 class NodeClientApp(ClientApp):
-    """Answers for the node, through its guard or directly."""
+    """Flower's ClientApp of a node: it answers through the node's guard, or by itself."""
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message.
+        """Answer a message of the server for this node.
 
         Raises:
             GuardError: the guard does not answer it, or is not all that the node's configuration names.

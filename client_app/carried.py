@@ -64,7 +64,7 @@ def settings_of(context: Context) -> NodeSettings:
 
 @contextmanager
 def training_by(function: StandIn) -> Iterator[None]:
-    """Within this context, nodes train by a function of the user's app."""
+    """Within this context, nodes train by a function of the user's own app."""
     token = _TRAINS.set(function)
     try:
         yield
@@ -84,7 +84,7 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
 
 
 def parted(content: RecordDict) -> RecordDict:
-    """Return the records of a message, with joined ones separated again.
+    """Return the records of a message as they were before the server joined small ones.
 
     What it raises where a server has not made them so is of any kind.
     """

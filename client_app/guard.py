@@ -64,7 +64,7 @@ PROGRAM = "gdpfed-guard"
 
 
 class Room:
-    """How many bytes of large frames are in memory at a time, of all connections together.
+    """Limits the memory of all connections to a guard: how many bytes of large messages it holds at a time.
 
     Args:
         most: bytes; a frame above them is taken where it is the only one.
@@ -143,7 +143,7 @@ class Guard:
             raise GuardError(f"the guard cannot answer this message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
-        """The context that the node stores for a run."""
+        """The state that the node stores for a run, as Flower's context of this message."""
         run_id, node_id = message.metadata.run_id, message.metadata.dst_node_id
         if run_id not in self._contexts:
             # A file that was replaced between two runs is read again.
@@ -192,7 +192,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             os.umask(umask)
 
     def check(self, token: bytes) -> None:
-        """Refuse a connection that does not know the token, which is in the file beside the socket."""
+        """Refuse a connection to the guard that does not know the token in the file beside its socket."""
         if not hmac.compare_digest(token, self._token):
             raise GuardError("the token is wrong: send the guard the token from the file beside its socket")
 
@@ -207,7 +207,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that has ended."""
+        """Forget a connection to the guard that has ended."""
         self.is_no_stranger(request)
         super().shutdown_request(request)
 
@@ -279,7 +279,7 @@ def _make_room(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command until it is told to end; return the exit status: 0 ended, 2 bad input."""
+    """Run the guard until it is told to end; return the exit status: 0 ended, 2 bad input."""
     options = _parser().parse_args(arguments)
     begin_process(Path(sys.argv[0]).name)
     os.umask(0o077)

@@ -77,7 +77,7 @@ SECRET_ERRORS = (EncodingError,)
 
 
 def answering(query: Query) -> Callable[[Message, Context], Message]:
-    """Make a query answer its message, with a refusal if it fails."""
+    """Make a query's function answer a message, with a refusal if it fails."""
 
     @wraps(query)
     def answer(message: Message, context: Context) -> Message:
@@ -95,7 +95,7 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
 
 
 def _refusal(asked: str, error: Exception, context: Context, run: str) -> RecordDict:
-    """Return the refusal of a whole message."""
+    """Return the answer that refuses a whole message."""
     return RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": _refused(asked, error, context, run)})})
 
 
@@ -109,7 +109,7 @@ def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
 
 
 def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Write a line into the node's journal; none if its settings cannot be read, since they name it."""
+    """Write what was asked into the node's journal, unless the settings, which name it, cannot be read."""
     try:
         check_settings(context.node_config)
     except NodeConfigError:
@@ -185,14 +185,14 @@ def ask(message: Message, context: Context) -> RecordDict:
 @app.query(CARRY)
 @answering
 def carry(message: Message, context: Context) -> RecordDict:
-    """Send the vector back: a test of memory and bandwidth before anything is charged."""
+    """Send the server's vector back, as a test of memory and bandwidth before anything is charged."""
     return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
 
 
 @app.query(OFFER)
 @answering
 def offer(message: Message, context: Context) -> RecordDict:
-    """Say whether a run fits this client's own budget."""
+    """Answer whether a run's terms fit this client's own budget."""
     own = settings_of(context).budgets
     if own:
         budget.consider(own, terms := _terms(message, context))
@@ -235,7 +235,7 @@ def end(message: Message, context: Context) -> RecordDict:
 
 
 def answer_stages(message: Message, context: Context) -> Message:
-    """Answer every stage that the message asks for, each with a record of its own.
+    """Answer every stage of a sum that the message asks for, each with a record of its own.
 
     A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
     """

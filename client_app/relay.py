@@ -71,7 +71,7 @@ def token_file(path: str | Path) -> Path:
 
 
 def send(connection: socket.socket, *parts: bytes) -> None:
-    """Send a frame of these parts; GuardError if they are too long."""
+    """Send the parts of one message to the guard; GuardError if they are too long."""
     length = sum(map(len, parts))
     if length > MOST_BYTES:
         raise GuardError(f"a message of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -81,7 +81,7 @@ def send(connection: socket.socket, *parts: bytes) -> None:
 
 
 def receive(connection: socket.socket, until: float | None = None) -> bytes:
-    """Return the bytes of a frame.
+    """Read the bytes of one message from a connection to the guard.
 
     Memory is taken for what has come, not for what a length promises.
 
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Read the length of the next frame, in bytes; it raises as `receive` does."""
+    """Read the length of the guard's next message, in bytes; it raises as `receive` does."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -105,7 +105,7 @@ def length_of(connection: socket.socket, until: float | None = None) -> int:
 
 
 def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:
-    """Return exactly this many bytes; GuardError if they end early, TimeoutError if they are too slow."""
+    """Read exactly this many bytes; GuardError if they end early, TimeoutError if they are too slow."""
     data = bytearray()
     while len(data) < length:
         if until is not None:

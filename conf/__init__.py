@@ -1,1 +1,1 @@
-"""Configuration: Hydra option files, the dataclass schema behind them, and the one call that loads them."""
+"""Configuration of runs: Hydra option files, the dataclass schema behind them, and one call to load them."""

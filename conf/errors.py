@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class GDPFedError(Exception):
-    """Base of every error of this project that is meant for its user."""
+    """Base class of every error of this project that its user is meant to read."""
 
 
 class InputError(GDPFedError, ValueError):
@@ -21,12 +21,12 @@ class ConfigError(InputError):
 
 
 def not_known(value: str, known: Iterable[str]) -> str:
-    """The message for a value that must be one of a few: "X is not known: use A, B or C"."""
+    """The error message for a value that must be one of a few: "X is not known: use A, B or C"."""
     words = tuple(known)
     return f"{value} is not known: " + (f"use {either(words)}" if words else "none is installed")
 
 
 def either(words: Iterable[str]) -> str:
-    """Alternatives in words: "A, B or C"."""
+    """Write alternatives in words: "A, B or C"."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last

@@ -80,7 +80,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
 
 
 def compose_options(choices: Sequence[str]) -> DictConfig:
-    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, with unresolved references.
+    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, references unresolved.
 
     Raises ConfigError: a choice that there is not.
     """
@@ -114,13 +114,13 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
 
 
 def hydra_string(text: str) -> str:
-    """A quoted value in Hydra's override grammar."""
+    """Write a text as a quoted value in Hydra's grammar of overrides."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def with_quoted_path(override: str) -> str:
-    """Quote the value of a path, which may contain characters of Hydra's grammar, such as ~ and commas.
+    """Quote the path in an override, as it may contain signs of Hydra's grammar, such as ~ and commas.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -132,7 +132,7 @@ def with_quoted_path(override: str) -> str:
 
 
 def _check_form(overrides: Sequence[str]) -> None:
-    """Refuse overrides that Hydra accepts but this configuration does not support."""
+    """Refuse overrides that Hydra accepts but the configuration of a run does not support."""
     refuse_twice([each for each in overrides if each.partition("=")[0] == "method"])
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -205,7 +205,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 def _go_on(
     composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
 ) -> None:
-    """Give every setting its earlier value, except for those that the overrides name."""
+    """Give every setting the value that the resumed run has, except for those that the overrides name."""
     given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
     for group, settings in begun.items():
         replaced = _replaced(group, composed, settings) if group in given else ()
@@ -226,7 +226,7 @@ def _go_on(
 
 
 def _refers(value: Any) -> bool:
-    """Whether a value refers to another one, as OmegaConf reads it, at any depth."""
+    """Whether a setting's value refers to another setting, as OmegaConf reads it, at any depth."""
     if isinstance(value, Mapping):
         return any(_refers(each) for pair in value.items() for each in pair)
     if isinstance(value, list):
@@ -235,7 +235,7 @@ def _refers(value: Any) -> bool:
 
 
 def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:
-    """Return the settings that a newly chosen option of a group replaces."""
+    """Return the settings that an option newly chosen for a resumed run replaces."""
     if "name" in composed[group]:
         return () if composed[group].name == settings.get("name") else settings.keys()
     trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
@@ -260,7 +260,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 def load(
     overrides: Sequence[str] = (), *, begun: Mapping[str, Any] | None = None, forgotten: Collection[str] = ()
 ) -> Config:
-    """Compose the configuration from option files and overrides, as in ``["dataset=fmnist"]``.
+    """Compose a run's checked configuration from option files and overrides, as in ``["dataset=fmnist"]``.
 
     `overrides`: what is set. `begun`: the settings of a run that goes on, by group and key: they stand in the
     place of all that the overrides do not name. `forgotten`: dotted keys that are not taken from it. Raises
@@ -330,7 +330,7 @@ def to_yaml(config: Config) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes each text that OmegaConf would read as a number or as true or false."""
+    """A YAML writer that quotes each text that OmegaConf would read as a number or as true or false."""
 
     def represent_str(self, text: str) -> yaml.ScalarNode:
         quoted = text.lower() in _TRUTHS or _is_number(text)

@@ -215,7 +215,7 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
 
 @lru_cache(maxsize=64)
 def _packed(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> bytes:
-    """The settings of some choices, pickled, since that is copied faster than the tree itself."""
+    """The settings under some choices of options, pickled, since that is copied faster than a tree."""
     return pickle.dumps(_tree(chosen, directories, methods))
 
 
@@ -256,7 +256,7 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """A cache of composed settings: one tree for each option of each group (None is the group's default).
+    """A cache of composed settings: one tree for each option file of each group (None is the default).
 
     Of a method's option it is one with these methods. Of another group, a tree may have the schema alone.
     """

@@ -27,7 +27,7 @@ _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split the overrides: those that Hydra reads, and the values read here, the last one of each key."""
+    """Split the overrides: those that Hydra reads, and per-client values that are read here, by key."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:
@@ -41,7 +41,7 @@ def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def user_path(key: str, text: str) -> Path:
-    """A path in which a leading ``~`` is the home directory.
+    """Read a path of a setting, in which a leading ``~`` is the home directory.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -52,7 +52,7 @@ def user_path(key: str, text: str) -> Path:
 
 
 def file_of(key: str, value: str) -> Path | None:
-    """The file that a value names; None if it is a list or a distribution."""
+    """The file of per-client numbers that a value names; None if it is a list or a distribution."""
     return None if value.startswith(("[", "{")) or _DRAWN.fullmatch(value) else _path(key, value)
 
 
@@ -96,7 +96,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
 
 
 def _named(key: str, value: str) -> dict[str, float]:
-    """The numbers by name; only the data say which client a name is."""
+    """Per-client numbers by the clients' names; only the data say which client has a name."""
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):

@@ -24,7 +24,7 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting.
+    """One setting of a run: its key, default, type and comment.
 
     Attributes:
         key: its dotted name, as in ``privacy.delta``.
@@ -125,7 +125,7 @@ def _default_choices() -> list[str]:
 
 
 def _header(text: str) -> str:
-    """The comment at the beginning of an option file."""
+    """The comment at the beginning of an option file, which describes the option."""
     header = _HEADER.match(text)
     return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
 

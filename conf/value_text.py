@@ -53,7 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """The first word that only Python reads as a number, as 1_0 or digits of other scripts; else None."""
+    """The first word in a value that only Python reads as a number, as 1_0 or other digits; else None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

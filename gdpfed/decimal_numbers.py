@@ -13,7 +13,7 @@ def has_other_digits(text: str) -> bool:
 
 
 def decimal_number(text: str) -> float:
-    """Read a text as a finite number, without space around it.
+    """Read a text without spaces around it as a finite number.
 
     Raises ValueError: it is none.
     """

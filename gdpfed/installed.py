@@ -52,7 +52,7 @@ def checkout() -> Path | None:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs what an extra of the project needs.
+    """Return the command that installs what one extra (a group of packages) of the project needs.
 
     Raises KeyError: there is no such extra.
     """
@@ -95,7 +95,7 @@ def _command(packages: Iterable[str]) -> str:
 
 
 def _package(requirement: str) -> str:
-    """Return the package name in a requirement."""
+    """Return the package's name in a requirement such as ``torch>=2``."""
     found = _PACKAGE.match(requirement)
     return _plain(found[0]) if found else ""
 

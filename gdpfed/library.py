@@ -110,7 +110,7 @@ def simulate(*settings: str, observe: Observe | None = None, **objects: Unpack[O
 def command(
     *settings: str, verb: str = "simulate", files: str | Path | None = None, **objects: Unpack[Objects]
 ) -> str:
-    """Return the same run as a shell command; ``print(gdpfed.command(...))`` shows it.
+    """Return the run of these settings as a shell command; ``print(gdpfed.command(...))`` shows it.
 
     `verb`: ``simulate``, ``plan`` or ``run``. `files`: a folder into which data and owners are written, as
     the command names them; without it nothing is written. `objects`: as of `simulate`. What no shell can

@@ -45,7 +45,7 @@ class AppSignatureError(InputError):
 
 @dataclass(frozen=True)
 class AppStatement:
-    """The consortium's statement about one bundle.
+    """What the consortium signs about one bundle of the app: its hash, version, roster and expiry.
 
     Attributes:
         app: Flower's name of it, as ``@gdpfed/gdpfed``.
@@ -80,7 +80,7 @@ class AppStatement:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers, for comparison."""
+        """The app's version as numbers, for comparison."""
         return release_of(self.version)
 
     @property
@@ -114,7 +114,7 @@ class AppStatement:
 
 @dataclass(frozen=True)
 class SignedApp:
-    """A statement with its signatures, as in the file beside the bundle.
+    """What the consortium states about a bundle, with its signatures, as in the file beside the bundle.
 
     `signature`: over the statement. `bundle_signature`: Flower's, over time and digest.
     """
@@ -131,7 +131,7 @@ class SignedApp:
 
     @classmethod
     def read(cls, data: bytes | str, consortium_key: bytes) -> Self:
-        """Read what `to_json` wrote.
+        """Read a bundle's signature file that `to_json` wrote, and check it.
 
         Raises AppSignatureError: damaged, of another form, or not signed by this consortium.
         """
@@ -180,7 +180,7 @@ class SignedApp:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """A version as numbers, where 1.2 equals 1.2.0. Raises ValueError for any other form."""
+    """An app's version as numbers, where 1.2 equals 1.2.0. Raises ValueError for any other form."""
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
@@ -297,7 +297,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _date(seconds: int) -> str:
-    """A time in UTC, as text."""
+    """Write a time in UTC as text."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
     except (OverflowError, ValueError, OSError):

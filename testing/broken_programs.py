@@ -127,6 +127,6 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """Within this context, the program has one of the faults."""
+    """Within this context, the program that is audited has one of the faults."""
     with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

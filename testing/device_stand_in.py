@@ -31,7 +31,7 @@ class MaskingKernel:
         segment_blocks: int,
         BLOCKS: int,  # noqa: N803
     ) -> None:
-        """Add the masks in place, segment by segment."""
+        """Add the masks to the vector in place, segment by segment."""
         self.launches, self.keys = self.launches + 1, keys
         words, segment_words = vector.numpy().view(np.uint32), 16 * segment_blocks
         for key, sign in zip(keys.view(num_masks, 8), signs.tolist(), strict=True):

@@ -19,7 +19,7 @@ def identity_of(client_id: int, name: str = "identity") -> Identity:
 
 
 def keys_of(num_clients: int) -> dict[int, bytes]:
-    """The public keys of the first clients."""
+    """The public keys of the first clients, from fixed seeds."""
     return {client: identity_of(client).public_bytes() for client in range(num_clients)}
 
 

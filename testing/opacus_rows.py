@@ -24,7 +24,7 @@ HUGE = 1e9
 
 
 def main() -> None:
-    """Train once, and write the results."""
+    """Train once with Opacus, and write what it released."""
     warnings.simplefilter("ignore")
     with np.load(sys.argv[1]) as work:
         rows, numbers = work["rows"], json.loads(str(work["numbers"]))
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def stated(numbers: Any) -> float:
-    """Return epsilon, as computed by Opacus' own accountant."""
+    """Return epsilon of a training as Opacus' own accountant computes it."""
     accountant = PRVAccountant()
     rounds = numbers["num_rounds"] // (2 if numbers["fault"] == "epsilon of half the steps" else 1)
     accountant.history = [(numbers["noise_multiplier"], numbers["sampling_rate"], rounds)]
@@ -41,7 +41,7 @@ def stated(numbers: Any) -> float:
 
 
 def trained(rows: Any, numbers: Any) -> tuple[Any, Any]:
-    """Return the initial model and the model after each step, and the members of each batch."""
+    """Train with Opacus; return the first model, the model after each step, and each batch's members."""
     count, steps, fault = len(rows), numbers["num_rounds"], numbers["fault"]
     sigma, norm = numbers["noise_multiplier"], numbers["clipping_norm"]
     x = torch.from_numpy(rows.astype(np.float32))

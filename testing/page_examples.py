@@ -34,7 +34,7 @@ _FILE = re.compile(r"`([\w/.]+\.(?:py|csv|sql|yaml))`")
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a page: text, a code block or an indented block.
+    """A part of a page in docs/: text, a code block or an indented block.
 
     Attributes:
         kind: what it is; an `excerpt` is the beginning of a file that a command has made.
@@ -50,7 +50,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """Return all parts of a page in order; an indented one is commands, or a file that its text names."""
+    """Return all parts of a page in docs/ in order; an indented one is commands, or a file its text names."""
     found, end = list[Block](), 0
     for block in _BLOCK.finditer(text):
         before, end = text[end : block.start()], block.end()

@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """Within this context, the program has a fault, in sums with masks or without."""
+    """Within this context, the program that is audited has a fault, in sums with masks or without."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:

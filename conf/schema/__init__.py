@@ -48,7 +48,7 @@ class Config:
     simulation: SimulationConfig = MISSING
 
     def validate(self) -> None:
-        """Check every section.
+        """Check the settings of every group.
 
         Raises ConfigError: one line that names the value and the remedy.
         """

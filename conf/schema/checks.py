@@ -4,7 +4,7 @@ from conf.errors import ConfigError
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise :class:`ConfigError` with ``message`` unless the condition holds."""
+    """Refuse a configuration with this message unless the condition holds. Raises :class:`ConfigError`."""
     if not holds:
         raise ConfigError(message)
 

@@ -125,7 +125,7 @@ class DatasetConfig:
 
 @dataclass
 class TrainingConfig:
-    """How a client trains in a round."""
+    """How a client trains locally in a round: optimizer, steps, batch size and learning rate."""
 
     local_steps: LocalSteps = MISSING
     batch_size: BatchSize = MISSING

@@ -21,7 +21,7 @@ _INTERVAL = re.compile(r"([\[(])(.+), (.+)([\])])")
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers between two bounds.
+    """A setting's allowed range: numbers between two bounds.
 
     Attributes:
         least, most: the bounds.
@@ -44,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A choice of words."""
+    """A setting's allowed values: one of several words."""
 
     choices: tuple[str, ...]
 
@@ -54,12 +54,12 @@ class OneOf:
 
 
 def between(least: float, most: float, more: str = "") -> Interval:
-    """Numbers from `least` to `most`; `more` is the end of the error message."""
+    """A setting's allowed range, from `least` to `most`; `more` is the end of the error message."""
     return Interval(least, most, f"from {_figure(least)} to {_figure(most)}{more}")
 
 
 def at_least(least: float, more: str = "") -> Interval:
-    """Numbers that are at least `least`; `more` is the end of the error message."""
+    """A setting's allowed range, `least` or more; `more` is the end of the error message."""
     return Interval(least, inf, f"at least {_figure(least)}{more}")
 
 
@@ -79,7 +79,7 @@ def positive(words: str, *, or_zero: bool = False) -> Interval:
 
 
 def one_of(*choices: str) -> OneOf:
-    """The words that a setting may have."""
+    """A setting's allowed values: these words."""
     return OneOf(choices)
 
 
@@ -97,7 +97,7 @@ def require_ranges(group: str, settings: object) -> None:
 
 
 def plain(annotation: Any) -> Any:
-    """Return a type without its range."""
+    """Return the type of a setting's field without its range."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 

@@ -39,7 +39,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Numbers]) -> "Layout":
-        """The layout of some arrays.
+        """The layout of some arrays of a model.
 
         Raises LearningError: there are none, or one holds other than real numbers of a usual size.
         """
@@ -74,7 +74,7 @@ class Layout:
         return json.dumps(self.arrays, separators=(",", ":"))
 
     def checked(self) -> "Layout":
-        """Return the layout. Raises LearningError: it has no numbers, or names that contradict each other."""
+        """Return the layout if it is valid. Raises LearningError: no numbers, or contradictory names."""
         if not sum(prod(sizes) for _, _, sizes in self.arrays):
             raise LearningError(
                 f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
@@ -109,7 +109,7 @@ class Layout:
 
 
 class ArrayModel(nn.Module):
-    """Parameters with the names of an app's arrays, all zero; a dot in a name makes a submodule.
+    """A module whose parameters are an app's arrays, all zero; a dot in a name makes a submodule.
 
     Raises LearningError: a name that is empty, or one that is another's and a dot at its beginning.
     """

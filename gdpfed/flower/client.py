@@ -52,14 +52,14 @@ def private_client(
 
 
 class PrivateClientApp(ClientApp):
-    """Answers as a node of a run, and trains with the user's own function."""
+    """A node's ClientApp under a plan, which trains with the user's own function."""
 
     def __init__(self, app: ClientApp, public: frozenset[str], own_settings: frozenset[str]) -> None:
         super().__init__()
         self._app, self._public, self._own_settings = app, public, own_settings
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message.
+        """Answer a message of the server for this node.
 
         Raises StandInError: one that no run under a plan sends, or a node with a guard.
         """
@@ -88,7 +88,7 @@ class PrivateClientApp(ClientApp):
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """The train function of an app, which answers in place of a node's own data.
+    """The train function of a user's app, which gives updates in place of a node's own data.
 
     `app`: has the function. `message`: of the stage that asks, whose sender it is shown. `context`: the
     node's, as the app knows it.
@@ -117,7 +117,7 @@ class OwnFunction:
             ) from error
 
     def end(self, run: str) -> None:
-        """Do nothing when a run ends, since nothing is open."""
+        """Do nothing when a run ends, since the app's function keeps nothing open."""
 
     def _trained(self, layout: "Layout", theta: Vector, told: Mapping[str, Any]) -> dict[str, Any]:
         arrays = ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})

@@ -39,7 +39,7 @@ _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 class FlowerRun:
-    """A submitted run; Flower writes its log to a file in the folder where `flwr` runs.
+    """A run that was submitted to Flower, whose log goes to a file in the folder where `flwr` runs.
 
     `home`: where the process lives and the log is written. `command`: what submits the run and ends with it,
     as :func:`run_command` makes it. `folder`: of the home, to live in. `log_directory`: where the log is kept
@@ -55,7 +55,7 @@ class FlowerRun:
         self._process = home.spawn(command, log=LOG_FILE, folder=folder)
 
     def running(self) -> bool:
-        """Wait a moment, and return whether the run has not ended."""
+        """Wait a moment, and return whether the run still goes on."""
         try:
             self._process.wait(timeout=POLL_SECONDS)
         except subprocess.TimeoutExpired:
@@ -151,7 +151,7 @@ START_SECONDS = 60.0
 
 
 class Launch:
-    """One ``flwr run`` for a ``with`` block: it runs inside the block, and all its processes end with it.
+    """One run by ``flwr run`` for a ``with`` block: all its processes end with the block.
 
     `app`: directory of the Flower app. `run_config`: its run configuration. `num_supernodes`: how many nodes
     to simulate. `workers`: in how many processes; None for one a core. `log_directory`: where Flower's log is
@@ -210,7 +210,7 @@ class Launch:
         self._stack.close()
 
     def running(self) -> bool:
-        """Wait a moment, and return whether the run has not ended."""
+        """Wait a moment, and return whether the run still goes on."""
         return self._run.running()
 
     def check(self) -> str:

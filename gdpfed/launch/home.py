@@ -135,7 +135,7 @@ class FlowerHome:
         }
 
     def read(self, log: str) -> str:
-        """Return the log so far, without colours."""
+        """Return what a program has written to its log so far, without colours."""
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
@@ -151,7 +151,7 @@ class FlowerHome:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty."""
+    """The last line of a text that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
 

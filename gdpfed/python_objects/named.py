@@ -62,7 +62,7 @@ def _registered(
 
 @dataclass
 class Named:
-    """The registered objects of a program.
+    """The Python objects of a program that are registered, and the settings that choose them.
 
     `words`: the settings that choose them. `of_clients`: those of them that clients train by, each by its
     setting. `extensions`: of the run.
@@ -200,7 +200,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
 
 
 def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
-    """Yield each object with the name that a resumed run has for it; None if it has none."""
+    """Yield each Python object with the name that a resumed run has for it; None if it has none."""
     objects = items if isinstance(items, list | tuple) else [items]
     names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
     return zip(objects, names, strict=True)

@@ -80,7 +80,7 @@ KEYS = {
 
 @dataclass
 class Given:
-    """A run that settings and objects describe.
+    """A run that settings and Python objects describe.
 
     `words`: all of it as settings. `data`: what was given; None without. `chosen`: objects that are chosen by
     name.
@@ -92,7 +92,7 @@ class Given:
 
     @contextmanager
     def placed(self, config: Config) -> Iterator[None]:
-        """Have this process use the given data inside the block.
+        """Have this process use the data that the program gave, inside the block.
 
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
@@ -116,7 +116,7 @@ class Given:
 
 
 def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
-    """Check settings and objects, and register the objects that settings choose by name.
+    """Check settings and Python objects, and register the objects that settings choose by name.
 
     Raises ConfigError, LearningError: an object that cannot be used, or that says what a setting says.
     """
@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """Settings that follow from the data if nobody set them: clients, clients of a round, and the loss.
+    """Settings that follow from given data if nobody set them: clients, cohort size, and the loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Budgets as settings. Raises ConfigError for anything but a number, numbers, or numbers by owner."""
+    """Write budgets as settings. Raises ConfigError: neither a number, nor numbers, nor numbers by owner."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

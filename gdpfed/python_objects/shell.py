@@ -45,7 +45,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
 
 
 def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -> tuple[list[str], list[str]]:
-    """The settings that name files in place of given data; the files are written if a folder is named."""
+    """The settings that name files in place of given data; files are written if a folder is named."""
     data, place = asked.data, Path() if folder is None else folder
     if data is None:
         return asked.words, []

@@ -1,1 +1,1 @@
-"""The option file for runs that train an app's own model."""
+"""The option file of ``dataset`` for runs that train the model of a user's own Flower app."""
