@@ -36,7 +36,7 @@ LEAST_NORM = 1e-25
 
 @dataclass(frozen=True)
 class WorkKind:
-    """The properties of a kind of work, so that no code compares names.
+    """The properties of one kind of client computation, a work, so that no code compares names.
 
     `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
@@ -55,7 +55,7 @@ class WorkKind:
 
     @property
     def vote(self) -> bool:
-        """Whether the work is a vote."""
+        """Whether the work is a vote on settings."""
         return self.once == "vote"
 
 
@@ -92,7 +92,7 @@ PLAIN = WorkKind(on_records=False)
 
 
 def kind_of(work: str) -> WorkKind:
-    """Return the properties of a work.
+    """Return the properties of a work, one kind of client computation, by its name.
 
     Raises PrivacyError: it stands in no table, so nobody knows what it costs, or its package does not say it
     as a `WorkKind`.
@@ -126,7 +126,7 @@ def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSteps:
-    """The steps of one client in one round.
+    """The DP-SGD steps of one client in one round: how many, at which batch rates, norm and noise.
 
     A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
 

@@ -39,7 +39,7 @@ Part = Annotated[float, within("(0, 1]")]
 
 @dataclass
 class PrivacyConfig:
-    """Budgets, their accounting, and the settings that depend on them."""
+    """Settings of privacy: the parties' budgets, how they are accounted, and what depends on them."""
 
     unit: Annotated[str, one_of("client", "record")] = "client"
     against: Annotated[str, one_of("auto", "outsiders", "everyone")] = "auto"
@@ -213,7 +213,7 @@ class PrivacyConfig:
 
 
 def _short(value: Any) -> str:
-    """A value for a message of one line."""
+    """A setting's value, shortened for a message of one line."""
     return f"[{value[0]}, ...]" if isinstance(value, list) and len(value) > MOST_SHOWN else str(value)
 
 

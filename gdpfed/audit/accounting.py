@@ -1,4 +1,4 @@
-"""Epsilon from the charges in a file, computed with dp-accounting alone.
+"""Epsilon from the charges in a run's or a node's file, computed with dp-accounting alone.
 
 Poisson sampling is accounted with privacy loss distributions, fixed-size sampling with Renyi divergences
 under replace_one, where dp-accounting reads the noise in units of the distance of two updates, 2 C.
@@ -67,7 +67,7 @@ class SampledSums:
 
     @property
     def charged_multiplier(self) -> float:
-        """The standard deviation of equivalent continuous Gaussian noise."""
+        """The noise multiplier of the continuous Gaussian noise that a release is charged as."""
         return self.noise_multiplier * (DISCRETE_SHARE if self.noise == "discrete_gaussian" else 1.0)
 
     @property
@@ -76,7 +76,7 @@ class SampledSums:
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """The part of delta that is left for the continuous distribution."""
+        """The part of delta that is left when discrete noise is charged as continuous."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
@@ -90,7 +90,7 @@ def less_noise(charges: Charges, part: float) -> Charges:
 
 
 def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
-    """Read the charges of a file.
+    """Read the charges, releases and how often each, from a file.
 
     Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known to
     be part of is sampled at a rate of one. Raises ValueError: a kind of event that this audit has no figure
@@ -134,7 +134,7 @@ def _releases(event: Mapping[str, Any]) -> int:
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
-    """Read how many rounds of the run an event is about: one, or those of a block."""
+    """Read how many rounds of the run one release of a file covers: one, or those of a block."""
     return int(event.get("block_rounds", 1))
 
 
@@ -155,7 +155,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the event of a round, counted from 0; rounds after the last charge have the last event."""
+    """Return the release of a round, counted from 0; rounds after the last charge have the last one."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -249,12 +249,12 @@ def _gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_losses(releases: tuple[tuple[SampledSums, int], ...], delta: float, grid: float) -> float:
-    """Epsilon at delta of composed losses; cached, as several checks need the value of the same rounds."""
+    """Epsilon at delta of composed privacy losses; cached, as several checks need the same value."""
     return float(losses_of(releases, grid).get_epsilon_for_delta(delta))
 
 
 def losses_of(releases: Charges, grid: float) -> Any:
-    """Compose the privacy loss distributions of releases, as an object of dp-accounting."""
+    """Compose the privacy loss distributions of releases, as a distribution of dp-accounting."""
     return _losses(tuple(releases), grid)
 
 
@@ -311,7 +311,7 @@ def _renyi_epsilon(runs: Charges, delta: float) -> float:
 
 
 def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return pairs of order and divergence of all rounds; for discrete noise only at whole orders."""
+    """Return Renyi divergences of all rounds by order; for discrete noise only at whole orders."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)
@@ -321,7 +321,7 @@ def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the divergences of one round; cached, since dp-accounting would compute them for every round."""
+    """Return the Renyi divergences of one round; cached, since dp-accounting takes long for them."""
     if sums.bound == ALLOCATION:
         known = block_divergences(sums.noise_multiplier, sums.window_steps)
         return tuple(known.get(order, math.inf) for order in orders)  # type: ignore[call-overload]

@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """The conditions of card_lines.txt that the run's results make true."""
+    """The conditions of lines in card_lines.txt that hold by the run's results."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -26,7 +26,7 @@ def result_sections(files: RunFiles) -> set[str]:
 
 
 def result_fields(files: RunFiles) -> Fields:
-    """What is expected of the fields of lines about results."""
+    """What a model card must say in the fields of lines about results."""
     vote, counted = files.vote or {}, files.held_out or {}
     metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
@@ -67,7 +67,7 @@ def _cost(plan: Mapping[str, Any]) -> str:
 
 
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
-    """What is expected of rows about results, by the name of the pattern."""
+    """What a model card must say in table rows about results, by the name of the pattern."""
     counted = files.held_out or {}
     return {
         "result": _results(files),
@@ -96,7 +96,7 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
 
 
 def _number(counts: Sequence[float]) -> float:
-    """The number of counted records: the sum of all cells, leaving out the two histograms at the end."""
+    """The number of records in noised counts: the sum of all cells without the two histograms at the end."""
     return math.fsum(counts[: len(counts) - 2 * BINS])
 
 
@@ -105,7 +105,7 @@ def _cases(counts: Sequence[float]) -> str:
 
 
 def _at_chance(files: RunFiles) -> list[Fields]:
-    """The line about a result at chance level; its accuracy is that of the last round or of the counts."""
+    """What the card must say of a result at chance level; accuracy is of the last round or of counts."""
     found = files.chance
     if found is None:
         return []
@@ -146,7 +146,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _shown(value: float | None) -> Expected:
-    """A metric may be shown in per cent or on its own scale, since no file of the run says which."""
+    """Expect a metric in per cent or on its own scale, since no file of the run says which."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}

@@ -12,7 +12,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 class MechanismCard(ABC):
-    """What the card of a run of one mechanism must say, as it follows from the run's files.
+    """What the model card of a run of one mechanism must say, as it follows from the run's files.
 
     Attributes:
         lines: files with lines besides those of card_lines.txt, for mechanisms of their own words.
@@ -37,7 +37,7 @@ class MechanismCard(ABC):
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
-        """The conditions that hold for this run of the mechanism."""
+        """The conditions of card lines that hold for a run of this mechanism."""
         return self.sections
 
     @abstractmethod
@@ -45,29 +45,29 @@ class MechanismCard(ABC):
         """Membership inference bounds of the charged rounds, by group of clients or of records."""
 
     def of_members(self, index: int) -> Inference | None:
-        """The bounds against members of a client's sums; None if the card states none."""
+        """The membership bounds against members of a client's sums; None if the card states none."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """What is expected of a row of bounds, beside the bounds."""
+        """What the card must say in a row of membership bounds, beside the bounds."""
         return {}
 
     def fields(self) -> Fields:
-        """What is expected of fields that only cards of this mechanism have."""
+        """What the card must say in fields that only cards of this mechanism have."""
         return {}
 
     def rows(self) -> Mapping[str, list[Fields]]:
-        """What is expected of rows that only cards of this mechanism have, by the name of the pattern."""
+        """What the card must say in rows that only cards of this mechanism have, by the pattern's name."""
         return {}
 
 
 def spent_text(files: RunFiles, group: int) -> str:
-    """What a group has spent up to the last round, as a card writes it."""
+    """The epsilon that a group has spent up to the last round, as a model card writes it."""
     return f"{files.rounds[-1]['spent_epsilon'][group]:.2f}" if files.rounds else "0.00"
 
 
 def of_group(files: RunFiles, index: int) -> dict[str, Expected]:
-    """What the first columns of a row about a group must say."""
+    """What the first columns of a card's row about a group must say."""
     group = files.plan["groups"][index]
     return {
         "group": str(index),

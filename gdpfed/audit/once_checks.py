@@ -56,7 +56,7 @@ FIRST = (
 
 
 def check_once(files: RunFiles) -> Iterator[str]:
-    """Yield one line for every contradiction."""
+    """Yield one line for every contradiction in what a run pays for sums outside its rounds."""
     plan, asked = files.plan, files.config["run"].get("evaluation", "server")
     said = "held_out" in plan or "held_out_rates" in plan["works"]
     if said != (asked != "server"):
@@ -90,7 +90,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check that the charge is one noised sum, protects the plan's unit, and fits every budget."""
+    """Check that a sum outside the rounds is charged as one noised sum of the plan's unit, within budgets."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]

@@ -144,7 +144,7 @@ ORDERS = ("fine", "whole")
 
 
 def check_figures(files: RunFiles) -> Iterator[str]:
-    """Yield one line for every value that differs from its second computation."""
+    """Yield a line for every displayed value of a plan or round that differs from its second computation."""
     plan, rule = files.plan, rule_of(files)
     if rule.noised != plan["private"]:
         said = "private" if plan["private"] else "without a promise"
@@ -194,7 +194,7 @@ AGREES_WITHIN = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Check the plan's shares, and that each round's norm follows from earlier releases.
+    """Check that each round's clipping norm follows from earlier releases, and the plan's adaptive clipping.
 
     C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
     sum of round t released; without one C stays.
@@ -210,7 +210,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
-    """Check that the indicator is as large as the configured noise of the fraction requires."""
+    """Check that the indicator of adaptive clipping is as large as the configured noise requires."""
     for key in ("quantile", "learning_rate"):
         if adaptive[key] != privacy[f"clipping_{key}"]:
             yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"

@@ -42,7 +42,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose turns cost the most.
+    """The client of a group whose turns cost the most, with its turns.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -166,7 +166,7 @@ class AuditRule(ABC):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that the charges of a group follow from its other entries."""
+        """Check that the charges of a group follow from its rate, noise and rounds in the plan."""
         yield from ()
 
     def check_plan(self) -> Iterator[str]:
@@ -174,7 +174,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_figures(self, index: int) -> Iterator[str]:
-        """Check that the values of a group that people are shown follow from its charges."""
+        """Check that displayed values of a group, such as its noise, follow from its charges."""
         yield from ()
 
     def check_log(self, index: int) -> Iterator[str]:
@@ -199,7 +199,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """The total noise of all rounds, divided by the total of as many rounds with independent noise."""
+        """Noise of all rounds that remains in the model, relative to independent noise in each round."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
@@ -228,5 +228,5 @@ def rule_of(files: RunFiles) -> AuditRule:
 
 
 def or_infinite(value: float | None) -> float:
-    """A figure of a file, in which None stands for infinity."""
+    """A number of a file, in which None stands for infinity."""
     return math.inf if value is None else float(value)

@@ -36,7 +36,7 @@ OF_METHODS = ("weighting", "game", "totals", "settings")
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The content of a run directory.
+    """The content of a run's files as an audit reads it: plan, ledger, log and configuration.
 
     Attributes:
         config, plan, ledger: as they were saved, a version aside.
@@ -117,7 +117,7 @@ class RunFiles:
         )
 
     def members(self, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The ids of a group, int64."""
+        """The client ids of a group, int64."""
         return np.concatenate([np.arange(a, b, dtype=np.int64) for a, b in self.clients[group]])
 
     def fingerprint(self) -> str:

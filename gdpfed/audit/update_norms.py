@@ -37,7 +37,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
-    """Compute share and interval up to the end of every bin but the last.
+    """Compute the share of updates with a norm up to the end of every bin but the last, and its interval.
 
     Under the constraint, estimates are the counts' projection, and so is their noise: of a sum over the bins
     in a, its variance is s^2 |P a|^2 with P = I - 1 1^T / k.
@@ -57,7 +57,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """The conditions of card_lines.txt about norms that the run's files make true."""
+    """The conditions of lines in card_lines.txt about norms of updates that hold for the run."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:
@@ -66,7 +66,7 @@ def norm_sections(files: RunFiles) -> set[str]:
 
 
 def norm_fields(files: RunFiles) -> Fields:
-    """What is expected of the fields of lines about norms."""
+    """What a model card must say in the fields of lines about norms of updates."""
     found: Mapping[str, Any] = files.norms or {}
     fitting = _fitting(found) or 1.0
     return {
@@ -79,7 +79,7 @@ def norm_fields(files: RunFiles) -> Fields:
 
 
 def norm_rows(files: RunFiles) -> list[Fields]:
-    """What is expected of the rows about norms, one a multiple."""
+    """What a model card must say in rows about norms of updates, one for each multiple."""
     if files.norms is None:
         return []
     return [
@@ -92,7 +92,7 @@ def norm_rows(files: RunFiles) -> list[Fields]:
 
 
 def _fitting(found: Mapping[str, Any]) -> float | None:
-    """The least multiple below 1 that most updates are within for sure; None if there is none."""
+    """The least multiple of the clipping norm below 1 that most updates are within; None if there is none."""
     if not found:
         return None
     within: Sequence[Sequence[float]] = shares_of(found)

@@ -27,7 +27,7 @@ def update_steps(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """One client's contribution in integer steps, shape (d,): clip(w_i Delta_i / F, w_i C_i).
+    """A client's contribution in integer steps, shape (d,): weighted update w_i Delta_i / F within w_i C_i.
 
     F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
 
@@ -84,7 +84,7 @@ def steps_without_examples(
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """What a client sends that fills a sum, in integer steps, shape (d,): zeros in every coordinate.
+    """Zeros in integer steps, shape (d,), by which a client that was not drawn fills a sum.
 
     Nothing of the client is in it, an indicator of its norm included. Noise comes to it as to any other.
     """

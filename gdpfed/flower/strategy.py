@@ -129,7 +129,7 @@ class GDPFed(Strategy):
         timeout: float | None,
         told: ConfigRecord | None,
     ) -> tuple[Layout, Config]:
-        """The layout of the arrays, and the configuration of the run."""
+        """The layout of the app's arrays, and the configuration of the run."""
         said = {each for each in (num_rounds, self._num_rounds) if each is not None}
         if len(said) > 1:
             raise ConfigError(
@@ -225,7 +225,7 @@ def _record(layout: Layout, theta: Theta) -> ArrayRecord:
 
 @dataclass
 class _Watch(Extension):
-    """Evaluates every released model with the app's own function, and keeps the results."""
+    """Evaluates every round's released model with the app's own function, and keeps the results."""
 
     key = "flower"
 
@@ -236,7 +236,7 @@ class _Watch(Extension):
     _round: int = 0
 
     def opened(self, run: RunOpened) -> None:
-        """Evaluate the initial model."""
+        """Evaluate the model from which the run starts."""
         self._round = run.completed_rounds
         if self.evaluate_fn is not None and not self._round:
             self._keep(self.evaluate_fn(0, self.initial))
@@ -252,7 +252,7 @@ class _Watch(Extension):
         return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Report which round is over."""
+        """Report which round of the training is over."""
         self._round = ended.record.round
 
     def _keep(self, found: MetricRecord | None) -> None:

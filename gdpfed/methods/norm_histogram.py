@@ -61,7 +61,7 @@ def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
 def planned_norms(
     config: Config, epsilons: Sequence[float], delta: float, adjacency: Adjacency
 ) -> NormHistogram | None:
-    """Return what the histogram costs every client; None where a run has none."""
+    """Return what a histogram of norms costs every client; None where a run has none."""
     share = config.privacy.norm_histogram_share
     if share is None:
         return None
@@ -72,7 +72,7 @@ def planned_norms(
 
 
 def norm_request(method: Method, model: Theta, clients: Sequence[int]) -> SumRequest:
-    """Return the request for the bins of some clients' norms, before the first round.
+    """Return the request for the bins of some clients' update norms, before the first round.
 
     Each is told the clipping norm of its group.
     """

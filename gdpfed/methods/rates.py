@@ -37,7 +37,7 @@ def refuse_given_rates(config: Config) -> None:
 
 
 def given_rates(config: Config) -> tuple[float, ...] | None:
-    """Rates q_m that the configuration gives: its own, or the paper's for this data set; None if neither.
+    """Sampling rates q_m by the configuration or, for this data set, the paper; None if neither gives any.
 
     Raises ConfigError: rates that the configuration does not have.
     """
@@ -52,7 +52,7 @@ def given_rates(config: Config) -> tuple[float, ...] | None:
 
 
 def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) -> tuple[float, ...]:
-    """Rates q_m: the given ones, or those of Problem 1.
+    """Sampling rates q_m of groups: the given ones, or those that solve the paper's Problem 1.
 
     Raises:
         ConfigError: rates that the configuration does not have, or an objective without an optimum.
@@ -79,7 +79,7 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
 
 
 def configured_delta(config: Config) -> float:
-    """delta, by default `default_delta` of the number of clients, and 1e-5 where records are protected."""
+    """delta of a plan: given, else `default_delta` of the clients, or 1e-5 where records are protected."""
     if config.privacy.delta is not None:
         return config.privacy.delta
     if config.privacy.about_records:
@@ -88,7 +88,7 @@ def configured_delta(config: Config) -> float:
 
 
 def renyi_orders(config: Config) -> RenyiOrders:
-    """The orders of the rdp accountant: all orders, or only whole ones.
+    """The orders of Renyi divergence that the rdp accountant uses: all, or only whole ones.
 
     The paper's printed noise at its own rates (FMNIST 1.42/0.89/0.73) follows from whole orders; all
     orders need 1.42/0.87/0.70. Asking for the paper's rates asks for its rows, so ``auto`` is whole there.
@@ -162,7 +162,7 @@ def scheduled_group_plan(
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
-    """The limits within which the configuration plans turns."""
+    """The limits within which turns of clients are planned, by the configuration."""
     privacy = config.privacy
     return TurnBudget(
         groups=tuple(groups),
@@ -194,7 +194,7 @@ def private_plan(
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """Make a plan; arguments that all private methods share come from the configuration.
+    """Make a plan with sampled clients; arguments that all methods share come from the configuration.
 
     Raises PrivacyError where no valid accounting exists, as of a vote before rounds that are allocated.
     """

@@ -74,7 +74,7 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     @abstractmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau, the number of steps, for each of the rounds that a client takes part in."""
+        """Return tau, the number of DP-SGD steps, for each of the rounds that a client takes part in."""
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest D_i if the bound on what a client sends depends on it; else None."""
+        """Return the largest D_i, records of a client, if a sum's bound depends on it; else None."""
         return None
 
     @classmethod
@@ -143,19 +143,19 @@ class RecordMethod(ConfiguredMethod):
 
     @cached_property
     def record_counts(self) -> npt.NDArray[np.float64]:
-        """D_i of every client, shape (num_clients,)."""
+        """D_i, the number of records of every client, shape (num_clients,)."""
         return configured_records(self.config)
 
     @cached_property
     def expected_batches(self) -> npt.NDArray[np.float64]:
-        """B_i = sum_k q_k share_k D_i of every client, shape (num_clients,)."""
+        """B_i = sum_k q_k share_k D_i, the expected batch of every client, shape (num_clients,)."""
         batches = self.record_counts.copy()
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             batches[list(group.clients)] *= records.mean_rate
         return batches
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """What a client of a group does in a round, with its own noise."""
+        """The DP-SGD steps that a client of a group takes in a round, with its own noise."""
         records = records_of(self.plan)[group_index]
         return RecordSteps(
             num_steps=self.plan.groups[group_index].at(round_index).record_steps,
@@ -196,7 +196,7 @@ class RecordMethod(ConfiguredMethod):
         return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum over all clients that have steps left, without its own bound or noise."""
+        """Ask for one sum over all clients that have steps left, without its own bound or noise."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
@@ -233,7 +233,7 @@ class RecordMethod(ConfiguredMethod):
 
 
 def _epsilons(config: Config) -> list[float]:
-    """Every budget of the run."""
+    """Every budget of the run, of clients or of records."""
     shares = record_budgets(config)
     return (
         [each.epsilon for each in record_groups(config)] if shares is None else [each for each, _ in shares]
@@ -241,7 +241,7 @@ def _epsilons(config: Config) -> list[float]:
 
 
 def configured_records(config: Config) -> npt.NDArray[np.float64]:
-    """D_i of every client, shape (num_clients,).
+    """D_i, the number of records of every client, shape (num_clients,).
 
     Raises ConfigError: counts that are not one a client, or a client without records.
     """
@@ -252,14 +252,14 @@ def configured_records(config: Config) -> npt.NDArray[np.float64]:
 
 
 def configured_dimension(config: Config) -> int:
-    """d of the configured model; slow, since it loads torch."""
+    """d, the number of parameters of the configured model; slow, since it loads torch."""
     from gdpfed.clients.configured import task_of
 
     return task_of(config).dimension
 
 
 def _mean_privacy(config: Config) -> float:
-    """mu of the budgets: the mean over clients or, if records have the budgets, over records."""
+    """mu that the budgets allow one Gaussian release, averaged over clients or over records."""
     shares = record_budgets(config)
     if shares is None:
         shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]

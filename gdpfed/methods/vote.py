@@ -50,7 +50,7 @@ def settings_of(config: Config) -> tuple[Setting, ...]:
 
 
 def with_setting(config: Config, setting: Sequence[float]) -> Config:
-    """Return the configuration with the setting that was chosen."""
+    """Return the configuration with the setting that the vote chose."""
     rate, momentum, decay = setting
     training = replace(config.training, learning_rate=rate, momentum=momentum, learning_rate_decay=decay)
     return replace(config, training=training)
@@ -94,7 +94,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
 ) -> Vote | None:
-    """Return the cost of the vote for everyone: privacy.vote_share of mu^2 of the least budget."""
+    """Return what a vote costs every client: privacy.vote_share of mu^2 of the least budget."""
     options = len(settings_of(config))
     if not options:
         return None

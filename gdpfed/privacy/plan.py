@@ -46,13 +46,13 @@ class AdaptiveClipping:
 
     @property
     def update_share(self) -> float:
-        """C_m / B_m = sqrt(1 - rho^2): what is left of a contribution's norm for the update."""
+        """C_m / B_m = sqrt(1 - rho^2): the part of a contribution's norm bound that is the update's."""
         return math.sqrt(1 - self.indicator_share**2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-    """The plan of a training of `num_rounds` rounds; build it with a function of `gdpfed.privacy.planning`.
+    """All of a training's privacy, fixed before it: groups, mechanism and delta, over `num_rounds` rounds.
 
     `delta` belongs to every epsilon. `sampling_rate` is the overall q, `clipping_norm` C, the mean of C_m
     over all clients. `private` is False for training without clipping and noise: then every epsilon and
@@ -144,12 +144,12 @@ class PrivacyPlan:
 
     @property
     def adjacency(self) -> Adjacency:
-        """What neighbouring runs differ in."""
+        """What two neighbouring runs, which are to look alike, differ in."""
         return self.mechanism.adjacency
 
     @property
     def noise(self) -> NoiseLaw:
-        """The law of the noise."""
+        """The kind of the noise: continuous or discrete Gaussian."""
         return self.mechanism.noise
 
     @property
@@ -276,7 +276,7 @@ class PrivacyPlan:
 
     @property
     def paid_first(self) -> tuple[Charge, ...]:
-        """The cost of the sum before the first round; nothing without one."""
+        """The charges for the sum before the first round; nothing without one."""
         return () if self.first is None else (self.first.charge,)
 
     def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
@@ -292,7 +292,7 @@ class PrivacyPlan:
         return accountant_for(self.noise, self.accountant, self.renyi_orders)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; an infinite value is null."""
+        """Return the plan as JSON; an infinite value is null."""
         mechanism = self.mechanism
         values: dict[str, Any] = {
             "groups": [self._group_dict(index) for index in range(len(self.groups))],
@@ -342,7 +342,7 @@ class PrivacyPlan:
         return _finite(values | self.mechanism.group_dict(index, group))
 
     def fingerprint(self) -> str:
-        """Return a hash that two plans share if they say the same, to six digits a number."""
+        """Return a hash of the plan that two plans share if all their numbers agree to six digits."""
         digest = hashlib.sha256(json.dumps(_rounded(self.to_dict()), sort_keys=True).encode())
         for group in self.groups:
             if isinstance(group.clients, range):
@@ -361,7 +361,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round floats: the last digits of a calibrated figure may differ between machines."""
+    """Round a plan's floats: the last digits of a calibrated number may differ between machines."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):

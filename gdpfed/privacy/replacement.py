@@ -1,4 +1,4 @@
-"""Epsilon between two possible data sets of a client, or two values of a record.
+"""Epsilon between two possible data sets of a client, or two values of a record (replace-one).
 
 Under zero-out a neighbouring run has nothing in the place of a client's updates. Who asks which of two data
 sets a client has compares two runs with updates, which lie up to 2 C apart and not C:
@@ -66,7 +66,7 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
 
 
 def replaced(charges: Sequence[Charge]) -> list[Charge]:
-    """Return the charges between two data sets; PrivacyError if an event has no charge of this form."""
+    """Return the charges if a unit is replaced; PrivacyError if an event has no charge of this form."""
     return [replace_unit(charge.event, charge) for charge in charges]
 
 
@@ -102,7 +102,7 @@ def _(event: DPSGDSteps, charge: Charge) -> Charge:
 
 
 def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
-    """Return 2 epsilon', for the largest delta' found with (1 + e^epsilon') delta' <= delta; else inf.
+    """Return 2 epsilon', for the largest delta' with (1 + e^epsilon') delta' <= delta; else inf.
 
     `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """

@@ -53,7 +53,7 @@ def once_of(work: str) -> Once | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SumOnce(ABC):
-    """A sum that a run releases once, outside its rounds.
+    """A sum that a run releases once, outside its rounds, such as a vote or counts.
 
     Attributes:
         epsilon: what it costs by itself, at the delta of the plan.
@@ -78,7 +78,7 @@ class SumOnce(ABC):
 
     @property
     def charge(self) -> Charge:
-        """The cost of the sum for one unit."""
+        """What the sum costs one client or record."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
     @classmethod
@@ -93,7 +93,7 @@ class SumOnce(ABC):
 
     @staticmethod
     def moved(unit: Unit, adjacency: Adjacency) -> float:
-        """How far one unit moves such a sum, in norm."""
+        """How far one client or record moves such a sum, in norm."""
         return RECORD_MOVES
 
     @staticmethod
@@ -106,7 +106,7 @@ class SumOnce(ABC):
         """The number of coordinates of the sum, with its name in a plan's file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, of a plan's file."""
+        """The sum as JSON, in a plan's file."""
         return {
             "epsilon": self.epsilon,
             "noise_stddev": self.noise_stddev,
@@ -154,7 +154,7 @@ class SumOnce(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutCounts(SumOnce):
-    """Counts on held-out records, after the last round.
+    """Counts of right answers on records that clients hold out, summed after the last round.
 
     A person may be counted at one party and trained on at another, which is proved of no budget. `blocks`: in
     how many blocks they are, one a client; 1 where those of all clients are added up.
@@ -180,7 +180,7 @@ class HeldOutCounts(SumOnce):
 
 @dataclass(frozen=True, kw_only=True)
 class Vote(SumOnce):
-    """A vote over settings, before the first round.
+    """A vote of clients over settings of training, summed before the first round.
 
     A person may turn the vote of each of its parties, so it is proved for rows. `options`: how many settings.
     """
@@ -245,12 +245,12 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 
 
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
-    """Say how a client's instructions are not those for such a sum; "" if they are."""
+    """Say how a client's instructions differ from those for a sum outside the rounds; "" if they do not."""
     if once_of(work) != planned or weight != 1:
         return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
     return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"
 
 
 def noise_of(charges: Sequence[Charge]) -> float:
-    """Return the standard deviation of the noise that such a sum must have under these charges."""
+    """Return the standard deviation of the noise that these charges require of a sum outside the rounds."""
     return max(charge.event.noise_stddev for charge in charges if isinstance(charge.event, Gaussian))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSubject:
-    """The contents of a card: configuration, plan, records, and spent epsilon.
+    """What a model card describes: configuration, plan, log entries, and spent epsilon.
 
     Attributes:
         records: of the rounds so far.
@@ -69,7 +69,7 @@ class CardSubject:
 
 
 class MechanismReport(ABC):
-    """How one mechanism describes a private plan."""
+    """How one mechanism's private plans are described in tables, facts and model cards."""
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
@@ -84,16 +84,16 @@ class MechanismReport(ABC):
         """The table that `gdpfed plan` and logs show, unless the method has its own."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
-        """The facts below the table, one a line; some are details."""
+        """The facts below a plan's table, one a line; some are details."""
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
-        """Say on one line what is promised, and against whom."""
+        """Say on one line what a plan promises, and against whom."""
         against = f" against {plan.against}" if plan.against else ""
         return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
 
     def cost_in_short(self, method: "Method") -> str:
-        """Say on one line what the promise costs."""
+        """Say on one line what it costs to keep a plan's promise, such as messages and rounds."""
         return f"{method.plan.messages_a_round:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
@@ -101,7 +101,7 @@ class MechanismReport(ABC):
         return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
-        """Warnings about the plan, one line each."""
+        """Warnings about the plan of a run, one line each."""
         yield from ()
 
 

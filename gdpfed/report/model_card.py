@@ -77,7 +77,7 @@ def model_card(subject: CardSubject) -> str:
 
 
 def _tested(subject: CardSubject) -> list[str]:
-    """What the model reaches on the server's test set, or that nothing was tested there."""
+    """The model's metrics on the server's test set, or that nothing was tested there."""
     on_server = subject.config.run.evaluation != "nodes"
     if not on_server:
         return [_not_tested(subject)]
@@ -175,7 +175,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """How many records were counted, if each counts once."""
+    """How many held-out records were counted, if each counts once."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
@@ -202,7 +202,7 @@ def _by_party(subject: CardSubject) -> list[str]:
 
 
 def _in_brackets(figure: str, interval: str) -> str:
-    """A figure, followed by its interval in brackets if it has one."""
+    """A metric's value, followed by its interval in brackets if it has one."""
     return figure if interval == ABSENT else f"{figure} ({interval})"
 
 
@@ -260,7 +260,7 @@ def in_plain_words(subject: CardSubject) -> list[str]:
 
 
 def _how_much(subject: CardSubject) -> str:
-    """How well an attacker can tell whether one client or record was part of the training."""
+    """How well an attacker can tell whether one client or record was part of the training, in words."""
     plan = subject.plan
     if not plan.private:
         return (
@@ -291,7 +291,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Say for whom a figure holds, if it differs between groups."""
+    """Say for whom a percentage of right guesses holds, if it differs between groups."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]

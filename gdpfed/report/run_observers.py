@@ -54,7 +54,7 @@ def shows_cohorts(run: PreparedRun) -> bool:
 
 
 class StatusLines(Observer):
-    """Prints the plan with its warnings when a run is opened, then one line for every round."""
+    """Prints a plan with its warnings when its run is opened, then one line for every round."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
@@ -85,7 +85,7 @@ class StatusLines(Observer):
 
 
 class Pictures(Observer):
-    """Draws accuracy and spent budgets by round, after the last round."""
+    """Draws a run's accuracy and spent budgets by round, after the last round."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run

@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """Compare as :func:`worth_of_runs` does, but return a result for each line of runs."""
+    """Compare runs' models with rivals as :func:`worth_of_runs` does, but return a result for each line."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)

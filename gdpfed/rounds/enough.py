@@ -112,7 +112,7 @@ def without_small_sums(
 
 
 def without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
-    """Say in one line what became of a run that has learnt nothing."""
+    """Say in one line what became of a run that had no sum and so learnt nothing."""
     reasons = Counter(reason for record in records for reason in record.failures.values())
     most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
     return (

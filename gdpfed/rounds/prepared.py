@@ -18,7 +18,7 @@ from secagg import SumParameters
 
 @dataclass(frozen=True, eq=False)
 class PreparedSum:
-    """One sum as a fleet carries it out.
+    """One sum as a fleet carries it out: its request, its parameters, and each client's part.
 
     Attributes:
         name: of the request.
@@ -69,7 +69,7 @@ class PreparedSum:
 
     @cached_property
     def without_update(self) -> frozenset[int]:
-        """The members without an update."""
+        """The members of the sum that send no update, but take noise back."""
         return frozenset(self.beside.members).difference(self.clients)
 
     @cached_property

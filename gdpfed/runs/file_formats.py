@@ -71,7 +71,7 @@ def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_version(path: Path, found: object) -> None:
-    """Refuse a file of another format version.
+    """Refuse a run's file whose format has another version.
 
     `path`: the file. `found`: the version that it names; None where it names none. Raises RunError: the
     version is another than :data:`FORMAT_VERSION`.
@@ -115,7 +115,7 @@ def read_result(
 
 
 def save_result(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a result for `read_result`."""
+    """Write a result beside a run, in the form that `read_result` reads."""
     save_whole(path, json.dumps(versioned(values), allow_nan=False, indent=1).encode() + b"\n")
 
 

@@ -12,7 +12,7 @@ from gdpfed.runs.file_formats import ROUNDS_FILE, VERSION_KEY, check_version, ve
 
 @dataclass(frozen=True)
 class RoundLogEntry:
-    """The log entry of one round; ``round`` counts from 1.
+    """The log entry of one round: cohorts, sums, metrics and epsilon; ``round`` counts from 1.
 
     Attributes:
         accuracy: of the model after the round, on the server's test split; None where labels are numbers, or
@@ -69,13 +69,13 @@ class RoundLogEntry:
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Name and value of the displayed metric: the first chosen one, or accuracy."""
+        """Name and value of a round's displayed metric: the first chosen one, or accuracy."""
         name, value = next(iter(self.metrics.items()), ("accuracy", self.accuracy))
         return name, nan if value is None else value
 
     @property
     def evaluated(self) -> bool:
-        """Whether the displayed metric has a value."""
+        """Whether the round's displayed metric has a value."""
         return not isnan(self.shown[1])
 
     @property
@@ -95,7 +95,7 @@ class RoundLogEntry:
         return self.seconds["total"] - self.seconds["evaluate"]
 
     def to_json(self) -> str:
-        """One line of JSON, with the format version first."""
+        """The entry as one line of JSON, with the format version first."""
         values = asdict(self)
         if not self.metrics:
             del values["metrics"]
@@ -130,5 +130,5 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
 
 
 def finite(values: Sequence[float | None]) -> list[float | None]:
-    """The values with None in place of infinity, which JSON does not have."""
+    """Numbers for JSON, with None in place of infinity, which JSON does not have."""
     return [None if value is None or value == float("inf") else value for value in values]

@@ -36,7 +36,7 @@ BYTES_A_PARAMETER = 4 * 4 + 6 * 8
 
 
 class BatchedRecords:
-    """Work on records, for many clients at once if the model allows it.
+    """Computes works on records, for many clients at once if the model allows it.
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
     one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
@@ -51,7 +51,7 @@ class BatchedRecords:
 
     @property
     def form(self) -> str:
-        """How gradients are computed, in words."""
+        """How gradients of single records are computed, in words."""
         return self.gradients.form
 
     def clients_at_once(self, dimension: int) -> int:
@@ -154,7 +154,7 @@ class BatchedEngine(Engine):
             yield number, clients, steps.cpu().numpy()
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
-        """The job number, client ids, and their updates on the device."""
+        """Yield job number, client ids, and their updates on the device."""
         for numbers in _alike(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]
@@ -177,7 +177,7 @@ class BatchedEngine(Engine):
     def _chunks(
         self, order: TrainingOrder, starts: "_Starts", cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-        """Client ids and their updates on the device; a chunk that does not fit in memory is halved."""
+        """Yield client ids and their updates on the device; a chunk beyond memory is halved."""
         at_once = self._at_once
         if order.work not in at_once:
             at_once[order.work] = self._chunk_clients or self._clients_at_once(order, starts.models[0])
@@ -261,11 +261,11 @@ class _Starts:
 
     @classmethod
     def one(cls, theta: Theta) -> "_Starts":
-        """The same model for all."""
+        """Start all clients from the same model."""
         return cls(theta[None], np.zeros(0, np.int64))
 
     def of(self, begin: int, count: int) -> Theta:
-        """The start of consecutive clients: shape (d,) for one model, or (count, d)."""
+        """The start models of consecutive clients: shape (d,) for one model, or (count, d)."""
         if len(self.models) == 1:
             one: Theta = self.models[0]
             return one
@@ -273,7 +273,7 @@ class _Starts:
 
 
 def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
-    """The numbers of jobs with the same order and grid, grouped."""
+    """Group the numbers of jobs that have the same order and grid."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:

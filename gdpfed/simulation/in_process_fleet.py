@@ -1,4 +1,4 @@
-"""InProcessFleet: trains and sums the clients of a wave in this process; and runs whole simulations."""
+"""InProcessFleet: trains and sums the clients of a simulation in this process; and runs whole simulations."""
 
 import logging
 import secrets
@@ -74,7 +74,7 @@ class InProcessFleet(Fleet):
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Every sum by name; those at an edge in clear, the others as configured."""
+        """Sum cohorts without common clients, those of edges in clear; return every sum by name."""
         at_edges = [each for each in sums if each.at_edge]
         if not at_edges:
             return super().sum_wave(sums, upcoming)
@@ -82,7 +82,7 @@ class InProcessFleet(Fleet):
         return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """The answers of the clients' sessions. No keys are agreed ahead, so a wave's sums begin together."""
+        """Answer a stage by the clients' own sessions; no keys are agreed a round ahead."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {
                 each.prepared.name: JoinedSessions(
@@ -122,7 +122,7 @@ class InProcessFleet(Fleet):
         return self._identities.of(clients) if self.secagg.signs else {}
 
     def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """The answers of stage MASK; the clients of all sums are trained at once."""
+        """Answer stage MASK of several sums; the clients of all sums are trained at once."""
         if not asked:
             return []
         started = perf_counter()

@@ -63,11 +63,11 @@ class JoinedSessions:
         self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The answers to one stage's requests, except stage MASK; a failed session gives no answer."""
+        """Answer one stage's requests by the clients' sessions, except stage MASK; failed ones give none."""
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Receive the others' shares, and return what to train: one job for each number of contributors.
+        """Receive the others' shares; return which clients to train, a job for each number of contributors.
 
         Who fills the sum or only takes noise back trains nothing.
         """
@@ -150,7 +150,7 @@ class JoinedSessions:
 def masked_updates(
     engine: Engine, asked: Sequence[tuple[JoinedSessions, Mapping[int, bytes]]]
 ) -> list[dict[int, bytes]]:
-    """Stage MASK of several sums: all clients are trained at once, then each masks its own update."""
+    """Answer stage MASK of several sums: train all clients at once, then mask each update by its session."""
     jobs: list[SumJob] = []
     owners: list[int] = []
     for index, (joined, requests) in enumerate(asked):

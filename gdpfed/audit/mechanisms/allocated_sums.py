@@ -52,7 +52,7 @@ class AllocatedSumsRule(SampledSumsRule):
         return 1 / rounds_of(event_in(self.plan["groups"][index]["charges"], round_index))
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check each round's size, which is binomial, as with Poisson sampling, and that of whole blocks."""
+        """Check each round's cohort size, which is binomial, and that of whole blocks of rounds."""
         yield from super().check_cohorts(index, cohorts)
         yield from self._check_blocks(index, cohorts)
         yield from self._check_small(index, cohorts)
@@ -102,7 +102,7 @@ class AllocatedSumsRule(SampledSumsRule):
 
 
 class AllocatedEntry(SumEntry):
-    """A run in which the client takes part once in every block, and pays for each block after it joined."""
+    """A ledger's run in which the client takes part once in every block, and pays from its joining on."""
 
     @property
     def num_rounds(self) -> int:
@@ -145,13 +145,13 @@ class AllocatedEntry(SumEntry):
 
 
 def _known(event: Mapping[str, Any]) -> Any:
-    """The sum of a round against adversaries who know that the client is in it: without sampling."""
+    """The noised sum of a round against adversaries who know that the client is in it."""
     ((block, _),) = charges_of([{"event": event, "count": 1}])
     return replace(block, sampling_rate=1.0, bound="", window_steps=1)
 
 
 class AllocatedCard(SampledCard):
-    """The card of a run whose clients take part in one round of each block."""
+    """The checks of a model card whose clients take part in one round of each block."""
 
     sections = SampledCard.sections | {"allocated"}
 

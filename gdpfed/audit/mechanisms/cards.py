@@ -37,7 +37,7 @@ def _figure(value: float | None) -> str:
 
 
 class SampledCard(MechanismCard):
-    """The card of a run whose clients are sampled in secret."""
+    """The checks of a model card for a run whose clients are sampled in secret."""
 
     sections = CLIENTS | {"sampled", "tabled"}
 
@@ -49,7 +49,7 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """Members know who is part of their sum, so sampling does not help against them."""
+        """The membership bounds against members, who know who is in their sum: without sampling."""
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
@@ -80,7 +80,7 @@ class SampledCard(MechanismCard):
 
 
 class TurnsCard(MechanismCard):
-    """The card of a run whose clients have turns."""
+    """The checks of a model card for a run whose clients have turns."""
 
     sections = CLIENTS | {"turns"}
 
@@ -89,7 +89,7 @@ class TurnsCard(MechanismCard):
         return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """The bounds for turns as close together as allowed, the most that a client may have had."""
+        """The membership bounds for turns as close together as allowed, the most that a client may have."""
         charged = self.files.ledger["charged_rounds"]
         found = {}
         for index, group in enumerate(self.plan["groups"]):
@@ -125,7 +125,7 @@ class TurnsCard(MechanismCard):
 
 
 class StepsCard(MechanismCard):
-    """The card of a run whose clients pay for steps with the budgets of their records."""
+    """The checks of a model card for a run whose records pay for steps with their budgets."""
 
     sections = frozenset({"records", "tabled"})
 

@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """The audit of groups, computed from their charges.
+    """The audit of groups whose epsilon follows from the charges that a plan states.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
@@ -37,7 +37,7 @@ class ChargedGroups(AuditRule):
         """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
-        """Epsilon of the same client against the server."""
+        """Epsilon of such a client against the server, which may know more of its updates."""
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
@@ -49,7 +49,7 @@ class ChargedGroups(AuditRule):
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Return the figures of a group that have one exact value, rather than a bound."""
+        """Return those figures of a group that have one exact value, rather than an upper bound."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -73,7 +73,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a value equals the computed one; a looser accountant's bound may be larger."""
+        """Whether a stated value equals the computed one; a looser accountant's bound may be larger."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -98,7 +98,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check each round's figure: not below its cost and, with loss accounting, not far above it."""
+        """Check each round's epsilon: not below its cost and, by loss accounting, not far above."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

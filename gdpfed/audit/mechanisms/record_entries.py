@@ -41,7 +41,7 @@ class RecordEntry(NodeEntry):
 
     @abstractmethod
     def check_charges(self) -> Iterator[str]:
-        """Check that the charges are those of the records' rates."""
+        """Check that the charges of a run follow from the batch rates of its records."""
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
         saved, groups = self.saved, len(self.records["batch_rates"])
@@ -84,7 +84,7 @@ class RecordEntry(NodeEntry):
 
 
 class StepEntry(RecordEntry):
-    """Steps with the same noise, each of them released, or windows of such steps."""
+    """A ledger's run of DP-SGD steps with the same noise, each released, or in windows of steps."""
 
     @property
     def most_steps(self) -> int:
@@ -117,7 +117,7 @@ class StepEntry(RecordEntry):
 
 
 def plural(word: str) -> str:
-    """Make a plural: records of record, and persons at up to 3 parties of person at up to 3 parties."""
+    """Make the plural of a privacy unit's name: records, or persons at up to 3 parties."""
     first, *rest = word.split()
     return " ".join([f"{first}s", *rest])
 
@@ -131,7 +131,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Epsilon of a trained or a held-out record: the larger one; of both uses if one record may have both."""
+    """Epsilon of a trained or a held-out record: the larger, or of both uses if one record may have both."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

@@ -105,7 +105,7 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """What the first `rounds` rounds cost, computed from the other entries of a group."""
+        """The charge of the first `rounds` rounds of a group, computed from its other entries."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {
@@ -254,7 +254,7 @@ class ScheduledSumsRule(AuditRule):
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
-        """The same epsilon against the server, which sees single updates unless sums are hidden."""
+        """The epsilon against the server, which sees single updates unless sums are hidden."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
@@ -280,7 +280,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """|C e_pi|: how far turns of norm one move all sums together, in units of one round's new noise."""
+    """|C e_pi|: how far turns of a client with norm one move all sums, in units of a round's new noise."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -292,7 +292,7 @@ def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """C = (I - N)^-1, shape (rounds, rounds)."""
+    """The matrix C = (I - N)^-1 by whose inverse noise is correlated, shape (rounds, rounds)."""
     later = np.zeros((rounds, rounds))
     for lag, tap in enumerate(taps, start=1):
         later += tap * np.eye(rounds, k=-lag)
@@ -300,7 +300,7 @@ def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event with its numbers rounded to nine digits, for comparison."""
+    """A release with its numbers rounded to nine digits, for comparison."""
     return {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in event.items()}
 
 
@@ -309,7 +309,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """The ledger entry of a run that limits how often, and how soon again, a client takes part."""
+    """A ledger's run that limits how often, and how soon again, the client takes part."""
 
     @property
     def num_rounds(self) -> int:

@@ -15,7 +15,7 @@ COUNTED = "counts of norms"
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return 1 - grid for the bin of the update's norm, 0 for the others; shape (bins,), float64.
+    """Return which bin holds the norm of the client's update: 1 - grid there, else 0; shape (bins,), float64.
 
     Bins end at `NORM_MULTIPLES` of the client's clipping norm, each of them included; the last has no end,
     and is for updates that are not finite, too. As of votes, two vectors are at most sqrt(2) apart.
@@ -31,7 +31,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return what clients with these updates send, by their own orders.
+    """Return what clients with these updates send for a histogram of norms, by their own orders.
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """

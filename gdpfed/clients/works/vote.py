@@ -89,7 +89,7 @@ def one_vote(encoding: Encoding, what: str = "votes") -> float:
 
 
 def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
-    """The settings of an order, each with a value for all of `VOTABLE`.
+    """The settings of an order that clients vote on, each with a value for all of `VOTABLE`.
 
     Raises OrderError: they are none, too many, or out of range.
     """
@@ -215,5 +215,5 @@ class Trial:
 
 
 def generator_of(random_bytes: RandomBytes) -> np.random.Generator:
-    """A random generator whose seed is secret bits."""
+    """Return a random generator whose seed is secret bits."""
     return np.random.default_rng(np.frombuffer(random_bytes(32), np.uint64))

@@ -46,7 +46,7 @@ MakeFleet = Callable[[SecAggConfig, str, Engine, TellResult], WatchedFleet]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How epsilon is measured.
+    """How epsilon is measured: how many runs and canaries, and with which confidence.
 
     Attributes:
         kind: ``dirac`` (coordinates of their own, nobody else trains), ``random`` (unit vectors among clients
@@ -107,12 +107,12 @@ class Measurement:
 
     @property
     def complete(self) -> bool:
-        """Whether every view and every check of the plan was computed."""
+        """Whether every view of an adversary and every check of the plan was computed."""
         return not self.not_computed
 
     @property
     def final(self) -> list[EpsilonLowerBound]:
-        """The figures after the last round."""
+        """The lower bounds on epsilon after the last round."""
         return [figure for figure in self.figures if figure.rounds == self.num_rounds]
 
 

@@ -108,7 +108,7 @@ class SiteGuess:
 
 @dataclass(frozen=True)
 class ModelAttack:
-    """All guesses about one run.
+    """All guesses about who was in the training of one run's model.
 
     Attributes:
         stated: epsilon of one record at delta, the largest of the plan; None where no record is promised one.

@@ -30,7 +30,7 @@ MOST_WATCHED = 2048
 
 @dataclass(frozen=True, eq=False)
 class RevealedSum:
-    """One sum that came out of secure aggregation, or that the server added up in clear.
+    """One sum that a run reveals: out of secure aggregation, or added up in clear.
 
     Of updates that are private by themselves, it is all those of one sum: then a canary's projection is that
     of its client's update.
@@ -60,7 +60,7 @@ class RevealedSum:
 
 @dataclass(eq=False)
 class Transcript:
-    """Everything that one run reveals.
+    """Everything that one run reveals in which canaries may show: sums, models, log and ledger.
 
     Attributes:
         plan: of the run.
@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Project updates onto the coordinates of absent canaries, in units of the noise."""
+        """Project updates onto the coordinates of absent canaries, in units of the updates' noise."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)

@@ -106,7 +106,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
 
 
 def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
-    """Return every client's budgets and sampling, as client_sampling and spending configure them.
+    """Return every client's budgets from the game, and how the settings have clients sampled.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:

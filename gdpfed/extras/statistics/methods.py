@@ -37,7 +37,7 @@ LOSSES = {
 
 @dataclass
 class StatisticsConfig(MethodConfig):
-    """The options of statistics, in addition to the options of every method."""
+    """The options of methods that count statistics, in addition to the options of every method."""
 
     bins: int = 16
     spacing: str = "even"
@@ -195,7 +195,7 @@ def _check(config: Config) -> None:
 
 
 class RecordStatistics(DPSum):
-    """Counts of records in cells; one record, or one person with all rows, moves them by sqrt(B).
+    """Counts records in the cells of tables; one record, or person, moves counts of B blocks by sqrt(B).
 
     One step of DP-SGD without a sample: a Gaussian release of all records, so its epsilon holds against
     everyone who does not add noise to it.
@@ -235,7 +235,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums of each client's shares of records in cells; one client moves them by sqrt(B)."""
+    """Sums each client's shares of records in cells; one client moves sums of B blocks by sqrt(B)."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"

@@ -106,7 +106,7 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """The contribution in integer steps, shape (d,), to an order that `check` has accepted.
+        """The client's contribution in integer steps, shape (d,), to an order that `check` has accepted.
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
         model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum
@@ -140,7 +140,7 @@ class Contributor:
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
 
     def or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
-        """Return `computed()`, or zeros if it fails, and tell the client's operator why."""
+        """Return `computed()`, or zeros if it fails, and tell the node's operator why."""
         try:
             return computed()
         except StandInError:

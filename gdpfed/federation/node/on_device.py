@@ -42,7 +42,7 @@ class DevicePart:
         return self.session.mask(self.there.vector(steps, noise), context)
 
     def steps(self, order: TrainingOrder, theta: Vector, who: Contributor) -> torch.Tensor:
-        """The contribution in integer steps, as `Contributor.steps`: int64[d], on the device."""
+        """The client's contribution in integer steps, as `Contributor.steps`: int64[d], on the device."""
         encoding = self.session.encoding()
         if order.fills:
             return torch.from_numpy(filling_steps(encoding)).to(self.there.device)

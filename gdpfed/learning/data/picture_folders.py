@@ -199,7 +199,7 @@ def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], lis
 
 
 def _shown(names: Sequence[str], others: NotRead) -> list[str]:
-    """The names of data files; files of operating systems are counted and left out."""
+    """The names of data files in a folder; files of operating systems are counted and left out."""
     shown = [name for name in names if not name.startswith(".") and name.lower() not in SYSTEM]
     others.system += [name for name in names if name not in shown]
     return shown

@@ -48,7 +48,7 @@ class TimesToEvent:
 
     @property
     def horizon(self) -> float:
-        """The end of the last interval; later times are treated as equal to it."""
+        """The end of the last time interval; later times are treated as equal to it."""
         return self.edges[-1]
 
     @property

@@ -21,7 +21,7 @@ def named_layers(**layers: nn.Module) -> nn.Sequential:
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Multinomial logistic regression: d = (inputs + 1) classes."""
+    """Multinomial logistic regression, with d = (inputs + 1) classes parameters."""
     return named_layers(flatten=nn.Flatten(), linear=nn.Linear(prod(input_shape), num_classes))
 
 

@@ -29,7 +29,7 @@ class Participations:
         self._turns: dict[int, list[int]] = {}
 
     def add(self, round_index: int, cohorts: Sequence[Sequence[int]]) -> None:
-        """Note a round's cohorts, one a group."""
+        """Note which clients of each group take part in a round."""
         for counts, clients in zip(self._counts, cohorts, strict=True):
             counts.update(clients)
             if isinstance(self._plan.mechanism, KeepsTurns):
@@ -37,23 +37,23 @@ class Participations:
                     self._turns.setdefault(client, []).append(round_index)
 
     def is_member(self, m: int, client: int) -> bool:
-        """Whether a client is in a group."""
+        """Whether a client is in a group of the plan."""
         return client in self._members[m]
 
     def of_group(self, m: int) -> Mapping[int, int]:
-        """How often each client of a group took part; 0 where it is not named."""
+        """In how many rounds each client of a group took part; 0 where it is not named."""
         return self._counts[m]
 
     def of(self, client: int) -> int:
-        """How often a client took part."""
+        """In how many charged rounds a client took part."""
         return sum(counts[client] for counts in self._counts if client in counts)
 
     def most(self) -> list[int]:
-        """Return, per group, the largest number of participations of one client."""
+        """Return, per group, the most rounds that one client took part in."""
         return [max(counts.values(), default=0) for counts in self._counts]
 
     def total(self) -> tuple[int, ...]:
-        """Return, per group, how often its clients took part, added up."""
+        """Return, per group, how often its clients took part, summed over clients."""
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
@@ -119,7 +119,7 @@ class Participations:
         return values
 
     def restore(self, saved: Mapping[str, Any], charged_rounds: int) -> None:
-        """Read what `to_dict` wrote after a number of rounds.
+        """Read the participations that `to_dict` wrote after a number of rounds.
 
         Raises PrivacyError for counts and rounds that those cannot have had.
         """
@@ -196,7 +196,7 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """The counts of a group's saved charges."""
+    """The number of releases of each of a group's saved charges."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]

@@ -63,7 +63,7 @@ class Ledger:
 
     @property
     def plan(self) -> PrivacyPlan:
-        """What is charged for; cohorts are drawn from it too."""
+        """The plan whose rounds are charged; cohorts are drawn from it too."""
         return self._plan
 
     @property
@@ -143,7 +143,7 @@ class Ledger:
         self._open = None
 
     def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
-        """Return what a fleet may sum: the requests, if they are what the open round was charged for.
+        """Return what a fleet may sum: the requested sums, if they are what the open round was charged for.
 
         Raises PrivacyError, in one line that names subject, round and request, for a round that is not open
         and for what `OpenRound.check` refuses. Then nothing of `requests` can be summed.
@@ -188,7 +188,7 @@ class Ledger:
     def expect(
         self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]], requests: Iterable[R]
     ) -> list[ExpectedSum[R]]:
-        """Return the next round's requests, so that keys can be agreed ahead.
+        """Return the next round's requested sums as uncharged ones, so that keys can be agreed ahead.
 
         Nothing is charged. Raises PrivacyError as `charge` would in that round.
         """

@@ -60,7 +60,7 @@ class Instructions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(ABC):
-    """The terms of one client's group for one run.
+    """What the server promises one client of a group for one run: its charges, norm and noise.
 
     Attributes:
         run: names the run, the same when it is resumed.
@@ -145,7 +145,7 @@ class Terms(ABC):
     @property
     @abstractmethod
     def num_rounds(self) -> int:
-        """T; the group is sampled in no more rounds."""
+        """T: the number of rounds of the run; the group is sampled in no more."""
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
@@ -153,7 +153,7 @@ class Terms(ABC):
 
     @abstractmethod
     def owed_noise(self, round_index: int) -> float:
-        """Return the standard deviation of the noise that a sum of the round owes: sigma C."""
+        """Return the standard deviation of the noise that a sum of the round must have: sigma C."""
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
@@ -181,7 +181,7 @@ class Terms(ABC):
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:
-        """Describe the charge for a client that takes part in at most `at_most` rounds."""
+        """Describe what a run charges a client that takes part in at most `at_most` rounds."""
 
     def to_scalars(self) -> dict[str, Scalar]:
         """Return a flat mapping for a message or a file; nested values are JSON."""
@@ -198,7 +198,7 @@ class Terms(ABC):
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> "Terms":
-        """Return the terms of whichever mechanism `to_scalars` wrote.
+        """Return the terms, of whichever mechanism, that `to_scalars` wrote.
 
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.

@@ -1,4 +1,4 @@
-"""Options of plans beyond groups, rounds and rates."""
+"""Options of plans besides groups of clients, number of rounds and sampling rates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gdpfed.privacy.validation import require_count, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeRounds:
-    """Rounds in a row whose rate, norm and noise are these multiples of the plan's."""
+    """Consecutive rounds whose sampling rate, norm and noise are these multiples of the plan's."""
 
     num_rounds: int
     sampling_rate: float = 1.0
@@ -39,7 +39,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class SumOptions(PlanOptions, total=False):
-    """Further options of a plan of sums over sampled clients.
+    """Further options of a plan whose clients are sampled and whose updates are summed.
 
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum

@@ -15,7 +15,7 @@ from gdpfed.runs.file_formats import VOTE_FILE, read_result, save_result
 
 @dataclass(frozen=True)
 class VoteResult:
-    """The result of the vote.
+    """The result of a vote: the settings, their votes and the noise in these.
 
     Attributes:
         clients: how many are in the sum.
@@ -46,7 +46,7 @@ class VoteResult:
         return read_result(directory / VOTE_FILE, "a vote", lambda values: cls(**values))
 
     def save(self, directory: Path) -> None:
-        """Write the file of a run."""
+        """Write the result of the vote into a run's directory."""
         save_result(directory / VOTE_FILE, asdict(self))
 
     @property

@@ -36,7 +36,7 @@ Shares = Sequence[tuple[Budgeted, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups of a plan for records have in common."""
+    """What all groups of a plan for records share: rounds, training, delta and accountant."""
 
     accountant: Accountant
     law: SamplingLaw
@@ -74,7 +74,7 @@ class RecordOptions(PlanOptions, total=False):
 
 
 def most_rounds(num_rounds: int, sampling_rate: float) -> int:
-    """Return the number of rounds that 99 of 100 clients do not exceed.
+    """Return the number of rounds that 99 of 100 sampled clients do not exceed.
 
     Who is drawn more often is left out. Sampling of clients amplifies nothing here: the server knows it.
     """
@@ -90,7 +90,7 @@ def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") 
 
 
 def record_delta(options: PlanOptions) -> float:
-    """Return delta, which is 1e-5 by default."""
+    """Return delta of a plan for records, 1e-5 by default."""
     given = options.get("delta")
     return require_delta(DEFAULT_DELTA if given is None else given)
 
@@ -156,7 +156,7 @@ def _common(
 
 
 def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
-    """The rate, noise, norm and schedule of every record group."""
+    """The batch rate, noise, norm and steps by round of every group of records."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
     budgeted = within_budgets(common.accountant, parts, common.training, common.delta)
@@ -174,7 +174,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """End schedules before rounds in which too few clients would have steps left."""
+    """End schedules of steps before rounds in which too few clients would have steps left."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))
@@ -189,13 +189,13 @@ def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int])
 
 
 def largest_batch(batch_rate: float, most_records: int) -> float:
-    """Return a batch size that is hardly ever exceeded."""
+    """Return a number of records that a client's batch hardly ever exceeds."""
     batch = batch_rate * most_records
     return min(most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
 
 
 def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
-    """Return the norm bound of a client's sum: C times a batch size that is hardly ever exceeded.
+    """Return the bound on what a client sends: C times a batch size that is hardly ever exceeded.
 
     It has no part in the accounting: a projection moves two sums no further apart, and one record moves a
     sum by C at most.
@@ -247,7 +247,7 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
 def _group_plan(
     common: _Common, group: Group, records: RecordPlan, schedule: Sequence[int], norm: float
 ) -> GroupPlan:
-    """The plan of a group of clients, made from the plan of their records."""
+    """The plan of a group of clients, which follows from the plan of their records."""
     rate = common.law.drawn_rate(common.sampling_rate, group.size)
     if rate != 1.0:
         schedule = (schedule[0],) * common.num_rounds

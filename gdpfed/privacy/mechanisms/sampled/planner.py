@@ -31,7 +31,7 @@ from gdpfed.privacy.validation import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups of a private plan have in common."""
+    """What all groups of a plan with sampled clients share: rounds, delta, sampling and accountant."""
 
     accountant: Accountant
     noise: NoiseLaw
@@ -49,12 +49,12 @@ class _Common:
 
     @property
     def paid_first(self) -> list[Charge]:
-        """The cost of the sum before the first round."""
+        """The charges for the sum before the first round, if there is one."""
         return [] if self.first is None else [self.first.charge]
 
     @property
     def is_constant(self) -> bool:
-        """Whether all rounds have the same rate, norm and noise, and one sum each."""
+        """Whether all rounds have the same sampling rate, norm and noise, and one sum each."""
         return self.sums_per_round == 1 and all(
             (each.sampling_rate, each.clipping_norm, each.noise_multiplier) == (1.0, 1.0, 1.0)
             for each in self.schedule
@@ -213,7 +213,7 @@ def _calibrated(
     clipping_norms: Sequence[float],
     one_sum: bool,
 ) -> tuple[float, ...]:
-    """Return sigma_m of every group, in units of its C_m if groups share one noise."""
+    """Return sigma_m, the noise multiplier, of every group, in units of its C_m if noise is shared."""
     sigmas = [
         _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
@@ -225,7 +225,7 @@ def _calibrated(
 
 
 def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
-    """Return sigma_m: for rounds that are alike at once, otherwise by a search that begins there."""
+    """Return sigma_m, a group's noise multiplier; where rounds differ, by a search."""
     refuse_unaccountable(common.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
         common.accountant,
@@ -271,7 +271,7 @@ def _private_group(
 
 
 def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> float:
-    """Check what every plan has, and return its delta."""
+    """Check the numbers that every plan has, and return its delta."""
     if not groups:
         raise PrivacyError("groups is empty; give at least one group")
     check_disjoint(groups)
@@ -296,7 +296,7 @@ def _drawn_rates(
     law: SamplingLaw,
     group_sampling_rates: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return q_m as the sampler draws it: a whole cohort's under fixed_size sampling."""
+    """Return sampling rates q_m as they are drawn: a whole cohort's under fixed_size sampling."""
     require_rate("sampling_rate", sampling_rate)
     if group_sampling_rates is None:
         group_sampling_rates = (sampling_rate,) * len(groups)

@@ -90,12 +90,12 @@ class TurnBudget:
 
     @cached_property
     def sizes(self) -> Floats:
-        """n_m, shape (M,)."""
+        """n_m: the number of clients of each group, shape (M,)."""
         return np.array([float(group.size) for group in self.groups])
 
     @cached_property
     def mu(self) -> Floats:
-        """mu_m of an update of norm one under noise of one, shape (M,), after the sum before the first round.
+        """mu_m that each group's budget leaves, for an update of norm one under noise of one, shape (M,).
 
         All releases are Gaussian and known to hold the client, so mu^2 adds up, exactly (Dong, Roth, Su,
         arXiv:1905.02383, Corollary 2).
@@ -107,7 +107,7 @@ class TurnBudget:
 
     @property
     def most_updates(self) -> float:
-        """The number of updates in all rounds, q n T."""
+        """q n T: the number of updates that all clients may send in all rounds."""
         return self.sampling_rate * float(self.sizes.sum()) * self.num_rounds + ROUNDING
 
     @property
@@ -126,7 +126,7 @@ class TurnBudget:
 
     @property
     def least_turns(self) -> npt.NDArray[np.int64]:
-        """The k_m below which a group's own sum has fewer than `minimum_cohort` clients, int64[M].
+        """k_m: the turns below which a group's own sum is smaller than `minimum_cohort`, int64[M].
 
         A round without any of them needs no sum, so of 1 they are 1.
         """
@@ -150,18 +150,18 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """The sensitivity of k turns that lie as far apart as T rounds allow."""
+        """The sensitivity of k turns of a client, which lie as far apart as T rounds allow."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
     def noise(self, taps: Sequence[float]) -> float:
-        """The noise of the last model, which is minimised, in units of s."""
+        """The noise of the last model, which is minimised, in units of one round's new noise s."""
         return prefix_noise(taps, self.num_rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """One group's stream: k_m turns, at least b_m rounds apart, norm C_m, and the taps and noise s."""
+    """One group's part of a stream of sums: k_m turns, b_m rounds apart, norm C_m, taps and noise s."""
 
     most_turns: int
     separation: int
@@ -172,7 +172,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """The turns of every group, whether all groups share one sum, and the noise for the step."""
+    """The turns planned for every group, whether groups share one sum, and the noise for the step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -246,19 +246,19 @@ def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...
 
 
 def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
-    """Noise left in the final model for C = 1 and mu = 1."""
+    """The noise left in the final model, for clipping norm C = 1 and budgets mu = 1."""
     return asked.noise(taps) * asked.sens(taps, turns)
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """Noise relative to the step, for turns of shape (..., M)."""
+    """The noise relative to the model's step, for turns of groups of shape (..., M)."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
 
 def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
-    """The k_m with the least noise for the step: from equal turns on, one or two groups at a time.
+    """Turns k_m with the least noise for the step: from equal turns on, one or two groups at a time.
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
@@ -291,7 +291,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """The best k_m of one sum, found by trying values of the first tap."""
+    """The best turns k_m for one sum of all groups, found by trying values of the first tap."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -305,7 +305,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """The k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
+    """Turns k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
@@ -334,7 +334,7 @@ def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
 
 
 def _even_norms(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """The k_m that maximise C sum_m n_m k_m, where one norm C must suit every group."""
+    """Turns k_m that maximise C sum_m n_m k_m, where one norm C must suit every group."""
     best, most = (1,) * len(asked.sizes), 0.0
     for norm in np.unique(asked.mu[:, None] / all_sens)[::-1].tolist():
         turns = (all_sens <= asked.mu[:, None] / norm * (1 + ROUNDING)).sum(axis=1)
