@@ -38,7 +38,7 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the fields of a line that has this pattern; None if it does not."""
+        """Read the fields of a card's line that has this pattern; None if it does not."""
         found = self._pattern.fullmatch(line)
         return None if found is None else found.groupdict()
 
