@@ -9,7 +9,6 @@ many members in every round, since its noise and its grid would tell how many we
 """
 
 from collections.abc import Collection, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Any, Self
@@ -121,7 +120,7 @@ class Fill(SumExtension):
         self._fillers[round_index] = fillers
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
-    def _chosen(self, secagg: SecAggConfig, drawn: "_Drawn", present: AbstractSet[int] | None) -> ClientIds:
+    def _chosen(self, secagg: SecAggConfig, drawn: "_Drawn", present: frozenset[int] | None) -> ClientIds:
         """Return who fills the cohort of one sum. `present`: who can be reached; None for everybody."""
         size = self._size(secagg, len(drawn.cohort), drawn.reachable)
         if secagg.same_size and can_sum(secagg, drawn.reachable):
