@@ -1,4 +1,4 @@
-"""The sum of two branches in a program, with ReLU if one follows."""
+"""The sum of two branches of a network in a compiled program, with ReLU if one follows."""
 
 from functools import partial
 

@@ -239,7 +239,7 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """The position of each parameter of theta in the program, shape (d,)."""
+        """Where the compiled program has each parameter of theta, shape (d,)."""
         return np.argsort(self.order)
 
     @property

@@ -144,7 +144,7 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether features are in a different order than in the model."""
+        """Whether features are, at this layer, in another order than the model has them."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property

@@ -104,7 +104,7 @@ def save_output(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Have a directory on disk, since a renamed file survives a crash only after that."""
+    """Write a directory itself to disk, since a renamed file survives a crash only after that."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

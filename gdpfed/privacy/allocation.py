@@ -180,7 +180,7 @@ class _Ratio:
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":
-        """Cut off both ends of the grid, each of mass at most CUT, so that the spread does not shrink."""
+        """Cut off both ends of the ratio's grid, each of mass at most CUT, without less spread."""
         ratios = np.exp(self.logs)
         below, above = np.cumsum(self.masses), np.cumsum((self.masses * ratios)[::-1])[::-1]
         first = int(np.searchsorted(below, CUT))

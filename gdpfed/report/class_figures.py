@@ -41,7 +41,7 @@ class Figure:
 
     @classmethod
     def around(cls, value: float, error: float, least: float = 0.0) -> "Figure":
-        """The interval value +- 1.96 standard errors, within [least, 1]."""
+        """A metric with the interval value +- 1.96 standard errors, within [least, 1]."""
         return cls(value, max(least, value - Z * error), min(1.0, value + Z * error))
 
     @classmethod

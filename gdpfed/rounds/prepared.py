@@ -131,5 +131,5 @@ def client_parts(request: SumRequest) -> dict[int, ClientPart]:
 
 
 def _are_alike(request: SumRequest) -> bool:
-    """Whether all clients have the sum's bound and weight 1."""
+    """Whether all clients of a requested sum have its bound and weight 1."""
     return request.client_clipping_norms is None and request.client_weights is None

@@ -336,7 +336,7 @@ class SumParameters:
 
 @lru_cache(maxsize=64)
 def _encoding(parameters: SumParameters, num_contributors: int) -> Encoding:
-    """The encoding, cached for all members of a sum that one process simulates."""
+    """The integer grid of a sum, cached for all of its members that one process simulates."""
     return Encoding.for_sum(
         parameters.contributors(num_contributors),
         dimension=parameters.dimension,

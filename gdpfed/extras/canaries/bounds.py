@@ -263,7 +263,7 @@ def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta:
 
 
 def largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
-    """The largest refuted value up to ``most``, by bisection to four digits; 0 if no value is refuted."""
+    """The largest value, such as of epsilon, up to ``most`` that is refuted; 0 if none is."""
     low, high = 0.0, min(1.0, most)
     while high < most and refuted(high):
         low, high = high, min(most, 2 * high)

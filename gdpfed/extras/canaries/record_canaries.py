@@ -321,6 +321,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the positions of records in place of inputs and targets."""
+    """Give the positions of records in place of their inputs and targets, for canaries' gradients."""
     found = torch.from_numpy(places)
     return found, found

@@ -133,7 +133,7 @@ def distinct(runs: Iterable[R]) -> list[R]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A cell with its finished runs.
+    """A cell of an experiment's table with its finished runs, or the reason why there is none.
 
     `runs`: all runs that belong to it, finished or not. `finished`: those that are. `reason`: why none of
     them is; None if one is.

@@ -110,7 +110,7 @@ class PlannedDraws:
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Load what `state_dict` returned; empty before the first round.
+        """Load the numbers that `state_dict` returned; empty before the first round.
 
         Raises ValueError: it is not what these samples follow from.
         """

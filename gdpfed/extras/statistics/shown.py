@@ -24,7 +24,7 @@ def heading(found: Statistics) -> str:
 
 
 def note(found: Statistics) -> str:
-    """A note on how to read the figures."""
+    """A note on how to read statistics and the intervals of their noise."""
     if found.curves:
         return survival_note(found)
     off = NORMAL_QUANTILE * found.noise_stddev

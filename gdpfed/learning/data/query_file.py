@@ -78,7 +78,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _query(path: Path, place: str) -> str:
-    """The text of the query, without its final semicolon.
+    """The SQL text in a site's query file, without its final semicolon.
 
     Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
     """

@@ -134,7 +134,7 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """The relative tolerance between two computations of one cost; larger for steps, which use grids."""
+    """The relative tolerance between two computations of a privacy cost; larger for steps, as of grids."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 

@@ -114,7 +114,7 @@ class RecordReport(MechanismReport):
         return [SERVER_MAY_SEE, covered] if seen else [covered]
 
     def table(self, method: Method, *, details: bool = False) -> Table:
-        """One row a budget."""
+        """A plan's table with one row for each budget of records."""
         plan = method.plan
         title = f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds"
         headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
@@ -188,7 +188,7 @@ def _at_several(parties: int) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Say who adds how much noise to what."""
+    """Say who adds how much noise to which sums or steps of a plan."""
     if plan.works != ("gradient_sum",):
         return "sigma C on every client's own batch, in every step"
     parties = _parties(plan)
@@ -213,7 +213,7 @@ def _counts(held_out: HeldOutCounts) -> str:
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
-    """The steps of every round, and epsilon as it grows."""
+    """The DP-SGD steps of every round, and epsilon as it grows."""
     parts = [
         f"{each.record_steps or 'none'} in {each.num_rounds} round{'s' if each.num_rounds != 1 else ''}"
         for each in group.ranges

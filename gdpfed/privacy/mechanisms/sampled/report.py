@@ -101,7 +101,7 @@ class ClientReport(MechanismReport):
         return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
 
     def table(self, method: Method, *, details: bool = False) -> Table:
-        """One row a group: its budget, its noise and its rates."""
+        """A plan's table with one row for each group: its budget, its noise and its rates."""
         plan = method.plan
         against = f" against {plan.against}" if plan.against else ""
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
