@@ -418,3 +418,10 @@ def test_a_simulation_is_no_edge(tmp_path):
     words = [*PRIVATE, ONE, "dataset.num_clients=3", f"run.mailbox={tmp_path}"]
     with pytest.raises(ConfigError, match="is for the run of an edge"):
         simulate(load([*words, f"run.directory={tmp_path / 'run'}"]))
+
+
+def test_a_folder_that_cannot_be_used_is_named_by_its_settings_without_its_path(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EdgeError, match=r"run\.mailbox.*\(edge\) cannot be used .*read and write") as refused:
+        Mailbox(tmp_path / "file").end("run")
+    assert str(tmp_path) not in str(refused.value)
