@@ -220,7 +220,7 @@ class _Order:
     """The part of an order that terms are about."""
 
     records, work, noise, weight, announced, task = None, "update", "gaussian", 1.0, "", _Task
-    clipping_norm = NORM
+    clipping_norm, fills, may_fill = NORM, False, False
     record_groups = ((), 0)
 
     def __init__(self, taps):

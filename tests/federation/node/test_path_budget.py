@@ -69,7 +69,7 @@ def order(rho, num_steps=1, batch_rate=1.0) -> Any:
     )
     return SimpleNamespace(
         **{"work": "dp_sgd", "noise": "gaussian", "weight": 7.0, "clipping_norm": 9.0},
-        **{"records": steps, "announced": "", "taps": ()},
+        **{"records": steps, "announced": "", "taps": (), "fills": False, "may_fill": False},
     )
 
 
