@@ -31,6 +31,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.rounds.enough import can_sum
 from gdpfed.rounds.extensions.fill import Fill
 from gdpfed.rounds.extensions.table import extensions_of
+from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import in_process_fleet, simulate
@@ -134,6 +135,19 @@ def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
 def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
     _, cohorts = filling(*HUNDRED, present=frozenset(range(2)), same_size=True)
     assert all(np.array_equal(*pair) for index in range(40) for pair in zip(*cohorts(index), strict=True))
+
+
+@pytest.mark.parametrize(("work", "said"), [("update", True), ("norm_histogram", False)])
+def test_members_are_told_that_others_may_fill_whether_somebody_does_or_not(work, said):
+    """Else they would learn from their own order how many were drawn; beside the rounds nobody fills."""
+    plan = make_method(load([*SIX, "method=dp_fedavg"])).plan
+    task = Task(DataSource("digits"), "linear", "iid", 6, seed=0)
+    order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", work=work)
+    nobody: Any = None
+    plain = PreparedSum("one", nobody, [0, 1, 2], order, np.zeros(1, np.float32), {})
+    prepared = Fill(plan).sum_prepared(nobody, nobody, plain, ahead=False)
+    assert prepared.order == replace(order, may_fill=said)
+    assert not prepared.fillers
 
 
 def test_one_sum_of_all_groups_is_filled_from_all_groups():
