@@ -168,7 +168,7 @@ def saved(**changes):
         ([], "the ledger is a list, not a mapping"),
         (saved(extra=1), "unknown entries: extra"),
         ({k: v for k, v in saved().items() if k != "plan"}, "lacks or has unknown entries: plan"),
-        (saved(version=4), "the ledger has version 4; this program reads 3"),
+        (saved(version=5), "the ledger has version 5; this program reads 4"),
         (saved(plan="abc"), r"belongs to another plan \(abc\); resume with the configuration"),
         (saved(charged_rounds=-1), "charged_rounds is -1; it must be at least 0"),
         (saved(charged_rounds=True), "charged_rounds is True; give a whole number"),

@@ -214,5 +214,5 @@ def test_masks_refuse_other_arrays() -> None:
         add_masks(np.zeros(4, np.uint32), [(bytes(16), 2)])
     with pytest.raises(ValueError, match="16 bytes"):
         add_masks(np.zeros(4, np.uint32), [(bytes(32), 1)])
-    with pytest.raises(ValueError, match="unknown"):
+    with pytest.raises(ValueError, match="not known"):
         add_masks(np.zeros(4, np.uint32), [(bytes(32), 1)], "rot13")

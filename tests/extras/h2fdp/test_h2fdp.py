@@ -106,7 +106,7 @@ def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
         (("method.participants=0",), "method.participants=0 must be at least 1"),
         (("method.participants=5",), "method.participants=5 of subnets with 4 devices"),
         (("method.participants=2",), "subnets of 2 devices a sum, below secagg.minimum_cohort=3"),
-        (("method.trust=often",), "method.trust=often must be one of trusted, secagg, untrusted"),
+        (("method.trust=often",), "method.trust=often is not known: use trusted, secagg or untrusted"),
         (("method.trust=[secagg]",), "must be one word, or one for each"),
         (("method.trusted_share=1.5",), "method.trusted_share=1.5 must be from 0 to 1"),
         (("method.mechanism=update",), "method.mechanism=update protects a client, not privacy.unit=record"),
