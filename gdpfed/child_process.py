@@ -1,4 +1,4 @@
-"""Child processes: how our workers begin, and how programs begin that Flower starts for the app.
+"""What a child process does first: a worker of ours, or a program that Flower starts for the app.
 
 Of Flower it knows the name of the logger only, and does nothing in any other process, as in a simulation.
 """

@@ -121,7 +121,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """A table of seconds a round of cohorts that are drawn from populations of several sizes."""
+    """A table of how many seconds a round takes by the number of parties that its cohort is drawn from."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}

@@ -55,7 +55,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """The conditions of card lines that hold for a run of any mechanism, named as in card_lines.txt."""
+    """The conditions of card lines that this run meets, but its mechanism's; named as in card_lines.txt."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):

@@ -35,7 +35,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 
 
 def _check_configuration(files: RunFiles) -> Iterator[str]:
-    """Compare the settings that only the plan states with the configuration that it was made from."""
+    """Compare the settings that plan.json says it was made with to those in config.yaml."""
     settings = files.plan.get("settings", {})
     for group, made_with in settings.items():
         now = json.loads(json.dumps(files.config[group]), parse_constant=str)

@@ -171,7 +171,7 @@ class LoadedModel:
         return self.columns, file
 
     def of_table(self, table: Table, place: str) -> Predictions:
-        """Predict for the cells of a table's columns.
+        """Predict for every row of a table whose cells are texts.
 
         `place`: what errors call it.
 

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """How the released sums of a plan's groups enter the model: weights, and entries that are kept.
+    """How a group's released sum enters the model: its weight, and how many of its entries top-k keeps.
 
     Attributes:
         reweighting: the rule of the weights.

@@ -99,8 +99,8 @@ class Given:
         if config.simulation.backend != LOCAL and self.chosen.of_clients:
             raise ConfigError(
                 f"simulation.backend={config.simulation.backend} trains on machines that have no objects of "
-                f"this program, and {next(iter(self.chosen.of_clients))} is one: make it a package "
-                f"(docs/extending.md), or leave simulation.backend={LOCAL}"
+                f"this program, and {next(iter(self.chosen.of_clients))} is an object of it: make it a "
+                f"package (docs/extending.md), or train here, with simulation.backend={LOCAL}"
             )
         if self.data is None:
             yield

@@ -34,7 +34,7 @@ class TurnRow:
     backs: Sequence[int] | None = None
 
     def rounds_of_backs(self, taps: Sequence[float], num_rounds: int) -> list[int]:
-        """The rounds in which the client takes noise back."""
+        """The rounds in which the client subtracts a part of the noise that it added in earlier ones."""
         lags = [lag for lag, tap in enumerate(taps, start=1) if tap > 0]
         planned = {turn + lag for turn in self.turns for lag in lags}
         rounds = planned if self.backs is None else set(self.backs)

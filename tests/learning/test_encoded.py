@@ -176,9 +176,9 @@ def test_the_hash_is_in_the_order_that_a_node_is_sent(tmp_path):
         ("dataset.encoder={architecture:bert,heads:3,width:16}", "dataset.encoder="),
         (
             "dataset.vocabulary=null",
-            "dataset.encoder=bert takes texts of dataset=npz: set dataset.vocabulary",
+            "dataset.encoder=bert needs texts, and dataset=npz has numbers: set dataset.vocabulary to",
         ),
-        ("dataset.features=null", "dataset.encoder goes with dataset.features=file"),
+        ("dataset.features=null", "dataset.encoder is read with dataset.features=file alone"),
         (f"dataset.weights_sha256={'0' * 64}", "and dataset.weights_sha256 is 000"),
         ("dataset.weights_sha256=null", "must be the SHA-256 of dataset.weights"),
         ("dataset.weights=null dataset.weights_sha256=null", "dataset.features=file needs dataset.weights"),

@@ -219,7 +219,7 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """The number of rounds in which a client has its turns: T, or more if some clients get no turn."""
+        """The rounds in which each client has its turns: T, or more if T are too few for one each."""
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds

@@ -1,4 +1,4 @@
-"""What joined nodes are sent and asked before any charge: questions of plug-ins, and a model."""
+"""What the server sends joined nodes before any charge: a model to check, and questions of plug-ins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

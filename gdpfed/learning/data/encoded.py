@@ -121,7 +121,8 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
     sizes = transformer.EncoderSizes(**{**vars(sizes), "architecture": encoder.architecture})
     if encoder.vocabulary is None:
         raise LearningError(
-            f"dataset.encoder={encoder.architecture} takes texts of dataset=npz: set dataset.vocabulary"
+            f"dataset.encoder={encoder.architecture} needs texts, and dataset=npz has numbers: set "
+            "dataset.vocabulary to the file that says which token each number is"
         )
     given = Given(encoder.vocabulary, encoder.weights)
     try:

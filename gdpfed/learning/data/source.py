@@ -104,7 +104,10 @@ class DataSource:
         file = self.weights_file
         if self.features != FILE:
             if self.encoder is not None:
-                raise LearningError("dataset.encoder goes with dataset.features=file: leave it out")
+                raise LearningError(
+                    f"dataset.encoder is read with dataset.features=file alone, and dataset.features is "
+                    f"{self.features}: leave dataset.encoder out"
+                )
             return None
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 

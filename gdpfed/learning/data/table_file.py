@@ -212,8 +212,8 @@ def _refuse_filled(batch: Batch, name: str, place: str) -> None:
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(
-            f"{place}: line {batch.lines[at[0]]} has a value more than the header, and rows before end in a "
-            "separator there: is one of its separators part of a text?"
+            f"{place}: line {batch.lines[at[0]]} has one value more than the header, and the rows above it "
+            "end with a separator: if a text in it has a separator, put that text in quotation marks"
         )
 
 

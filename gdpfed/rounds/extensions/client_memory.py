@@ -156,7 +156,8 @@ class ClientMemory(SumExtension):
         if not state:
             return
         if state.keys() != {TOLD, KEEPING}:
-            raise ValueError("what its clients are told is not what this run keeps")
+            held = ", ".join(sorted(state)) or "nothing"
+            raise ValueError(f"the checkpoint has {held} of what clients keep, not {TOLD} and {KEEPING}")
         self._told = state[TOLD].astype(np.float32)
         for _, client, index in self._files():
             if index < completed_rounds:

@@ -172,7 +172,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """The turns planned for every group, whether groups share one sum, and the noise for the step."""
+    """The turns of every group, whether groups share one sum, and the noise in a step of the model."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
