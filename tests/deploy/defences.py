@@ -444,8 +444,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "        if order.taps != (() if once else noise_taps(terms)):\n",
-                "        if False:\n",
+                "    if order.taps != (() if once else noise_taps(terms)):\n",
+                "    if False:\n",
             ),
         ),
     ),
