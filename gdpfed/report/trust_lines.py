@@ -6,7 +6,7 @@ from math import ceil, floor, fsum
 from conf.schema import Config
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import chance_of_larger, fills_cohorts, size_hardly_exceeded
+from gdpfed.privacy.sampling.cohorts import fills_cohorts, usual_size
 from gdpfed.record_steps import kind_of
 from gdpfed.report.facts import Fact
 
@@ -19,8 +19,8 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
     if plan.mechanism.adds_own_noise or not shared:
         return
-    expected, sizes = _sizes_of_sums(plan)
-    members = round(min(sizes if fills_cohorts(plan) and config.secagg.same_size else expected))
+    filled = fills_cohorts(plan) and config.secagg.same_size
+    members = round(min(_sizes_of_sums(plan) if filled else _drawn_for_sums(plan)))
     members = max(members, config.secagg.minimum_cohort)
     left = members - floor(config.secagg.dropout_tolerance * members)
     if members < FEW_MEMBERS and ceil(config.secagg.corrupt_tolerance * members) <= 1 < left:
@@ -34,13 +34,13 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
     """How many members sums have where further clients fill them, so that none tells how many were drawn."""
     if not (fills_cohorts(plan) and config.secagg.same_size):
         return []
-    expected, sizes = _sizes_of_sums(plan)
+    sizes = ", ".join(map(str, _sizes_of_sums(plan)))
+    drawn = ", ".join(f"{each:.1f}" for each in _drawn_for_sums(plan))
     return [
         Fact(
             "members of sums",
-            f"{', '.join(map(str, sizes))} in every round, of whom "
-            f"{', '.join(f'{each:.1f}' for each in expected)} are drawn: the others send zeros, so that "
-            "nobody can tell how many were drawn (secagg.same_size)",
+            f"{sizes} in every round, of whom {drawn} are drawn: the others send zeros, so that nobody can "
+            "tell how many were drawn (secagg.same_size)",
             True,
         )
     ]
@@ -49,25 +49,24 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
 def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """Warn if sums tell how many were drawn, which epsilon does not count."""
     if fills_cohorts(plan) and not config.secagg.same_size:
-        expected, sizes = _sizes_of_sums(plan)
         yield (
             "whoever sees the models can tell how many clients were drawn, and epsilon does not count that: "
-            f"secagg.same_size=true hides it, with {sum(sizes)} clients a round in place of "
-            f"{fsum(expected):.1f}"
+            f"secagg.same_size=true hides it, with {sum(_sizes_of_sums(plan))} clients a round in "
+            f"place of {fsum(_drawn_for_sums(plan)):.1f}"
         )
 
 
-def _sizes_of_sums(plan: PrivacyPlan) -> tuple[list[float], list[int]]:
-    """How many clients are drawn for each sum of the first round on average, and the size that hides it."""
+def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
+    """How many clients are drawn on average for each sum of the first round."""
     expected = [group.expected_cohort_size for group in plan.groups]
+    return [fsum(expected)] if plan.one_sum else expected
+
+
+def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
+    """How many members each of these sums has if none is to tell how many were drawn."""
     clients = [len(group.clients) for group in plan.groups]
-    if plan.one_sum:
-        expected, clients = [fsum(expected)], [sum(clients)]
-    if not fills_cohorts(plan):
-        return expected, clients
-    chance = chance_of_larger(plan)
-    pairs = zip(expected, clients, strict=True)
-    return expected, [min(number, size_hardly_exceeded(mean, chance)) for mean, number in pairs]
+    numbers = [sum(clients)] if plan.one_sum else clients
+    return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]
 
 
 def lying_server_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:

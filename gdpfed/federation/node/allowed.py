@@ -99,9 +99,9 @@ def check_by_party(settings: "NodeSettings") -> None:
     """
     if not settings.simulated and not settings.given.counts_by_party:
         raise NodeConfigError(
-            "this run shows noised counts of every single client (run.evaluation_by_party, or "
-            "method.by_party), and this node was not started with counts-by-party=true: set that to false, "
-            "or ask the node's operator"
+            "this run shows noised counts of every single client, and this node was not started with "
+            "counts-by-party=true: set run.evaluation_by_party and method.by_party to false, or ask the "
+            "node's operator"
         )
 
 

@@ -105,13 +105,14 @@ def size_hardly_exceeded(expected: float, chance: float) -> int:
     return size
 
 
-def chance_of_larger(plan: PrivacyPlan) -> float:
-    """The probability, for one sum of one round, with which a cohort may show that it is larger than others.
+def usual_size(plan: PrivacyPlan, expected: float, reachable: int) -> int:
+    """Return how many members a sum has in every round if none is to tell how many were drawn.
 
-    All sums of all rounds together take `TELLING_SHARE` of delta.
+    `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members. More
+    may be drawn with a probability that takes `TELLING_SHARE` of delta for all sums of all rounds together.
     """
-    sums = 1 if plan.one_sum else len(plan.groups)
-    return TELLING_SHARE * plan.delta / (plan.num_rounds * sums)
+    sums = plan.num_rounds * (1 if plan.one_sum else len(plan.groups))
+    return min(reachable, size_hardly_exceeded(expected, TELLING_SHARE * plan.delta / sums))
 
 
 def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _LABEL) -> np.random.Generator:

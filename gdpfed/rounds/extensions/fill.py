@@ -19,12 +19,7 @@ from conf.schema import SecAggConfig
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import (
-    chance_of_larger,
-    draw_fillers,
-    fills_cohorts,
-    size_hardly_exceeded,
-)
+from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, usual_size
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import kind_of
 from gdpfed.rounds.enough import can_sum, reachable_by_group, tolerated_dropouts
@@ -120,12 +115,11 @@ class Fill(SumExtension):
         self._fillers[round_index] = fillers
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
-    def _chosen(self, secagg: SecAggConfig, drawn: "_Drawn", present: frozenset[int] | None) -> ClientIds:
+    def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
         """Return who fills the cohort of one sum. `present`: who can be reached; None for everybody."""
         size = self._size(secagg, len(drawn.cohort), drawn.reachable)
         if secagg.same_size and can_sum(secagg, drawn.reachable):
-            usual = size_hardly_exceeded(drawn.expected, chance_of_larger(self._plan))
-            size = max(size, min(usual, drawn.reachable))
+            size = max(size, usual_size(self._plan, drawn.expected, drawn.reachable))
         missing = size - len(drawn.cohort)
         if not missing:
             return drawn.cohort[:0]
