@@ -11,6 +11,7 @@ from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
 from gdpfed.report.facts import Notes
+from gdpfed.report.messages import messages_a_round
 from gdpfed.report.party_lines import party_lines
 from gdpfed.report.plan_lines import plan_details, plan_warnings
 from gdpfed.report.plan_table import EVERYBODY, ComparedPlan, heading, plan_table
@@ -24,14 +25,14 @@ TABLES = ("csv", "parquet")
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
     """Print a plan's heading, table and facts, and one sentence for every weak point of the plan."""
-    console.print(heading(method))
+    console.print(heading(method, config.secagg))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
 
 
 def show_heading(console: Console, config: Config, method: Method) -> None:
     """Print the three lines on a plan with which a run begins, and the plan's weak points."""
-    console.print(heading(method))
+    console.print(heading(method, config.secagg))
     _show_notes(console, config, method)
 
 
@@ -96,11 +97,15 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
     ]
     asked.append(("everyone", EVERYBODY, "exact", list(EVERYBODYS_SETTINGS)))
     return [
-        ComparedPlan(
-            against, name, accountant, _method_or_reason([*common, *settings, f"privacy.against={against}"])
-        )
+        _compared(against, name, accountant, [*common, *settings, f"privacy.against={against}"])
         for against, name, accountant, settings in asked
     ]
+
+
+def _compared(against: str, name: str, accountant: str, overrides: Sequence[str]) -> ComparedPlan:
+    planned = _method_or_reason(overrides)
+    messages = 0.0 if isinstance(planned, str) else messages_a_round(planned, load(overrides).secagg)
+    return ComparedPlan(against, name, accountant, planned, messages)
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
@@ -123,8 +128,7 @@ def comparison_dict(row: ComparedPlan) -> dict[str, object]:
     entry: dict[str, object] = {"against": row.against, "method": row.name, "accountant": row.accountant}
     if isinstance(row.planned, str):
         return {**entry, "refused": row.planned}
-    plan = row.planned.plan
-    return {**entry, "messages_a_round": plan.messages_a_round, **row.planned.describe()}
+    return {**entry, "messages_a_round": row.messages, **row.planned.describe()}
 
 
 def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:

@@ -1,5 +1,6 @@
-"""The public parameters of one sum, from the configuration and the cohort's size."""
+"""The public parameters of one sum, from the configuration and the cohort's size; which sizes make a sum."""
 
+from bisect import bisect_left
 from dataclasses import replace
 from math import ceil, floor, hypot
 
@@ -93,6 +94,41 @@ def sum_parameters(
         correction_multiplier=corrections.multiplier,
     )
     return replace(parameters, modulus_bits=_modulus_bits(secagg, parameters))
+
+
+def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
+    """Whether a sum over this many clients is possible under the configured limits."""
+    return tolerated_dropouts(secagg, num_clients) is not None
+
+
+def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
+    """How many of this many clients may vanish, and there still is a sum; None if none is possible."""
+    if num_clients < secagg.minimum_cohort:
+        return None
+    try:
+        parameters = sum_parameters(
+            secagg, label="", num_clients=num_clients, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
+        )
+    except ValueError:
+        return None
+    return parameters.dropout_tolerance
+
+
+def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
+    """Return the smallest size of a sum that stands though a member vanishes, of at most this many clients.
+
+    Where `secagg.dropout_tolerance` is 0, the smallest one that stands if all stay. `num_clients` where no
+    sum may lose a member; 0 where none stands.
+    """
+
+    def stands(size: int) -> bool:
+        lost = tolerated_dropouts(secagg, size)
+        return lost is not None and (lost > 0 or secagg.dropout_tolerance == 0)
+
+    size = bisect_left(range(num_clients + 1), True, key=stands)
+    if size <= num_clients:
+        return size
+    return num_clients if can_sum(secagg, num_clients) else 0
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:

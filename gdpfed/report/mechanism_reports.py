@@ -92,9 +92,9 @@ class MechanismReport(ABC):
         against = f" against {plan.against}" if plan.against else ""
         return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
 
-    def cost_in_short(self, method: "Method") -> str:
-        """Say on one line what it costs to keep a plan's promise, such as messages and rounds."""
-        return f"{method.plan.messages_a_round:.1f} messages a round; {method.plan.num_rounds} rounds"
+    def cost_in_short(self, method: "Method", messages: float) -> str:
+        """Say on one line what it costs to keep a plan's promise, such as `messages` a round."""
+        return f"{messages:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
         """Draw a plan as PNG; returns whether there is a picture. `names` are the clients' names, if any."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.console import Group
 from rich.table import Table as RichTable
 
-from conf.schema import Config
+from conf.schema import Config, SecAggConfig
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
@@ -25,10 +25,12 @@ from gdpfed.report.plan_table import heading, plan_lines, plan_table
 class ShownPlan(PrivacyPlan):
     """A plan and the method that made it, displayed as by ``gdpfed plan``.
 
-    `method`: it has the plan, and weighs what is released. `notes`: what is weak in the plan, one line each.
+    `method`: it has the plan, and weighs what is released. `secagg`: how sums are made. `notes`: what is weak
+    in the plan, one line each.
     """
 
     method: Method = field(compare=False)
+    secagg: SecAggConfig = field(compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -41,13 +43,13 @@ class ShownPlan(PrivacyPlan):
         plan = method.plan
         own = {each.name: getattr(plan, each.name) for each in fields(plan)}
         notes = (*party_lines(config, plan), *plan_warnings(plan, config))
-        return cls(**own, method=method, notes=notes)
+        return cls(**own, method=method, secagg=config.secagg, notes=notes)
 
     def __repr__(self) -> str:
-        return "\n".join([*plan_lines(self.method), *self.notes])
+        return "\n".join([*plan_lines(self.method, self.secagg), *self.notes])
 
     def _repr_html_(self) -> str:
-        return html_of(heading(self.method), plan_table(self.method), *self.notes)
+        return html_of(heading(self.method, self.secagg), plan_table(self.method), *self.notes)
 
 
 def html_of(*shown: Any) -> str:

@@ -8,6 +8,7 @@ from textwrap import fill
 from rich.console import Console, Group
 from rich.text import Text
 
+from conf.schema import SecAggConfig
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose import Choice
 from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
@@ -15,6 +16,7 @@ from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import WIDTH, Fitted, rich_table
 from gdpfed.report.facts import Fact, FactLines, Notes
 from gdpfed.report.mechanism_reports import report_of
+from gdpfed.report.messages import messages_a_round
 from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
@@ -32,13 +34,18 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
     return Group(Fitted(table), FactLines(facts, details=details))
 
 
-def heading(method: Method) -> FactLines:
-    """Return a plan's three first lines: who has which budgets, against whom they hold, and the cost."""
+def heading(method: Method, secagg: SecAggConfig) -> FactLines:
+    """Return a plan's three first lines: who has which budgets, against whom they hold, and the cost.
+
+    `secagg`: how sums are made.
+    """
     report, plan = report_of(method.plan), method.plan
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
     )
-    cost = report.cost_in_short(method) if plan.private else f"no noise; {plan.num_rounds} rounds"
+    cost = f"no noise; {plan.num_rounds} rounds"
+    if plan.private:
+        cost = report.cost_in_short(method, messages_a_round(method, secagg))
     return FactLines([Fact("who", _who(plan)), Fact("promise", promise), Fact("cost", cost)])
 
 
@@ -59,10 +66,10 @@ def _who(plan: PrivacyPlan) -> str:
     return f"{clients}, epsilon by budget: {shares}{each}"
 
 
-def plan_lines(method: Method) -> list[str]:
+def plan_lines(method: Method, secagg: SecAggConfig) -> list[str]:
     """Heading, table and all facts as plain text lines, for a log."""
     console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True, force_jupyter=False)
-    console.print(heading(method))
+    console.print(heading(method, secagg))
     console.print(plan_table(method, details=True))
     return console.export_text().splitlines()
 
@@ -135,12 +142,20 @@ EVERYONE_IN_WORDS = (
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A row of the comparison of plans: adversary, method, accountant, and the plan or why it was refused."""
+    """A row of the comparison of plans.
+
+    Attributes:
+        against: whom epsilon holds against.
+        name, accountant: of the method.
+        planned: the method with its plan, or why it was refused.
+        messages: how many clients send in a round on average; 0 where it was refused.
+    """
 
     against: str
     name: str
     accountant: str
     planned: Method | str
+    messages: float = 0.0
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
@@ -172,7 +187,7 @@ def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""
     plan = row.planned.plan
-    noise, messages = row.planned.weighting.noise_per_step(plan), f"{plan.messages_a_round:.1f}"
+    noise, messages = row.planned.weighting.noise_per_step(plan), f"{row.messages:.1f}"
     if not plan.private:
         return "none", "none", messages
     if row.against == "everyone":
@@ -195,20 +210,21 @@ def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
         seen = "secure aggregation is off, the server sees every update, and nothing holds against it."
         yield COLUMNS_IN_WORDS.format(larger if outsiders[0].sums_hidden else seen)
     everyone = {row.name: method for row, method in private if row.against == "everyone"}
+    messages = {row.name: row.messages for row, _ in private if row.against == "everyone"}
     if everyone:
         hidden = all(method.plan.sums_hidden for method in everyone.values())
         yield EVERYONE_IN_WORDS.format(
             "Everyone" if hidden else "All but the server, which sees every update"
         )
     if EVERYBODY in everyone:
-        yield _everybody(everyone)
+        yield _everybody(everyone, messages[EVERYBODY])
 
 
-def _everybody(planned: Mapping[str, Method]) -> str:
+def _everybody(planned: Mapping[str, Method], messages: float) -> str:
     noise = {name: each.weighting.noise_per_step(each.plan) for name, each in planned.items()}
     least = noise[EVERYBODY] <= min(noise.values()) * (1 + ROUNDING)
     return (
-        f"{EVERYBODY.capitalize()} sends {planned[EVERYBODY].plan.messages_a_round:.0f} messages a round and "
+        f"{EVERYBODY.capitalize()} sends {messages:.0f} messages a round and "
         f"has plain noise, {'' if least else 'not '}the least noise here: best where messages allow it "
         "(privacy.sampling_rate=1 privacy.noise_taps=0)."
     )

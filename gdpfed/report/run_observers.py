@@ -66,7 +66,8 @@ class StatusLines(Observer):
         known = [detail.value for detail in plan_details(method.plan, config)]
         weak = plan_warnings(method.plan, config, method.least_members(config))
         said = (*party_lines(config, method.plan), *weak, *known)
-        for line in (*plan_lines(method), *said, *map(WEAK_DATA.format, data_warnings(self._run.task))):
+        weak_data = map(WEAK_DATA.format, data_warnings(self._run.task))
+        for line in (*plan_lines(method, config.secagg), *said, *weak_data):
             self._announce(line)
         plan = method.plan
         if self._run.config.run.show_cohorts and plan.sample_is_secret:

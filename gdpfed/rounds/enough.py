@@ -14,7 +14,7 @@ from pathlib import Path
 
 from conf.schema import SecAggConfig
 from gdpfed.errors import RunError
-from gdpfed.methods.sum_parameters import sum_parameters
+from gdpfed.methods.sum_parameters import can_sum
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import tells_turns
 from gdpfed.privacy.sampling.laws import ClientIds
@@ -27,24 +27,6 @@ def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> li
     there = None if present is None else frozenset(present)
     groups = [group.clients for group in plan.groups]
     return [len(group) if there is None else len(there.intersection(group)) for group in groups]
-
-
-def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
-    """Whether a sum over this many clients is possible under the configured limits."""
-    return tolerated_dropouts(secagg, num_clients) is not None
-
-
-def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
-    """How many of this many clients may vanish, and there still is a sum; None if none is possible."""
-    if num_clients < secagg.minimum_cohort:
-        return None
-    try:
-        parameters = sum_parameters(
-            secagg, label="", num_clients=num_clients, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
-        )
-    except ValueError:
-        return None
-    return parameters.dropout_tolerance
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:

@@ -26,9 +26,10 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import make_method
+from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
 from gdpfed.privacy.accountants.composition import compose_against_server
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
-from gdpfed.rounds.enough import can_sum
+from gdpfed.report.messages import messages_a_round
 from gdpfed.rounds.extensions.fill import Fill
 from gdpfed.rounds.extensions.table import extensions_of
 from gdpfed.rounds.prepared import PreparedSum
@@ -48,11 +49,15 @@ SIX = (
 THIRTY = ("dataset.num_clients=30", "privacy.sampling_rate=0.05")
 
 
+def planned(*overrides, method):
+    return make_method(
+        load([*SIX[2:], *(overrides or SIX[:2]), f"method={method}", "dataset.num_rounds=400"])
+    )
+
+
 def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=False):
     """A plan, and a function from a round to its cohorts as drawn and as filled."""
-    plan = make_method(
-        load([*SIX[2:], *(overrides or SIX[:2]), f"method={method}", "dataset.num_rounds=400"])
-    ).plan
+    plan = planned(*overrides, method=method).plan
     fill = Fill(plan)
     opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
     fill.opened_run(opened)
@@ -132,6 +137,17 @@ def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
         assert stats.poisson.sf(size, expected) < 1e-8
 
 
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
+@pytest.mark.parametrize("same_size", [True, False])
+def test_the_plan_counts_the_messages_of_those_that_fill(method, same_size):
+    _, cohorts = filling(*HUNDRED, method=method, same_size=same_size)
+    rounds = [cohorts(index) for index in range(200)]
+    drawn, sent = (np.mean([sum(map(len, each[i])) for each in rounds]) for i in (0, 1))
+    secagg = SecAggConfig(same_size=same_size)
+    assert messages_a_round(planned(*HUNDRED, method=method), secagg) == pytest.approx(sent, rel=0.01)
+    assert sent > drawn + 1
+
+
 def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
     _, cohorts = filling(*HUNDRED, present=frozenset(range(2)), same_size=True)
     assert all(np.array_equal(*pair) for index in range(40) for pair in zip(*cohorts(index), strict=True))
@@ -178,17 +194,13 @@ def test_where_nothing_rests_on_a_secret_draw_nothing_is_filled(tmp_path, overri
 def test_the_audit_knows_by_another_formula_how_far_a_cohort_is_filled(mode, corrupt, tolerance):
     own = {"mode": mode, "corrupt_tolerance": corrupt, "dropout_tolerance": tolerance}
     secagg = SecAggConfig(**own, threshold=0.75)
-    fewest, fill = (
-        fewest_of_a_sum(asdict(secagg), 45),
-        Fill(make_method(load([*SIX, "method=dp_fedavg"])).plan),
-    )
+    fewest = fewest_of_a_sum(asdict(secagg), 45)
     possible = [can_sum(secagg, size) for size in range(45)]
     # More clients never make a sum impossible, so it follows from who is there alone.
     assert possible == sorted(possible)
     assert possible.index(True) == fewest
     for there in range(fewest, 45):
-        sizes = [fill._size(secagg, drawn, there) for drawn in range(fewest)]
-        assert set(sizes) == {most_that_fill(asdict(secagg), there)}
+        assert size_to_lose_one(secagg, there) == most_that_fill(asdict(secagg), there)
 
 
 def test_in_a_simulation_who_fills_sends_zeros_under_its_noise_and_trains_nothing(tmp_path, monkeypatch):

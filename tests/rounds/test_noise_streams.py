@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.linalg import block_diag
 
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.audit.node_audit import node_entry
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
@@ -382,7 +383,7 @@ def test_the_plan_and_the_card_say_against_whom(tmp_path):
     assert "Epsilon holds against everyone but the server" in card
     assert "Nothing rests on a secret" in card
     settings = ["dataset=digits", "method=gdpfed_star", "privacy.against=everyone", "privacy.budgets=[1,3]"]
-    said = " ".join(" ".join(plan_lines(make_method(load(settings)))).split())
+    said = " ".join(" ".join(plan_lines(make_method(load(settings)), SecAggConfig())).split())
     assert "client-level DP against everyone" in said
     assert "Epsilon holds against everyone: the public, members" in said
     assert "vs server" not in said

@@ -11,7 +11,8 @@ from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.methods import make_method
-from gdpfed.rounds.enough import can_sum, present_for_a_round, some_sum, without_small_sums
+from gdpfed.methods.sum_parameters import can_sum
+from gdpfed.rounds.enough import present_for_a_round, some_sum, without_small_sums
 from testing.local_grid import FIRST_NODE_ID, LocalGrid
 from testing.small_runs import grid_of_owners, ledger_of, run
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import gdpfed
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.methods import make_method
 from gdpfed.report import progress
 from gdpfed.report.metric_display import duration
@@ -86,5 +87,5 @@ def test_what_takes_long_is_said_to_a_person_only(monkeypatch, capsys):
 
 def test_in_a_notebook_a_plan_for_the_log_is_not_displayed(monkeypatch, capsys):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert any("group" in line for line in plan_lines(make_method(load(["dataset=digits"]))))
+    assert any("group" in line for line in plan_lines(make_method(load(["dataset=digits"])), SecAggConfig()))
     assert capsys.readouterr().out == ""

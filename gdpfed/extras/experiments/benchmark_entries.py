@@ -32,6 +32,7 @@ from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.finished_run import FinishedRun, read_run
+from gdpfed.report.messages import fillers_a_round
 from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.runs.file_formats import PLAN_FILE
 from gdpfed.runs.paths import as_of_run
@@ -55,7 +56,7 @@ SCHEMA: Mapping[str, str] = {
     "of_groups": "the result on examples of each group's clients, in the order of budgets",
     "examples_of_groups": "test: their own test examples; training: those that they trained on",
     "worst_group": "the least of of_groups",
-    "messages": "that all clients send in the whole run under masks, on average, by the plan",
+    "messages": "of all clients in the whole run under masks, with zeros that fill sums: the plan's mean",
     "megabytes": "that a client receives and sends in the whole run, on average",
     "seconds": "that all rounds took",
     "audit": f"{HELD}, {NOT_PRIVATE}, or what the audit has found",
@@ -168,7 +169,9 @@ def measured(run: CellRun) -> Entry:
     """
     finished = read_run(run.path)
     config = as_of_run(load((), begun=finished.settings), run.path)
-    plan = make_method(resolve(config)).plan
+    method = make_method(resolve(config))
+    plan = method.plan
+    masked = replace(plan, sums_hidden=True).messages_a_round + fillers_a_round(method, config.secagg)
     of_groups, which = group_results(config, finished)
     last = finished.records[-1]
     return Entry(
@@ -184,7 +187,7 @@ def measured(run: CellRun) -> Entry:
         auc=None if (area := last.metrics.get("auc")) is None else MetricDisplay.of("auc").scaled(area),
         of_groups=of_groups,
         examples_of_groups=which,
-        messages=replace(plan, sums_hidden=True).messages_a_round * plan.num_rounds,
+        messages=masked * plan.num_rounds,
         megabytes=megabytes(finished)[-1],
         seconds=sum(record.seconds.get("total", 0.0) for record in finished.records),
         audit=verdict(run.path),

@@ -8,11 +8,12 @@ further clients of the group send zeros, so that there is a sum whoever was draw
 
 import hmac
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
@@ -200,6 +201,26 @@ def _others_too_few(
     return [chance * each for chance, each in zip(below, exposed, strict=True)]
 
 
+def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> float:
+    """Return how many clients beyond those drawn all sums of a round have on average, over the plan's rounds.
+
+    `members`: at least how many members a sum has, of how many are drawn on average and can be at most.
+    """
+    missing = 0.0
+    for start, end in pairwise([*_starts(plan), plan.num_rounds]):
+        clients = [len(group.clients) for group in plan.groups]
+        expected = [group.at(start).sampling_rate * len(group.clients) for group in plan.groups]
+        if plan.one_sum:
+            clients, expected = [sum(clients)], [math.fsum(expected)]
+        sizes = list(map(members, expected, clients))
+        chances = _size_probabilities(plan, start, max(sizes))
+        missing += (end - start) * math.fsum(
+            float(chance[:size] @ (size - np.arange(len(chance[:size]))))
+            for size, chance in zip(sizes, chances, strict=True)
+        )
+    return missing / plan.num_rounds
+
+
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     """Refuse a plan in which almost all rounds would be skipped, as their cohorts are too small to sum.
 
@@ -235,7 +256,15 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
 def _below(
     plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
 ) -> list[float]:
-    """The probability, for every sum of a round, that its cohort is below `least`; groups are independent.
+    """The probability, for every sum of a round, that its cohort is below `least`."""
+    sizes = _size_probabilities(plan, round_index, least, numbers)
+    return [min(1.0, math.fsum(size.tolist())) for size in sizes]
+
+
+def _size_probabilities(
+    plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
+) -> list[npt.NDArray[np.float64]]:
+    """For every sum of a round, the probabilities of sizes 0 to `least` - 1; groups are independent.
 
     `numbers`: how many clients of each group can be drawn; None for all.
     """
@@ -247,4 +276,4 @@ def _below(
         for each in sizes[1:]:
             together = signal.convolve(together, each)[:least]
         sizes = [together]
-    return [min(1.0, math.fsum(size.tolist())) for size in sizes]
+    return sizes

@@ -18,11 +18,12 @@ import numpy as np
 from conf.schema import SecAggConfig
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
+from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, usual_size
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import kind_of
-from gdpfed.rounds.enough import can_sum, reachable_by_group, tolerated_dropouts
+from gdpfed.rounds.enough import reachable_by_group
 from gdpfed.rounds.extensions.base import SumExtension
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.prepared import PreparedSum
@@ -77,7 +78,6 @@ class Fill(SumExtension):
         self._fillers: dict[int, list[ClientIds]] = {}
         """By round, of every group; of the present round and the next."""
         self._round_index = 0
-        self._tolerated: dict[int, int | None] = {}
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
@@ -117,7 +117,7 @@ class Fill(SumExtension):
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
         """Return who fills the cohort of one sum. `present`: who can be reached; None for everybody."""
-        size = self._size(secagg, len(drawn.cohort), drawn.reachable)
+        size = max(len(drawn.cohort), size_to_lose_one(secagg, drawn.reachable))
         if secagg.same_size and can_sum(secagg, drawn.reachable):
             size = max(size, usual_size(self._plan, drawn.expected, drawn.reachable))
         missing = size - len(drawn.cohort)
@@ -128,23 +128,6 @@ class Fill(SumExtension):
             groups = [sorted(present.intersection(group)) for group in groups]
         place = (drawn.round_index, drawn.index)
         return draw_fillers(groups, drawn.cohort, missing, *place, self._sampling_key)
-
-    def _size(self, secagg: SecAggConfig, drawn: int, reachable: int) -> int:
-        """Return how many clients a sum needs if so many were drawn for it, and so many can be reached.
-
-        The first size from `drawn` on that makes a sum though one of them vanishes; without one, or where
-        secagg.dropout_tolerance=0 lets nobody vanish, one that makes a sum of those who stay; `drawn` where
-        none does.
-        """
-        found = drawn
-        for size in range(drawn, reachable + 1):
-            if size not in self._tolerated:
-                self._tolerated[size] = tolerated_dropouts(secagg, size)
-            lost = self._tolerated[size]
-            if lost or (lost == 0 and secagg.dropout_tolerance == 0):
-                return size
-            found = found if lost is None else size
-        return found
 
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool

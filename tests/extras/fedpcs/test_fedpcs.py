@@ -182,7 +182,7 @@ def test_draws_that_no_sum_is_made_of_are_refused_before_anything():
 
 
 def test_the_plan_is_shown_in_few_lines():
-    lines = plan_lines(method_of())
+    lines = plan_lines(method_of(), SecAggConfig())
     assert len(lines) < 40
     assert "mean field converged in" in " ".join(" ".join(lines).split())
 

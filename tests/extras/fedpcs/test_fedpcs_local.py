@@ -12,6 +12,7 @@ from dp_accounting import pld
 from scipy import stats
 
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import record_counts, task_of
 from gdpfed.clients.order import OrderError
@@ -286,7 +287,7 @@ def test_files_that_were_changed_are_found(finished, tmp_path):
 @pytest.mark.parametrize("words", [UPDATE, STEPS])
 def test_the_plan_is_shown_and_in_json(words):
     method = method_of(*words)
-    text = " ".join(" ".join(plan_lines(method)).split())
+    text = " ".join(" ".join(plan_lines(method, SecAggConfig())).split())
     unit = method.plan.unit
     assert f"{unit}-level DP" in text
     assert f"zero_out adjacency of one {unit}" in text

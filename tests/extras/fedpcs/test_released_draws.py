@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.noise import noised_counts
@@ -167,7 +168,7 @@ def test_every_client_pays_for_its_counts_whether_it_is_asked_or_not():
         assert method_of(*rule).spending.expected_totals() == pytest.approx(
             method_of().spending.expected_totals()
         )
-    words = " ".join(" ".join(plan_lines(method)).split())
+    words = " ".join(" ".join(plan_lines(method, SecAggConfig())).split())
     assert "at 0.05 zCDP: noise of standard deviation 4.472 in each" in words
 
 

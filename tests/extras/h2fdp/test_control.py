@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from conf.load import load
+from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.noise import noise_steps
@@ -200,7 +201,9 @@ def test_a_configuration_is_resolved_once_and_for_all():
 
 
 def test_the_plan_shows_the_choice_and_a_picture_of_it():
-    lines = plan_lines(make_method(load([*PLANNED, "method.mechanism=step_local", "method.trust=untrusted"])))
+    lines = plan_lines(
+        make_method(load([*PLANNED, "method.mechanism=step_local", "method.trust=untrusted"])), SecAggConfig()
+    )
     text = " ".join(lines)
     assert "Modelled, not measured" in text
     for weight, factor in product(("a1, energy", "a2, delay", "a3, noise"), ("0.125", "1", "8")):

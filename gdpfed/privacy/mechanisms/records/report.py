@@ -167,9 +167,9 @@ class RecordReport(MechanismReport):
         whom = "all but the server" if seen else "everyone"
         return f"{words} against {whom}"
 
-    def cost_in_short(self, method: Method) -> str:
+    def cost_in_short(self, method: Method, messages: float) -> str:
         noise = noise_of_learning(method.plan, by_batch=method.weighs_by_batch)
-        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method)}"
+        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method, messages)}"
 
 
 def _parties(plan: PrivacyPlan) -> int:

@@ -140,9 +140,9 @@ class ClientReport(MechanismReport):
         server = "nothing" if {*epsilons} == {"none"} else f"epsilon {_at_most(epsilons)}"
         return f"{words}; against the server {server}"
 
-    def cost_in_short(self, method: Method) -> str:
+    def cost_in_short(self, method: Method, messages: float) -> str:
         noise = method.weighting.noise_per_step(method.plan)
-        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method)}"
+        return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method, messages)}"
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """Warn if the noise in one coordinate is larger than all clients' updates together."""
