@@ -30,6 +30,7 @@ class RunConfig:
     mailbox: str | None = None
     evaluation: Annotated[str, one_of("server", "nodes", "both")] = "server"
     evaluation_by_party: bool = False
+    evaluate_every: Count = 1
     extensions: Any = None
 
     @property

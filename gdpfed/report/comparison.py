@@ -61,8 +61,8 @@ class Line:
         return Spread.of([run.final_result for run in self.runs])
 
     def results(self) -> list[Spread]:
-        """The metric after every round over the seeds, on the scale that it is shown on."""
-        return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=True)]
+        """The metric over the seeds after each round that all have, on the scale that it is shown on."""
+        return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=False)]
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any, Self
 from gdpfed.errors import ReportError
 from gdpfed.report.metric_display import NOT_EVALUATED, MetricDisplay, shown_in
 from gdpfed.runs.file_formats import HELD_OUT_FILE, read_result
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
 
 NO_COUNTS = "run.evaluation=nodes has clients count after the last round, and no sum of these counts has come"
+AFTER = "after round {}, the last one that was evaluated (run.evaluate_every)"
 NOTE = (
     f"{NOT_EVALUATED.capitalize()}: run.evaluation=nodes has clients count on records that they hold out; "
     "what came of it is in the run's model card."
@@ -26,7 +27,9 @@ class Result:
 
     @classmethod
     def of(cls, directory: Path, record: RoundLogEntry) -> Self:
-        """The metric after a round of a run, measured by the server or counted by the clients.
+        """The metric of a run, measured by the server or counted by the clients.
+
+        `record`: of its last round. If this round was not evaluated, the metric after an earlier one counts.
 
         Raises:
             ReportError: the file with these counts is damaged.
@@ -34,6 +37,10 @@ class Result:
         """
         if record.evaluated:
             return cls(shown_in(record))
+        records = read_rounds(directory)
+        earlier = last_evaluated(records) if records else record
+        if earlier.evaluated:
+            return cls(shown_in(earlier), AFTER.format(earlier.round))
         path, words = directory / HELD_OUT_FILE, "an evaluation at the clients"
         return read_result(path, words, cls._counted, ReportError) or cls(NOT_EVALUATED, NO_COUNTS)
 

@@ -16,11 +16,12 @@ from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
     BUDGET_PICTURE,
     CONFIG_FILE,
+    LEDGER_FILE,
     MODEL_FILE,
     PLAN_FILE,
     check_json_file,
 )
-from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
 from gdpfed.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class FinishedRun:
     @property
     def metric(self) -> str:
         """The name of the metric that is shown."""
-        return self.records[-1].shown[0]
+        return last_evaluated(self.records).shown[0]
 
     @property
     def results(self) -> list[float]:
@@ -64,8 +65,8 @@ class FinishedRun:
 
     @property
     def final_result(self) -> float:
-        """The metric after the last round, on the scale that it is shown on."""
-        return self.results[-1]
+        """The metric after the last round that was evaluated, on the scale that it is shown on."""
+        return MetricDisplay.of(self.metric).scaled(last_evaluated(self.records).shown[1])
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the records as a data frame: one row a round, one column a figure, as trackers receive them.
@@ -146,12 +147,24 @@ def read_run(path: Path) -> FinishedRun:
             f"{path} is not finished, {len(records)} of {settings['run']['num_rounds']} rounds are "
             f"recorded: continue it with run.resume={path}"
         )
-    if [record.round for record in records] != list(range(1, settings["run"]["num_rounds"] + 1)):
+    rounds, num_rounds = [record.round for record in records], settings["run"]["num_rounds"]
+    if rounds != list(range(1, num_rounds + 1)):
+        num_rounds = _charged_rounds(path, num_rounds)
+    if rounds != list(range(1, num_rounds + 1)):
         raise ReportError(
-            f"{path} is a damaged run: its record does not hold the rounds 1 to "
-            f"{settings['run']['num_rounds']} once each; restore it from a copy"
+            f"{path} is a damaged run: its record does not hold the rounds 1 to {num_rounds} once each; "
+            "restore it from a copy"
         )
     return FinishedRun(path, settings, plan, records, _read_dimension(path / MODEL_FILE))
+
+
+def _charged_rounds(path: Path, planned: int) -> int:
+    """The number of rounds by the run's ledger, where training ended before all that were planned."""
+    try:
+        charged = int(read_json((path / LEDGER_FILE).read_text(encoding="utf-8"))["charged_rounds"])
+    except (OSError, *WRONG_FORM):
+        return planned
+    return charged if 1 <= charged <= planned else planned
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:

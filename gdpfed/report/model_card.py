@@ -20,7 +20,7 @@ from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.report.parts import INTERVALS
 from gdpfed.report.party_lines import MOST_NAMED, group_of
 from gdpfed.report.plan_lines import chosen_by_data_lines, given_lines, norm_section, vote_section
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry, last_evaluated
 
 if TYPE_CHECKING:
     from gdpfed.rounds.extensions.held_out import HeldOutResult
@@ -115,9 +115,11 @@ def labels_beyond(task: Task) -> tuple[int, int] | None:
 def _results(records: Sequence[RoundLogEntry]) -> list[str]:
     if not records:
         return ["* accuracy on the server's test set: not measured yet"]
-    found = records[-1].metrics or {DEFAULT: records[-1].accuracy}
+    last = last_evaluated(records)
+    found = last.metrics or {DEFAULT: last.accuracy}
     shown = [(MetricDisplay.of(name), value) for name, value in found.items()]
-    return [f"* {each.words} on the server's test set: {each.text(value)}" for each, value in shown]
+    after = "" if last is records[-1] else f" after round {last.round}"
+    return [f"* {each.words} on the server's test set{after}: {each.text(value)}" for each, value in shown]
 
 
 def _at_clients(subject: CardSubject) -> list[str]:

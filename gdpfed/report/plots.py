@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from io import BytesIO
+from math import isnan
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -16,7 +17,7 @@ from gdpfed.files import save_whole
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry, last_evaluated
 
 P = ParamSpec("P")
 
@@ -208,12 +209,15 @@ def draw_curves(
     """Draw the mean of a displayed metric after every round, with a band of one standard deviation.
 
     The axis goes from the lowest to the highest of all curves, and its label says so. `axes`: where to draw.
-    `curves`: style, label and one figure a round, of every curve. `metric`: by name.
+    `curves`: style, label and one figure a round, of every curve; not a number where a round was not
+    evaluated. `metric`: by name.
     `beside`: what else the axis has to show, scaled.
     """
     drawn = list(beside)
     for style, label, spreads in curves:
-        rounds = range(1, len(spreads) + 1)
+        evaluated = [(number, each) for number, each in enumerate(spreads, start=1) if not isnan(each.mean)]
+        rounds = [number for number, _ in evaluated]
+        spreads = [each for _, each in evaluated]
         means = [spread.mean for spread in spreads]
         axes.plot(rounds, means, label=label, markevery=markers_every(len(means)), clip_on=False, **style)
         below = [spread.mean - (spread.stddev or 0.0) for spread in spreads]
@@ -255,7 +259,7 @@ def accuracy_curve(
     """
     figure, axes = _new_axes(title)
     (style,) = method_styles([method])
-    metric = records[-1].shown[0] if records else DEFAULT
+    metric = last_evaluated(records).shown[0] if records else DEFAULT
     scaled = MetricDisplay.of(metric).scaled
     curve = [Spread.of([scaled(record.shown[1])]) for record in records]
     beside = [scaled(base_rate)] if base_rate is not None and metric == DEFAULT else []

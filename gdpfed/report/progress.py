@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from gdpfed.report.metric_display import WITHOUT_A_SUM, duration, shown_in
+from gdpfed.report.metric_display import NOT_EVALUATED, WITHOUT_A_SUM, duration, shown_in
 from gdpfed.runs.round_log import RoundLogEntry
 
 QUIET_SECONDS = 30.0
@@ -60,6 +60,7 @@ class RunProgress:
         self.budgets = budgets
         self.against = against
         self.shown = 0
+        self._figure = NOT_EVALUATED
         self._began = self._said = monotonic()
         self._waiting = waiting
         self._progress = Progress(
@@ -124,7 +125,11 @@ class RunProgress:
         against = self.against if against is None else against
         whom = f" against {against}" if against else ""
         budgets = f"  epsilon{whom} {' '.join(spent)}" if spent else ""
-        return f"{shown_in(record)}{budgets}"
+        if record.evaluated:
+            figure = shown_in(record)
+            self._figure = f"{figure} in round {record.round}"
+            return f"{figure}{budgets}"
+        return f"{self._figure}{budgets}"
 
 
 SLOW_SECONDS = 3.0

@@ -25,6 +25,7 @@ from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.round_log import RoundLogEntry, finite
 
+NOT_EVALUATED = Evaluation(None, None)
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
 Announce = Callable[[str], None]
 EvaluateModel = Callable[[Theta], Evaluation]
@@ -54,6 +55,7 @@ class RoundLoop:
         state: where to begin.
         files: where to write.
         evaluate_model: metrics and loss of parameters on the test split.
+        evaluate_every: how many rounds there are from one such evaluation to the next.
         observers: are told of every round, in their order.
         announce: is told in one line where the run begins and why it ends early.
     """
@@ -65,6 +67,7 @@ class RoundLoop:
     state: RunState
     files: RunDirectory
     evaluate_model: EvaluateModel
+    evaluate_every: int
     observers: Sequence[Observer]
     announce: Announce
 
@@ -98,7 +101,8 @@ class RoundLoop:
                 self.state.extensions.tell(Extension.stepped, self.method.released(theta))
         trained = perf_counter()
         released = self.released(theta)
-        evaluation = self.evaluate_model(released)
+        due = (index + 1) % self.evaluate_every == 0 or index + 1 == end
+        evaluation = self.evaluate_model(released) if due else NOT_EVALUATED
         if evaluation.loss is not None and not isfinite(evaluation.loss):
             raise RunError(
                 f"round {index + 1}: the model's loss is {evaluation.loss}, so training has diverged; the "
@@ -112,7 +116,8 @@ class RoundLoop:
         record = self._record(index, evaluation, outcome, seconds)
         self.state.completed_rounds = index + 1
         ended = RoundEnded(index, theta, released, outcome.sums, record)
-        self.state.extensions.tell(Extension.evaluated, ended)
+        if due:
+            self.state.extensions.tell(Extension.evaluated, ended)
         for observer in self.observers:
             observer.round_ended(ended)
         return theta, record

@@ -164,6 +164,7 @@ class PreparedRun:
                 state=state,
                 files=files,
                 evaluate_model=self.evaluate_model,
+                evaluate_every=self.config.run.evaluate_every,
                 observers=[RoundFiles(files, self.method, state), *observers],
                 announce=announce,
             )

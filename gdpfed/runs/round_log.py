@@ -15,8 +15,8 @@ class RoundLogEntry:
     """The log entry of one round: cohorts, sums, metrics and epsilon; ``round`` counts from 1.
 
     Attributes:
-        accuracy: of the model after the round, on the server's test split; None where labels are numbers, or
-            the server has none.
+        accuracy: of the model after the round, on the server's test split; None where labels are numbers, the
+            server has none, or the round was not evaluated.
         loss: the same model's mean of what training minimises; cross-entropy is in nats.
         metrics: the metrics that were chosen, by name in their order, the one that is shown first; empty
             where it is accuracy alone.
@@ -105,6 +105,11 @@ class RoundLogEntry:
             if not values[name]:
                 del values[name]
         return json.dumps(versioned(values), allow_nan=False)
+
+
+def last_evaluated(records: Sequence[RoundLogEntry]) -> RoundLogEntry:
+    """Return the last round whose displayed metric has a value; the last one of all if none has."""
+    return next((record for record in reversed(records) if record.evaluated), records[-1])
 
 
 def read_rounds(directory: Path) -> list[RoundLogEntry]:

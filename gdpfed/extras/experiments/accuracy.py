@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from math import isnan
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -309,9 +310,9 @@ def traffic_picture(
             if outcome is not None:
                 results = zip(*(run.results for run in outcome.finished), strict=True)
                 means = [Spread.of(list(each)).mean for each in results]
-                axes.plot(
-                    megabytes(outcome.finished[0]), means, label=choice.label, **{**style, "marker": ""}
-                )
+                points = zip(megabytes(outcome.finished[0]), means, strict=True)
+                evaluated = list(zip(*(each for each in points if not isnan(each[1])), strict=True))
+                axes.plot(*evaluated, label=choice.label, **{**style, "marker": ""})
         axes.set_xlabel("received and sent by a client, on average (MB)")
         axes.set_ylabel("test accuracy (%)")
         axes.grid(alpha=0.3)

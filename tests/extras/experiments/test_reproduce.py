@@ -81,7 +81,7 @@ def test_every_cell_says_its_exact_configuration(whole):
 
 def test_the_names_of_run_directories_stay_as_they_are(whole):
     names = {path.name for path in (whole[0] / "runs").glob("*-seed0")}
-    digests = ("dp_fedavg-c7f8538cae", "dp_fedavg-f9b513f091", "gdpfed_plus-d50bcac24f")
+    digests = ("dp_fedavg-77efa2d977", "dp_fedavg-a5675d9ea4", "gdpfed_plus-b7257764ac")
     assert names == {f"digits-{each}-seed0" for each in digests}
 
 
