@@ -1,4 +1,4 @@
-"""Random allocation: each client takes part in one round of a block, drawn uniformly and kept secret.
+"""Random allocation: each client takes part in one round of a block, drawn uniformly and in secret.
 
 Source: after the idea of Feldman and Shenfeld, "Privacy Amplification by Random Allocation",
 arXiv:2502.08202, and "Efficient Privacy Loss Accounting for Subsampling and Random Allocation",
@@ -49,7 +49,7 @@ WHOLE_ORDERS = (*range(2, 64), 128, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedGaussian(Event):
-    """A block of `block_rounds` rounds, each with a noised sum; a unit is part of one, in secret.
+    """A block of `block_rounds` noised sums, of which a unit is part of one, drawn uniformly in secret.
 
     Which one is drawn uniformly, for each client by itself, and is secret. A contribution has L2 norm at most
     `clipping_norm`; each sum carries noise of standard deviation `noise_stddev` per coordinate. A neighbour
@@ -77,7 +77,7 @@ class AllocatedGaussian(Event):
 
     @property
     def sampling_rate(self) -> float:
-        """1 / b, the chance that the unit is part of a given round of a block of b."""
+        """1 / b: the chance that the unit is part of a given round, in a block of b rounds."""
         return 1 / self.block_rounds
 
     @property
@@ -89,13 +89,13 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return the one sum that contains the unit: the whole cost against those who know its round."""
+        """Return the one sum that contains the unit: its cost to those who know which round that was."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 
 @dataclass(frozen=True)
 class Allocation(OwnLosses):
-    """A block of `rounds` rounds of which a unit is in one, with noise of `sigma` clipping norms."""
+    """A block of rounds, in one of which a unit takes part, with noise of `sigma` clipping norms."""
 
     sigma: float
     rounds: int
@@ -106,7 +106,7 @@ class Allocation(OwnLosses):
         return interval_bounds_of_losses(_deviation(self.sigma, self.rounds) / 20, largest)
 
     def losses(self, interval: float) -> BothLosses:
-        """The privacy losses of a block in both directions, unit removed and unit added, on a grid."""
+        """Return a block's privacy losses on a grid: of removing the unit, and of adding it."""
         law = _mean_ratio(self.sigma, self.rounds, interval)
         chances = law.masses * np.exp(law.logs)
         highest = law.lowest + len(law.masses) - 1
@@ -124,7 +124,7 @@ def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
 
 @renyi_curve.register
 def _(event: AllocatedGaussian) -> dict[float, float]:
-    """Return the larger Renyi divergence of both directions of a block, at whole orders a.
+    """Return a block's Renyi divergences at whole orders: the larger of unit removed and unit added.
 
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
@@ -141,7 +141,7 @@ def _(event: AllocatedGaussian) -> dict[float, float]:
 
 @lru_cache(maxsize=64)
 def _log_moments(sigma: float, rounds: int) -> tuple[float, ...]:
-    """log E R^a of a block's likelihood ratio R, a = 0, 1, ..., by powers of a series in logarithms."""
+    """Return log E R^a for a = 0, 1, ..., R being the likelihood ratio of a block's output."""
     n = np.arange(WHOLE_ORDERS[-1] + 1, dtype=np.float64)
     power, result = n * (n - 1) / (2 * sigma**2) - special.gammaln(n + 1), None
     left = rounds
@@ -156,13 +156,13 @@ def _log_moments(sigma: float, rounds: int) -> tuple[float, ...]:
 
 
 def _log_product(left: Floats, right: Floats) -> Floats:
-    """The logarithms of the coefficients of a product of two series, up to the length of both."""
+    """Multiply two power series whose coefficients are given as logarithms."""
     return np.array([np.logaddexp.reduce(left[: a + 1] + right[a::-1][: a + 1]) for a in range(len(left))])
 
 
 @dataclass(frozen=True)
 class _Ratio:
-    """A distribution of a block's likelihood ratio R, spread at least as the true one, with mean 1.
+    """An approximate distribution of a block's likelihood ratio R, never less spread than the true one.
 
     `step`: of the grid of log R. `lowest`: its first point, in steps. `masses`: chances under Q, shape (n,).
     `zero`: that of R = 0. `infinite`: the part of the mean that has left for infinity, where Q has no mass.
@@ -180,7 +180,7 @@ class _Ratio:
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":
-        """Cut off both ends of the ratio's grid, each of mass at most CUT, without less spread."""
+        """Cut both ends off the grid, each of probability at most CUT; the spread never shrinks."""
         ratios = np.exp(self.logs)
         below, above = np.cumsum(self.masses), np.cumsum((self.masses * ratios)[::-1])[::-1]
         first = int(np.searchsorted(below, CUT))
@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """The distribution of the likelihood ratio R of a block, combined from two parts of the block."""
+    """Return the distribution of a block's likelihood ratio, built up by halving the block."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1
@@ -220,7 +220,7 @@ def _coarse(sigma: float, rounds: int) -> float:
 
 
 def _one_ratio(sigma: float, step: float) -> _Ratio:
-    """One lognormal ratio on a grid: mass between two points is split between them, which keeps the mean."""
+    """Put the lognormal ratio of one round on a grid; splitting mass between points keeps the mean."""
     reach = -float(special.ndtri(TAIL))
     ends = [(place - 0.5 / sigma) / sigma for place in (-reach, reach + 1 / sigma)]
     lowest, highest = math.floor(ends[0] / step), math.ceil(ends[1] / step)
@@ -241,13 +241,13 @@ def _one_ratio(sigma: float, step: float) -> _Ratio:
 
 
 def _between(z: Floats) -> Floats:
-    """The probabilities under N(0, 1) between neighbouring places, computed from the nearer tail."""
+    """Return the probabilities under N(0, 1) of the intervals between neighbouring points z."""
     below, above = np.diff(special.ndtr(z)), -np.diff(special.ndtr(-z))
     return np.asarray(np.where(z[:-1] < 0, below, above))
 
 
 def _mixed(left: _Ratio, share: float, right: _Ratio, step: float) -> _Ratio:
-    """The distribution of share R + (1 - share) R' for independent likelihood ratios, on a grid."""
+    """Return the distribution of share R + (1 - share) R', for independent likelihood ratios R and R'."""
     ratios = [np.append(0.0, np.exp(each.logs)) for each in (left, right)]
     masses = [np.append(each.zero, each.masses) for each in (left, right)]
     values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()

@@ -11,7 +11,7 @@ from gdpfed.privacy.validation import require_choice, require_count
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """`count` releases of one event, each with its own sample and noise, paid by one kind of unit."""
+    """Releases of one event, paid by one kind of unit; each release has its own sample and noise."""
 
     event: Event
     count: int
@@ -41,7 +41,7 @@ def charge_from_dict(data: object) -> Charge:
 
 
 def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
-    """Return what rounds `skipped` to `rounds` - 1 cost of a list of charges, one release a round each."""
+    """Return the part of a list of charges that falls into rounds `skipped` to `rounds` - 1."""
     kept: list[Charge] = []
     position = 0
     for charge in charges:
@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the release of a round, counted from 0, in a list of charges.
+    """Return the event that a list of charges has for a round, counted from 0.
 
     Raises PrivacyError for a round beyond the list.
     """
@@ -66,7 +66,7 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
 
 
 def event_from_dict(data: object) -> Event:
-    """Return the event that `to_dict` wrote; PrivacyError if it wrote none."""
+    """Return the event that `Event.to_dict` wrote; PrivacyError for other data."""
     if not isinstance(data, Mapping) or data.get("kind") not in Event.kinds:
         raise PrivacyError(not_known(f"the kind of the event {data!r}", Event.kinds))
     values = {name: value for name, value in data.items() if name != "kind"}

@@ -1,4 +1,4 @@
-"""Correlated noise, which later rounds mostly subtract again, and the privacy cost of turns under it.
+"""Correlated noise: later rounds subtract part of earlier noise. What a client's turns then cost.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
@@ -33,7 +33,7 @@ ROUNDING = 1e-12
 
 @lru_cache(maxsize=256)
 def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
-    """Refuse taps, the shares of noise taken back, for which dense turns might not cost the most.
+    """Refuse taps (shares of noise taken back later) for which closely spaced turns might not cost most.
 
     Raises PrivacyError for more than `MOST_TAPS`, for taps that are negative or rise, and where h rises.
     """
@@ -54,23 +54,23 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
 
 
 def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return h_0, ..., h_{T-1}, the first column of C, by whose inverse noise is correlated: shape (T,)."""
+    """Return the first column of matrix C, whose inverse correlates the noise over T rounds: shape (T,)."""
     return _filtered_once((0,), taps, num_rounds)
 
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return how far these turns of a client of norm one move the stream of sums; 0 without turns."""
+    """Return how far a client of norm one with these turns moves the sums together; 0 without turns."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
-    """Return the densest k turns, rounds 0, b, ..., (k-1) b, as far as they lie below `num_rounds`."""
+    """Return up to k turns as close together as allowed: rounds 0, b, 2 b, ... below `num_rounds`."""
     return tuple(range(0, min(num_rounds, most_turns * separation), separation))
 
 
 def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the sensitivity of 1, ..., T turns, each as far apart as T rounds allow, shape (T,)."""
+    """Return the sensitivities of 1, ..., T turns that are spread as far as T rounds allow, shape (T,)."""
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
@@ -78,7 +78,7 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
-    """Refuse limits on turns that do not fit T rounds: k turns, b apart, need (k-1) b + 1 rounds.
+    """Refuse, with PrivacyError, k turns at least b rounds apart that do not fit into T rounds.
 
     Raises PrivacyError.
     """
@@ -93,7 +93,7 @@ def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
 
 
 def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_index: int) -> str:
-    """Say why a client with these turns may not take part in a round; "" if it may."""
+    """Say why a client that has had these turns may not take part in a round; "" if it may."""
     if len(taken) >= most_turns:
         return f"it has had {len(taken)} turns, and may have {most_turns}"
     nearest = min((abs(round_index - each) for each in taken), default=separation)
@@ -103,7 +103,7 @@ def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_in
 
 
 def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
-    """Return the noise left in the sum of all rounds, in units of s, the new noise of one round.
+    """Return the noise left in the sum over all rounds, relative to the new noise s of one round.
 
     It is the norm of the last row of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
     """
@@ -114,7 +114,7 @@ def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedGaussian(Gaussian):
-    """A client's turns in a stream of sums whose noise later rounds mostly remove.
+    """One client's turns in rounds with correlated noise, which later rounds mostly subtract again.
 
     Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
     new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds
@@ -150,17 +150,17 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def sensitivity(self) -> float:
-        """How far the client's turns move the stream of sums, for norm one."""
+        """How far the client's turns together move all sums, for contributions of norm one."""
         return sensitivity(self.taps, self.turns, self.num_rounds)
 
     @property
     def noise_multiplier(self) -> float:
-        """1 / mu: the noise s, divided by how far one client's turns can move the stream."""
+        """The noise s of one round, divided by how far the client's turns together can move the sums."""
         return super().noise_multiplier / self.sensitivity
 
 
 def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """Multiply matrix C by each column, row by row: c_t = x_t + sum_j g_j c_{t-j}, taps g."""
+    """Multiply matrix C by each column of `present`: c_t = x_t + sum_j g_j c_{t-j}, with taps g."""
     rows = present.copy()
     for t in range(1, len(rows)):
         for lag, tap in enumerate(taps[:t], start=1):
@@ -169,7 +169,7 @@ def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
 
 
 def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """Multiply matrix C by one column of 1 in these rows and 0 elsewhere; faster than `_filtered`."""
+    """Multiply matrix C by one column that is 1 in these rows and 0 elsewhere; faster than `_filtered`."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0
@@ -194,7 +194,7 @@ TAP_DIGITS = 3
 
 
 def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
-    """Return taps in closed form: coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
+    """Return taps by formula: the coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
 
     g_1 = gamma and g_{j+1} = g_j (j - gamma) / (j + 1). The family is that of gamma-BIFR (Kalinin et al.,
     arXiv:2605.18379), derived here from the two that it unites: with one tap it is DP-lambda-CGD, and with
@@ -210,7 +210,7 @@ def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Return taps (shares of noise taken back later), falling, that minimise a positive objective.
+    """Search the decreasing taps (shares of noise taken back later) that minimise a positive objective.
 
     The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
     many taps it does not find these by itself.
@@ -245,7 +245,7 @@ def best_taps(
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Round taps to a few digits, and lower the last ones if the noise response h would rise."""
+    """Round taps to a few digits, and lower the last ones where rounding breaks a condition of the proof."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)

@@ -38,7 +38,7 @@ NoiseLaw = Literal["gaussian", "discrete_gaussian"]
 
 
 class Event:
-    """One release as accountants see it, as frozen data; the subclasses are its kinds, named in files."""
+    """Base class of events: one release as accountants see it. A subclass is one kind of release."""
 
     kinds: ClassVar[dict[str, type["Event"]]] = {}
     kind: ClassVar[str]
@@ -70,7 +70,7 @@ class Event:
         return self
 
     def continuous(self, share: float) -> "Event":
-        """Return the event of continuous noise with this share of the standard deviation.
+        """Return the same event with continuous noise of this share of its standard deviation.
 
         Raises PrivacyError for an event that has continuous noise only.
         """
@@ -154,7 +154,7 @@ class SampledGaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Event):
-    """A noisy sum that surely contains the unit: no amplification by sampling.
+    """A noised sum that certainly contains the unit, so that sampling does not reduce its cost.
 
     A contribution has L2 norm at most `clipping_norm`; the noise has standard deviation `noise_stddev` per
     coordinate. One release is rho-zCDP with rho = (distance clipping_norm / noise_stddev)^2 / 2.
@@ -175,7 +175,7 @@ class Gaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """noise_stddev over the distance of two neighbouring sums: C, or 2 C under replace_one."""
+        """The noise over the distance of two neighbouring sums: C, or 2 C under replace_one."""
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
         return self.noise_stddev / self.clipping_norm / distance
 
@@ -230,7 +230,7 @@ class DPSGDSteps(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMixture(Event):
-    """Noise of `noise_stddev` on a sum that the unit moves by sensitivities[k] with probability weights[k].
+    """A sum with noise `noise_stddev` that the unit moves by sensitivities[k] with chance weights[k].
 
     A subset drawn with chance q_1, of whose draws the unit is part with others, makes such a mixture:
     dp-accounting's mixture of Gaussians (Choquette-Choo et al., arXiv:2312.17341).
@@ -267,7 +267,7 @@ class GaussianMixture(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWindows(Event):
-    """Windows of `window_steps` steps on one client's records, of which only the ends are released, noised.
+    """Windows of `window_steps` local steps on a client's records; each window releases its noised end.
 
     Every step draws each record with probability `batch_rate` q, in secret. `num_steps` are those of all
     windows together; noise is that of one window's end, `noise_multiplier` z in units of the `bound`:
@@ -303,7 +303,7 @@ class LocalWindows(Event):
 
     @property
     def num_windows(self) -> int:
-        """The number of windows, each of which releases its end."""
+        """The number of windows; each releases the model at its end."""
         return self.num_steps // self.window_steps
 
     @property
@@ -312,7 +312,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """The release of one window: how far a record may move it, with which probability, and its noise."""
+        """One window's release: how far a record may move the model, with which chances, and the noise."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

@@ -1,4 +1,4 @@
-"""What holds for the clients of one group, whatever the mechanism."""
+"""The plan of one group of clients, in a form that does not depend on the mechanism."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class RoundRange:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPlan:
-    """The plan of one group of clients, whatever the mechanism: its budget, rates, norms and noise.
+    """The plan of one group of clients: its budget, sampling rates, clipping norms and noise.
 
     `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
     who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
@@ -101,7 +101,7 @@ class GroupPlan:
 
 
 def check_accounted(epsilon: float, accounted: float) -> None:
-    """Refuse an accounted epsilon above its budget, with PrivacyError."""
+    """Refuse, with PrivacyError, a group whose accounted epsilon is above its budget."""
     if accounted > epsilon * (1 + BUDGET_TOLERANCE):
         raise PrivacyError(
             f"a group's accounted epsilon {accounted:.6g} is above its budget {epsilon:.6g}; calibrate its "

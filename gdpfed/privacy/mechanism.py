@@ -1,4 +1,4 @@
-"""A mechanism: how a run samples, clips and adds noise, and what that costs.
+"""A mechanism: how a run samples, clips and adds noise, and how much privacy that costs.
 
 A plan is its groups and one mechanism. Plan, ledger, terms and reports ask the mechanism and never which one
 it is. What it costs is a function of a history: how many rounds were released, and in which of them a client
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """What has happened in a run so far, as far as privacy cost depends on it: rounds and turns.
+    """The rounds released so far and, where the cost depends on it, the turns that a client took.
 
     Attributes:
         rounds: how many rounds were released, from the first on.
@@ -46,7 +46,7 @@ class History:
 
 @dataclass(frozen=True)
 class PromisedRun:
-    """What a server tells a client about a run, from which the mechanism makes terms.
+    """What a server tells a client about a run; the mechanism makes the client's terms from it.
 
     Attributes:
         num_rounds: T.
@@ -63,7 +63,7 @@ class PromisedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """How sums are drawn, bounded and noised. Methods take a group's number in the plan, m, and its plan.
+    """How sums are sampled, clipped and noised. Its methods take a group's number m and the group's plan.
 
     Attributes:
         kind: its name in a plan's file.
@@ -96,20 +96,20 @@ class Mechanism(ABC):
 
     @property
     def law(self) -> SamplingLaw:
-        """How cohorts are drawn."""
+        """The law by which cohorts are sampled."""
         return sampling_law(self.sampling)
 
     @property
     def distance(self) -> float:
-        """How far neighbouring contributions can be apart, as a multiple of the clipping norm."""
+        """How far apart neighbouring contributions can be, as a multiple of the clipping norm."""
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of a group's cohort of a round."""
+        """Draw a group's cohort for a round; return client ids (int64, ascending)."""
         return self.law.draw(group.clients, group.at(round_index).sampling_rate, generator)
 
     def most_rounds(self, m: int) -> int | None:
-        """Return the largest number of rounds in which a client is asked; None if only chance limits it."""
+        """Return the most rounds in which a client is asked; None if only chance limits their number."""
         return None
 
     @abstractmethod
@@ -120,14 +120,14 @@ class Mechanism(ABC):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what a history of rounds costs a client of a group, or a record of one of its record groups.
+        """Return what the rounds so far cost a client of a group, or a record of one of its record groups.
 
         It is the cost against those who are told nothing of the cohorts.
         """
 
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        """Return the largest cost of this many turns, against those who know who took part."""
+        """Return the largest cost of taking part in this many rounds, if others know who took part."""
 
     def epsilon(
         self,
@@ -139,7 +139,7 @@ class Mechanism(ABC):
         accountant: Accountant,
         record_group: int = 0,
     ) -> float:
-        """Return epsilon at delta of a history of rounds; the plan's accountant composes fixed schedules."""
+        """Return epsilon at delta of the rounds so far, composed by the plan's accountant."""
         if not history.rounds:
             return 0.0
         charges = self.charges(m, group, history, record_group)
@@ -149,12 +149,12 @@ class Mechanism(ABC):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        """Return the largest epsilon of this many turns at delta, against those who know the cohorts."""
+        """Return the largest epsilon of taking part this often, against those who know the cohorts."""
 
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        """Say how norm, noise or steps of a request contradict the charge for the round; "" if they do not.
+        """Say how a requested sum's norm, noise or steps differ from what is charged; "" if they do not.
 
         By default it compares the noise of the sum and the norms with the plan's.
 
@@ -193,5 +193,5 @@ class Mechanism(ABC):
         """
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return further entries for the JSON form of a group's plan."""
+        """Return additional entries for the JSON form of a group's plan."""
         return {}

@@ -1,4 +1,4 @@
-"""Optional parts of mechanisms, one class each, and the defaults for mechanisms without them.
+"""Optional parts of mechanisms, one class each, and the values for mechanisms that do not have them.
 
 A mechanism derives from `Mechanism` and from those of these classes that it needs. Who asks for such a thing
 asks by a function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -33,22 +33,22 @@ class KeepsTurns(ABC):
         delta: float,
         paid: Sequence[Charge] = (),
     ) -> float:
-        """Return the largest epsilon of a group's clients for their turns so far.
+        """Return the largest epsilon of any client in a group, given the rounds that each took part in.
 
         `paid`: what all have paid before the first round.
         """
 
 
 class HasTurns(KeepsTurns):
-    """A mechanism with a schedule of turns, in which later rounds take back parts of a round's noise."""
+    """A mechanism with scheduled turns, where later rounds take back part of a round's noise."""
 
     @abstractmethod
     def taps_of(self, m: int) -> tuple[float, ...]:
-        """Return taps g: which parts of a round's noise in a group's sums the next rounds take back."""
+        """Return a group's taps g: the shares of a round's noise that the next rounds subtract."""
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the noise that remains of all rounds, relative to noise that is independent by round."""
+        """Return the noise left after all rounds, relative to noise that is independent in each round."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
@@ -59,7 +59,7 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def schedule(self, m: int, groups: Sequence[GroupPlan]) -> "TurnSchedule":
-        """Return the turns of all clients that are summed with a group's."""
+        """Return the turns of all clients whose updates are summed together with this group's."""
 
     @abstractmethod
     def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
@@ -67,11 +67,11 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
-        """Say why a client with these turns may not have one in a round; "" if it may."""
+        """Say why a client that has had these turns may not have one in a round; "" if it may."""
 
 
 class OwnTotals(KeepsTurns):
-    """A mechanism in which every client has its own total budget, and samples may follow from releases.
+    """A mechanism in which each client has its own total budget; sampling may depend on released values.
 
     Attributes:
         rule: by which samples follow from releases; None where a secret key draws them.
@@ -88,12 +88,12 @@ class OwnTotals(KeepsTurns):
 
     @property
     def counts_noise(self) -> float:
-        """The standard deviation of noise in each released class count: Delta / sqrt(2 rho)."""
+        """The standard deviation of the noise in each released class count: Delta / sqrt(2 rho)."""
         return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
 
     @abstractmethod
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
-        """Return the largest cost of a client in a number of rounds, or in all."""
+        """Return the largest cost to any client of a number of rounds; of all rounds if None."""
 
 
 COUNTS_DISTANCE = math.sqrt(2)
@@ -102,7 +102,7 @@ COUNTS_DISTANCE = math.sqrt(2)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordGroup:
-    """Records with one budget: a `share` of every client's, each in a batch with chance `batch_rate`."""
+    """Records with one budget: this share of every client's records, sampled at `batch_rate`."""
 
     epsilon: float
     epsilon_accounted: float
@@ -115,11 +115,11 @@ class ProtectsRecords(ABC):
 
     @abstractmethod
     def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
-        """Return the groups of records of a group's clients."""
+        """Return the groups of records, by budget, of the clients in a group."""
 
     @abstractmethod
     def rests(self, group: GroupPlan, round_index: int) -> bool:
-        """Whether the clients of a group are left out of a round, by the plan."""
+        """Whether the plan leaves a group's clients out of a round."""
 
 
 class DrawsAhead(ABC):
@@ -127,28 +127,28 @@ class DrawsAhead(ABC):
 
     @abstractmethod
     def drawn_at(self, group: GroupPlan, round_index: int) -> int:
-        """Return the first of the rounds whose cohorts of a group are drawn together with this one."""
+        """Return the first round of the block of rounds whose cohorts are drawn together with this one's."""
 
 
 class HasEdges(ABC):
-    """A mechanism with edges between clients and server, some of which see single contributions."""
+    """A mechanism with edge servers between clients and server; an edge may see single contributions."""
 
     @abstractmethod
     def edge_adds_noise(self, m: int) -> bool:
-        """Whether an edge that sees single contributions adds the noise of a group."""
+        """Whether a trusted edge server adds the noise for a group, since it sees single contributions."""
 
     @abstractmethod
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """Return the ratio of a sum's real noise to the planned noise."""
+        """Return the ratio of the noise really in a sum to the planned noise."""
 
 
 def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
-    """Return the taps g of a group's sums; empty if the noise of rounds is independent."""
+    """Return a group's taps g, the shares of noise taken back later; empty if the noise is independent."""
     return mechanism.taps_of(m) if isinstance(mechanism, HasTurns) else ()
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the noise that remains of all rounds, relative to noise that is independent by round."""
+    """Return the noise left after all rounds, relative to noise that is independent in each round."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 
@@ -158,7 +158,7 @@ def counts_rho(mechanism: object) -> float:
 
 
 def sampling_rule(mechanism: object) -> str | None:
-    """Return the rule that draws samples from what clients have released; None if a secret key draws them."""
+    """Return the rule by which released values decide who is sampled; None if a secret key draws."""
     return mechanism.rule if isinstance(mechanism, OwnTotals) else None
 
 
@@ -168,22 +168,22 @@ def record_groups(mechanism: object, m: int) -> tuple[RecordGroup, ...]:
 
 
 def drawn_at(mechanism: object, group: GroupPlan, round_index: int) -> int:
-    """Return the round whose draws decide a group's cohort in a round: by default its own."""
+    """Return the round whose draw decides a group's cohort for a round: usually the same round."""
     return mechanism.drawn_at(group, round_index) if isinstance(mechanism, DrawsAhead) else round_index
 
 
 def edge_adds_noise(mechanism: object, m: int) -> bool:
-    """Whether an edge that sees single contributions adds the noise of a group."""
+    """Whether a trusted edge server adds the noise for a group, since it sees single contributions."""
     return isinstance(mechanism, HasEdges) and mechanism.edge_adds_noise(m)
 
 
 def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
-    """Return the ratio of a sum's real noise to the planned noise; 1 without edges."""
+    """Return the ratio of the noise really in a sum to the planned noise; 1 without edge servers."""
     return mechanism.noise_factor(m, num_clients) if isinstance(mechanism, HasEdges) else 1.0
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Say how a requested sum has its noise added elsewhere than planned; "" if it does not."""
+    """Say how a requested sum has its noise added by others than planned; "" if it does not."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

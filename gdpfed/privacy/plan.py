@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Mechanism)
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-    """How the norms of all groups follow a quantile of the clients' updates: C_m(t) = C_m F(t), F(0) = 1.
+    """Adaptive clipping: all norms follow a quantile of the updates' norms, C_m(t) = C_m F(t), F(0) = 1.
 
     Sums are in units of F(t), in which norms and noise are the plan's in every round. A contribution of norm
     B_m has a last coordinate of +- rho B_m, `indicator_share` rho: + where the update was within C_m(t) and -
@@ -46,13 +46,13 @@ class AdaptiveClipping:
 
     @property
     def update_share(self) -> float:
-        """C_m / B_m = sqrt(1 - rho^2): the part of a contribution's norm bound that is the update's."""
+        """C_m / B_m = sqrt(1 - rho^2): the part of a contribution's norm that is left for the update."""
         return math.sqrt(1 - self.indicator_share**2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-    """All of a training's privacy, fixed before it: groups, mechanism and delta, over `num_rounds` rounds.
+    """Everything about a training's privacy, fixed before training: groups, mechanism and delta.
 
     `delta` belongs to every epsilon. `sampling_rate` is the overall q, `clipping_norm` C, the mean of C_m
     over all clients. `private` is False for training without clipping and noise: then every epsilon and
@@ -81,7 +81,7 @@ class PrivacyPlan:
     record_is: RecordIs = "record"
 
     def made_by(self, kind: type[M]) -> M:
-        """Return the mechanism if it is of this class; TypeError if it is another one."""
+        """Return the mechanism if it is of this class; TypeError if it is of another."""
         if not isinstance(self.mechanism, kind):
             raise TypeError(f"the plan's mechanism is {self.mechanism.kind}, no {kind.__name__}")
         return self.mechanism
@@ -93,7 +93,7 @@ class PrivacyPlan:
 
     @property
     def messages_a_round(self) -> float:
-        """The mean number of messages for sums in a round: updates, and noise taken back."""
+        """The mean number of messages for sums in a round, including messages that take noise back."""
         mechanism, masked = self.mechanism, self.sums_hidden
         if isinstance(mechanism, HasTurns):
             return math.fsum(mechanism.messages(m, each, masked=masked) for m, each in enumerate(self.groups))
@@ -101,7 +101,7 @@ class PrivacyPlan:
 
     @property
     def budgets(self) -> list[float | None]:
-        """The epsilon of every group; None without privacy."""
+        """The epsilon of every group; None for a group without privacy."""
         return [None if math.isinf(group.epsilon) else group.epsilon for group in self.groups]
 
     @property
@@ -121,7 +121,7 @@ class PrivacyPlan:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """What clients may be asked to compute."""
+        """The kinds of work that clients may be asked to do, such as an update."""
         return self.mechanism.works
 
     @property
@@ -131,12 +131,12 @@ class PrivacyPlan:
 
     @property
     def law(self) -> SamplingLaw:
-        """How cohorts are drawn."""
+        """The law by which cohorts are drawn."""
         return self.mechanism.law
 
     @property
     def absent_clients_count(self) -> bool:
-        """Whether unreachable clients stay in the cohort, since the accounting assumes full cohorts.
+        """Whether unreachable clients count as drawn, since the accounting assumes full cohorts.
 
         No figure about records rests on the size of a cohort.
         """
@@ -144,7 +144,7 @@ class PrivacyPlan:
 
     @property
     def adjacency(self) -> Adjacency:
-        """What two neighbouring runs, which are to look alike, differ in."""
+        """What two neighbouring runs differ in: a unit left out, or replaced."""
         return self.mechanism.adjacency
 
     @property
@@ -154,32 +154,32 @@ class PrivacyPlan:
 
     @property
     def sums_per_round(self) -> int:
-        """The largest number of sums of a round that a client may be in."""
+        """The largest number of sums in one round that a client may be part of."""
         return self.mechanism.sums_per_round
 
     @property
     def one_sum(self) -> bool:
-        """Whether a round releases one sum of all groups' cohorts, in place of one sum a group."""
+        """Whether a round releases one sum over all groups, rather than one sum a group."""
         return self.mechanism.one_sum
 
     @property
     def once(self) -> tuple[SumOnce, ...]:
-        """The sums that are released once, outside the rounds."""
+        """The sums that are released only once, outside the rounds."""
         return tuple(each for each in (self.held_out, self.first) if each is not None)
 
     @property
     def last_round_counts(self) -> bool:
-        """Whether clients send counts of right answers in the last round, in place of updates."""
+        """Whether clients send counts of right answers in the last round, rather than updates."""
         return "held_out_rates" in self.works
 
     @property
     def sample_is_secret(self) -> bool:
-        """Whether epsilon holds only against those who know nothing of the cohorts, not even their sizes."""
+        """Whether epsilon holds only against those who do not know who was sampled, nor how many."""
         return self.private and any(map(self.mechanism.hides_by_sampling, self.groups))
 
     @property
     def against(self) -> str:
-        """The name of the adversary that epsilon holds against; empty without privacy or a name."""
+        """Against whom epsilon holds: everyone, outsiders, all but the server; empty if it has no name."""
         if self.mechanism.against_everyone:
             return "everyone" if self.sums_hidden else "all but the server"
         return "outsiders" if self.sample_is_secret else ""
@@ -187,7 +187,7 @@ class PrivacyPlan:
     def charges(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return the cost of the first `rounds` rounds, or of all if None, for a client of a group.
+        """Return a client's cost of the first `rounds` rounds, or of all if None.
 
         A sum before them is `first`. Where records are protected it is what they cost a record of one group
         of records. There are none where every client has totals of its own, which are in the mechanism.
@@ -196,7 +196,7 @@ class PrivacyPlan:
         return self.mechanism.charges(group_index, self.groups[group_index], history, record_group)
 
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
-        """Return a group's epsilon after some rounds; after 0 rounds it is 0, or the cost of class counts.
+        """Return a group's epsilon after this many rounds.
 
         The schedule of a plan is fixed before training, so its own accountant composes it. `first` is before.
         """
@@ -215,7 +215,7 @@ class PrivacyPlan:
         )
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against the server for a client that took part K times; inf without a bound.
+        """Return epsilon against the server, for a client that took part K times; inf without a bound.
 
         What clients noise themselves is private before it leaves, whoever sees it.
         """
@@ -228,7 +228,7 @@ class PrivacyPlan:
         return self.epsilon_against_members(group_index, participations)
 
     def epsilon_against_members(self, group_index: int, participations: int) -> float:
-        """Return the epsilon against members of the same sums of a client that took part K times.
+        """Return epsilon against members of the same sums, for a client that took part K times.
 
         They are told who is in a sum, or how many, so no sampling is accounted. Where rounds differ, all K
         are taken for those that cost most. Batches of records are drawn on the client, unknown to everybody
@@ -249,7 +249,7 @@ class PrivacyPlan:
     def inference_bound(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> InferenceBound:
-        """Bound attacks on a client or record of a group after a number of rounds, or all.
+        """Bound membership inference about a client or record after some rounds, by those who see the models.
 
         The attacker sees the models and is told nothing of the cohorts.
         """
@@ -261,7 +261,7 @@ class PrivacyPlan:
         return inference_bound([*self.paid_first, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
-        """Bound attacks by members of the same sums on a client that took part K times.
+        """Bound membership inference by members of the same sums, about a client that took part K times.
 
         It holds against the server as well where `sums_hidden`.
         """
@@ -271,19 +271,19 @@ class PrivacyPlan:
 
     @property
     def vote(self) -> Vote | None:
-        """The vote before the first round; None without a vote."""
+        """The vote on settings before the first round; None without a vote."""
         return self.first if isinstance(self.first, Vote) else None
 
     @property
     def paid_first(self) -> tuple[Charge, ...]:
-        """The charges for the sum before the first round; nothing without one."""
+        """The charges for the one-time sum before the first round; empty without one."""
         return () if self.first is None else (self.first.charge,)
 
     def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
         return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
 
     def _with_first(self, charges: Sequence[Charge]) -> float:
-        """Epsilon of the sum before the first round and of charges together, by the plan's own accountant."""
+        """Return epsilon of the one-time sum before the rounds together with these charges."""
         both = [*self.paid_first, *charges]
         return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 
@@ -292,7 +292,7 @@ class PrivacyPlan:
         return accountant_for(self.noise, self.accountant, self.renyi_orders)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON; an infinite value is null."""
+        """Return the plan as JSON; infinite values become null."""
         mechanism = self.mechanism
         values: dict[str, Any] = {
             "groups": [self._group_dict(index) for index in range(len(self.groups))],
@@ -321,7 +321,7 @@ class PrivacyPlan:
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:
-        """The JSON form of a group: `clients` is their number; `clipping_norm` is there if it is not C."""
+        """Return a group's plan as JSON; `clients` is their number."""
         group = self.groups[index]
         values = {
             "epsilon": group.epsilon,
@@ -342,7 +342,7 @@ class PrivacyPlan:
         return _finite(values | self.mechanism.group_dict(index, group))
 
     def fingerprint(self) -> str:
-        """Return a hash of the plan that two plans share if all their numbers agree to six digits."""
+        """Return a hash that is equal for plans whose numbers agree to six digits."""
         digest = hashlib.sha256(json.dumps(_rounded(self.to_dict()), sort_keys=True).encode())
         for group in self.groups:
             if isinstance(group.clients, range):
@@ -361,7 +361,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round a plan's floats: the last digits of a calibrated number may differ between machines."""
+    """Round floats to six digits: the last digits of calibrated noise may differ between machines."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):

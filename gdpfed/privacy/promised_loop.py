@@ -1,4 +1,4 @@
-"""Another program's training loop: what it releases and what it promises."""
+"""Describes the training loop of another program: what it releases and what it promises."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ MOST_VALUES = 200_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Released:
-    """What a training loop has let out: the sum of every round, or the model before and after each.
+    """What a training loop released: the sum of every round, or the models before and after each round.
 
     Attributes:
         sums: with their noise, in the unit of a contribution, shape (T, d).
@@ -52,7 +52,7 @@ class Released:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingLoop:
-    """A loop that adds up clipped contributions of units, with Gaussian noise, in T rounds.
+    """A training loop that sums clipped contributions with Gaussian noise, in T rounds.
 
     A unit is what is protected: a client with its update, or a record with its gradient. `run` is given a
     matrix of shape (m, d), a row a unit, and trains so that unit i contributes row i wherever it is asked,
@@ -113,7 +113,7 @@ class TrainingLoop:
             require_positive("epsilon", self.epsilon)
 
     def plan(self) -> PrivacyPlan:
-        """Return the loop's numbers as a plan with one group."""
+        """Return the loop's promised privacy as a plan with one group."""
         rounds = RoundRange(
             num_rounds=self.num_rounds,
             sampling_rate=self.sampling_rate,

@@ -1,4 +1,4 @@
-"""The privacy side of a requested release: a sum over a cohort, or class counts."""
+"""The privacy side of what a method requests: a sum over a cohort, or class counts."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class NoiseAt(Enum):
-    """Who adds the noise of a sum: every client its share, the edge that sums in clear, or no one."""
+    """Who adds a sum's noise: every client a share, a trusted edge server, or no one."""
 
     CLIENT = "client"
     EDGE = "edge"
@@ -29,7 +29,7 @@ class NoiseAt(Enum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Release:
-    """The privacy side of one sum over a cohort: its clients, their bounds and weights, and its noise.
+    """The privacy side of one requested sum: its clients, their norms and weights, and its noise.
 
     Client i contributes w_i clip(x_i, C_i), x_i being what its work computes.
 
@@ -106,14 +106,14 @@ class Release:
 
     @property
     def smallest_norm(self) -> float:
-        """The smallest clipping norm of a client in the sum."""
+        """The smallest clipping norm among the sum's clients."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))
 
     @property
     def weights_between(self) -> tuple[float, float]:
-        """The least and the largest weight that a client may have."""
+        """The smallest and the largest weight that a client in the sum may have."""
         if self.weight_range is not None:
             return self.weight_range
         weights = self.weights
@@ -135,7 +135,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class CountsRequest:
-    """A request for the class counts of every client, each under its client's own noise.
+    """A request for the class counts of every client, each with noise that the client adds.
 
     Attributes:
         noise_stddev: of the noise in every count.
@@ -145,12 +145,12 @@ class CountsRequest:
 
 
 def planned_norm_exceeded(norm: float, planned: float) -> bool:
-    """Whether a contribution may be larger than was planned, up to rounding; NaN is larger than anything."""
+    """Whether a contribution's norm may exceed the planned one, beyond rounding; NaN always does."""
     return not (math.isinf(planned) or norm <= planned * (1 + ROUNDING))
 
 
 def broken_number(request: Release) -> str:
-    """Say which number of a requested sum is invalid under every plan; "" if all are valid."""
+    """Say which number of a requested sum is invalid under any plan; "" if all are valid."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

@@ -1,4 +1,4 @@
-"""Sums that a run releases once, outside its rounds: held-out counts, a vote, and how long updates are.
+"""One-time sums, outside the rounds: held-out counts, a vote, and a histogram of updates' norms.
 
 **Counts** follow the last round. Some records of every client are never trained on. A neighbouring run has
 one record without influence, in its place (zero-out adjacency).
@@ -47,7 +47,7 @@ RECORD_MOVES = math.sqrt(2)
 
 
 def once_of(work: str) -> Once | None:
-    """The sum outside the rounds that a work belongs to; None for the work of rounds."""
+    """Return which one-time sum a kind of work belongs to; None for the work of ordinary rounds."""
     return kind_of(work).once
 
 
@@ -78,22 +78,22 @@ class SumOnce(ABC):
 
     @property
     def charge(self) -> Charge:
-        """What the sum costs one client or record."""
+        """What the one-time sum costs one client or record."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
     @classmethod
     def due_after(cls, num_rounds: int) -> int:
-        """The number of rounds after which the sum is due."""
+        """Return the number of rounds after which the one-time sum is due: none, or all."""
         return 0 if cls.before_rounds else num_rounds
 
     @classmethod
     def index(cls, num_rounds: int) -> int:
-        """A number for this sum that differs from the numbers of all rounds and all other sums."""
+        """Return a round number for the one-time sum that no round and no other such sum has."""
         return num_rounds + cls.before_rounds
 
     @staticmethod
     def moved(unit: Unit, adjacency: Adjacency) -> float:
-        """How far one client or record moves such a sum, in norm."""
+        """Return how far one client or record can move the one-time sum, in norm."""
         return RECORD_MOVES
 
     @staticmethod
@@ -103,10 +103,10 @@ class SumOnce(ABC):
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """The number of coordinates of the sum, with its name in a plan's file."""
+        """Return the number of coordinates of the one-time sum, under its name in a plan's file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The sum as JSON, in a plan's file."""
+        """Return the one-time sum as JSON, for a plan's file."""
         return {
             "epsilon": self.epsilon,
             "noise_stddev": self.noise_stddev,
@@ -115,7 +115,7 @@ class SumOnce(ABC):
         }
 
     def broken_by(self, request: Release, groups: Sequence[GroupPlan]) -> str:
-        """Say how a request for the sum breaks what was planned for these groups; "" if it does not."""
+        """Say how a request for the one-time sum differs from the plan; "" if it does not."""
         if once_of(request.work) != self.work or request.unit != self.unit:
             return f"it asks a {request.unit} for {request.work}, and {self.asked_of}"
         if len(np.unique(request.clients)) < len(request.clients):
@@ -135,7 +135,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Raise PrivacyError for terms that are not one such sum, or understate its sensitivity."""
+        """Refuse terms whose charges are not one such sum, or that understate its sensitivity."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)
@@ -154,7 +154,7 @@ class SumOnce(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutCounts(SumOnce):
-    """Counts of right answers on records that clients hold out, summed after the last round.
+    """Counts of right answers on records that clients hold out of training, summed after the last round.
 
     A person may be counted at one party and trained on at another, which is proved of no budget. `blocks`: in
     how many blocks they are, one a client; 1 where those of all clients are added up.
@@ -180,7 +180,7 @@ class HeldOutCounts(SumOnce):
 
 @dataclass(frozen=True, kw_only=True)
 class Vote(SumOnce):
-    """A vote of clients over settings of training, summed before the first round.
+    """A vote of clients on settings of the training, summed before the first round.
 
     A person may turn the vote of each of its parties, so it is proved for rows. `options`: how many settings.
     """
@@ -209,7 +209,7 @@ class Vote(SumOnce):
 
 @dataclass(frozen=True, kw_only=True)
 class NormHistogram(SumOnce):
-    """How many updates have their norm in each of a few bins, before the first round.
+    """A histogram of the norms of clients' updates, summed before the first round.
 
     Clients are protected; how far one moves it is as of a vote.
     """
@@ -245,12 +245,12 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 
 
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
-    """Say how a client's instructions differ from those for a sum outside the rounds; "" if they do not."""
+    """Say how a client's instructions differ from those for a one-time sum; "" if they do not."""
     if once_of(work) != planned or weight != 1:
         return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
     return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"
 
 
 def noise_of(charges: Sequence[Charge]) -> float:
-    """Return the standard deviation of the noise that these charges require of a sum outside the rounds."""
+    """Return the standard deviation of the noise that these charges require of a one-time sum."""
     return max(charge.event.noise_stddev for charge in charges if isinstance(charge.event, Gaussian))

@@ -1,4 +1,4 @@
-"""Checks of numbers where they enter: each raises one clear line and returns the value."""
+"""Checks of numbers where they enter: each returns the value, or raises one clear line."""
 
 import math
 from collections.abc import Collection
@@ -10,7 +10,7 @@ SMALLEST_RATE = 1e-9
 
 
 def require_number(name: str, value: object) -> float:
-    """Return `value` as a float; refuse everything that is not a real number, NaN included."""
+    """Return `value` as a float; refuse anything that is not a real number, including NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise PrivacyError(f"{name} is {value!r}; give a number")
     if math.isnan(value):
@@ -19,7 +19,7 @@ def require_number(name: str, value: object) -> float:
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` if it is a positive, finite number."""
+    """Return `value` as a float; refuse numbers that are not positive and finite."""
     number = require_number(name, value)
     if not 0.0 < number < math.inf:
         raise PrivacyError(f"{name} is {value}; it must be positive and finite")
@@ -27,7 +27,7 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_rate(name: str, value: object) -> float:
-    """Return `value` if it lies in (0, 1] and is large enough for the accountants' arithmetic."""
+    """Return `value` as a float; refuse rates outside (0, 1], or too small for accountants' arithmetic."""
     number = require_number(name, value)
     if number > 1.0:
         raise PrivacyError(f"{name} is {value}; that needs more than every client, choose a rate in (0, 1]")
@@ -37,7 +37,7 @@ def require_rate(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return `value` if it lies in (0, 1)."""
+    """Return `value` as a float; refuse a delta outside (0, 1)."""
     number = require_number("delta", value)
     if not 0.0 < number < 1.0:
         raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance 1e-5")
@@ -45,7 +45,7 @@ def require_delta(value: object) -> float:
 
 
 def require_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return `value` if it is a whole number of at least `at_least`."""
+    """Return `value` as an int; refuse anything but a whole number of at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise PrivacyError(f"{name} is {value!r}; give a whole number")
     if value < at_least:

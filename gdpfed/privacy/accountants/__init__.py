@@ -1,1 +1,1 @@
-"""Accountants: from charges to epsilon, and from epsilon back to noise."""
+"""Accountants compute epsilon from charges, and the noise that an epsilon needs."""

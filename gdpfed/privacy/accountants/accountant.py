@@ -1,4 +1,4 @@
-"""Accountants: each computes epsilon of an event and its number of repetitions by one proof.
+"""Accountants: each computes, by one proof, the epsilon of an event that is repeated a number of times.
 
 `rdp`, `pld` and `theorem1` are what a run can be planned with; `gdpfed.privacy.accountants.composition`
 composes lists of charges with them.
@@ -37,7 +37,7 @@ class Accountant(Protocol):
         """Return the same hash for equal accountants, which then share cached results."""
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
-        """Return an epsilon with which `count` releases of an event are (epsilon, delta)-DP; inf if none.
+        """Return an epsilon for which `count` releases of an event are (epsilon, delta)-DP; inf if none.
 
         Raises PrivacyError for an event that this accountant has no valid bound for, saying what would work.
         """
@@ -113,7 +113,7 @@ def discrete_accountant(name: str) -> Accountant:
 
 
 def accountant_for(noise: NoiseLaw, name: str, renyi_orders: RenyiOrders) -> Accountant:
-    """Return the accountant with this name for this kind of noise: continuous or discrete.
+    """Return the named accountant (rdp, pld, theorem1) for this law of noise, continuous or discrete.
 
     Raises PrivacyError for a name or a law that there is not, and for a proof that does not cover the law.
     """

@@ -1,4 +1,4 @@
-"""A cache of noise multipliers found for budgets, in a file in the user's cache directory.
+"""A cache file of noise multipliers that were already computed for a budget, in the user's cache directory.
 
 It saves a search, not a check: the accountant computes what the noise costs before it is used again. So a
 file that is damaged, old or somebody else's can cost time and nothing more.
@@ -17,12 +17,12 @@ LARGEST_FILE = 4 * 2**20
 
 
 def known_noise(key: Mapping[str, Any]) -> float | None:
-    """Return the noise multiplier that was found for these numbers, or None. `key`: the numbers as JSON."""
+    """Return the noise multiplier cached under a key, the numbers that it was computed from, or None."""
     return _entries().get(_digest(key))
 
 
 def keep_noise(key: Mapping[str, Any], noise: float) -> None:
-    """Store a noise multiplier for later processes; for this one alone if the directory is read-only."""
+    """Cache a noise multiplier in the file, or only in memory if the directory is read-only."""
     digest = _digest(key)
     _entries()[digest] = noise
     try:

@@ -1,4 +1,4 @@
-"""Calibration: find the least noise multiplier with which epsilon stays within a budget.
+"""Calibration: search the smallest noise multiplier with which epsilon stays within a budget.
 
 It is found by bisection of a decreasing function; the result never exceeds the target.
 """
@@ -28,14 +28,14 @@ LONGEST_LOG_STEP = 2.0
 
 @dataclass(frozen=True)
 class Start:
-    """A point of the search for noise: x, and the slope d log f / d log x there."""
+    """Where the search for a noise multiplier begins: a position x and the slope of log f at log x there."""
 
     position: float
     log_slope: float
 
 
 class UnreachableError(ArithmeticError):
-    """A falling function jumps over the target of the search, or meets it outside the bounds.
+    """The search failed: the function jumps over the target, or reaches it only outside the bounds.
 
     `low`: the largest x known to be above the target. `high`: the smallest x known to be at or below it.
     """
@@ -47,7 +47,7 @@ class UnreachableError(ArithmeticError):
 
 
 def is_met(value: float, target: float, tolerance: float = RELATIVE_TOLERANCE) -> bool:
-    """Whether a function's value ends the search: it is at most the target, and within the tolerance."""
+    """Whether a value is close enough to end the search: at most the target, and within the tolerance."""
     return target * (1 - tolerance) < value <= target
 
 
@@ -59,7 +59,7 @@ def solve_falling(
     *,
     tolerance: float = RELATIVE_TOLERANCE,
 ) -> Start:
-    """Return x > 0 with f(x) in (target (1 - tolerance), target], for f that falls in x.
+    """Solve f(x) = target for a decreasing f: return an x with f(x) in (target (1 - tolerance), target].
 
     Secant steps on log f against log x, kept within the bracket found so far, which begins as `bounds`. f may
     be 0 or infinite. Raises UnreachableError.
@@ -106,7 +106,7 @@ def calibrate_noise_multiplier(
     num_rounds: int,
     delta: float,
 ) -> float:
-    """Return sigma_m = std / C of the sum's noise, so that training meets `target_epsilon`.
+    """Return sigma_m, the sum's noise in clipping norms, with which training spends `target_epsilon`.
 
     `unit_noise` is a round with noise of one clipping norm. With the accountant's epsilon, epsilon(sigma) <=
     target and target - epsilon(sigma) < 1e-3 * target. For theorem1 sigma^2 is Theorem 1's formula, refused
@@ -126,7 +126,7 @@ def calibrate_noise_multiplier(
 def calibrate_windows(
     accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
 ) -> float:
-    """Return z, the least noise at which `count` releases of windows meet `target_epsilon` at delta.
+    """Return the least noise z with which `count` releases of windows of steps meet `target_epsilon`.
 
     `unit_noise` is the event with noise of one unit of its bound. The result is on the safe side, as that of
     `calibrate_noise_multiplier`. Raises PrivacyError for another accountant than pld, which alone has a bound
@@ -161,7 +161,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the smallest noise multiplier, or factor of several ones, that meets `target_epsilon`.
+    """Return the smallest noise multiplier, or common factor of several, that meets `target_epsilon`.
 
     `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as that
     of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
@@ -201,7 +201,7 @@ def estimate_noise_multiplier(
 def _search(
     epsilon: Callable[[SampledGaussian], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
-    """Find the noise multiplier at which `epsilon` of a release meets the target."""
+    """Find the noise multiplier at which one sampled release costs the target epsilon."""
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     return solve_falling(
         lambda sigma: epsilon(replace(unit_noise, noise_stddev=sigma)), target, start, bounds
@@ -277,7 +277,7 @@ def _check_delta_against_participation(rate: float, num_rounds: int, delta: floa
 
 
 def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
-    """Return a first guess of sigma from the central limit mu = q sqrt(T (exp(1/sigma^2) - 1)).
+    """First guess of sigma by the central limit theorem for DP: mu = q sqrt(T (exp(1/sigma^2) - 1)).
 
     Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
     for the search, never a result.

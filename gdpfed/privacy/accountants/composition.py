@@ -1,4 +1,4 @@
-"""Composition: the joint cost of a list of charges, by a proof that is valid for their schedule.
+"""Composition: the joint epsilon of a list of charges, by a proof that is valid for their schedule.
 
 * **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
   then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure
@@ -55,7 +55,7 @@ class Bound:
 def compose(
     charges: Sequence[Charge], delta: float, *, schedule: Schedule, accountant: Accountant | None = None
 ) -> Bound:
-    """Return epsilon at delta of all charges together; 0 for none, inf where a charge has no noise.
+    """Return epsilon at delta of all charges together; 0 without charges, inf if one has no noise.
 
     Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
     samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
@@ -79,7 +79,7 @@ def compose(
 
 
 def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
-    """Return epsilon at delta of several runs: each fixed before it began, all of them adaptive.
+    """Return epsilon at delta of several runs together; later runs may depend on results of earlier ones.
 
     The terms of a run may depend on what earlier ones released. One run alone is a fixed schedule.
     """
@@ -89,7 +89,7 @@ def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
 
 
 def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
-    """Return epsilon at delta of releases against those who know that a client is part of them.
+    """Return epsilon at delta against those who know in which releases a client took part.
 
     They are the server, and members of the same sums: sampling of clients is not accounted against them. K_i
     sums of noise multiplier sigma_i compose to one Gaussian of (sum_i K_i / sigma_i^2)^(-1/2), with
@@ -116,7 +116,7 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
 
 
 def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
-    """Bound membership inference by attackers who see all releases and do not know the samples.
+    """Bound membership inference by an attacker who sees all releases but not who was sampled.
 
     By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
     Renyi divergences only. Charges are fixed beforehand, as in a plan. Raises PrivacyError for charges of
@@ -156,7 +156,7 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
 
 
 def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """The smallest epsilon of charges that any proof gives, among proofs that cover all of them."""
+    """Return the smallest epsilon that any proof gives, among the proofs that cover all these charges."""
     proofs: dict[Proof, Callable[[], float]] = {
         "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
         "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
@@ -203,7 +203,7 @@ def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> 
 
 
 def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
-    """Add the Renyi divergences of all charges, at the orders that they share."""
+    """Add up the Renyi divergences of all charges, at the orders for which each has one."""
     curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
     common = set.intersection(*(set(curve) for curve in curves))
     if _discrete_releases(charges) or orders == "whole":
@@ -215,7 +215,7 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
 
 
 def _discrete_releases(charges: Sequence[Charge]) -> int:
-    """The number of sums with discrete noise that these charges pay for."""
+    """Count the sums with discrete noise that these charges pay for."""
     return sum(
         charge.count * charge.event.num_releases
         for charge in charges
@@ -224,23 +224,23 @@ def _discrete_releases(charges: Sequence[Charge]) -> int:
 
 
 def _continuous(event: Event) -> Event:
-    """The event with continuous noise that has the same divergences at whole orders as this event."""
+    """Replace an event's discrete noise by continuous noise with the same Renyi bound at whole orders."""
     return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 
 def _charged(event: Event) -> Event:
-    """The event with continuous noise as which an event with discrete noise is charged."""
+    """Replace an event's discrete noise by the slightly smaller continuous noise that is accounted for it."""
     return event.continuous(GAUSSIAN_SHARE) if event.law == "discrete_gaussian" else event
 
 
 def _bounded(epsilon: float, discrete: int) -> float:
-    """Return epsilon, or inf where the proof for sums with discrete noise does not hold."""
+    """Return epsilon; inf if it is above the range that the proof for discrete noise covers."""
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
 
 
 @dataclass(frozen=True)
 class AfterRelease:
-    """An accountant that adds to each epsilon of another one the cost of `paid`, a Gaussian release.
+    """An accountant that includes the cost of one earlier Gaussian release, `paid`, in every epsilon.
 
     So whoever calibrates by it, be it noise, rates or numbers of steps, keeps the whole within the budget.
     """
@@ -259,7 +259,7 @@ class AfterRelease:
         return self.accountant.renyi_orders
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
-        """Return epsilon at delta of the release and `count` releases of an event, as `compose` has it."""
+        """Return epsilon at delta of the earlier release and `count` releases of an event, composed."""
         charges = [self.paid]
         if count:
             charges.append(Charge(event=event, count=count, unit=self.paid.unit))
@@ -267,7 +267,7 @@ class AfterRelease:
 
 
 def with_release(paid: Gaussian, epsilon: float, delta: float) -> float:
-    """Estimate the cost of `epsilon` and a Gaussian release together, for searches only."""
+    """Estimate the joint epsilon of a cost `epsilon` and a Gaussian release; for searches only."""
     if epsilon <= 0:
         return gaussian_epsilon(paid.noise_multiplier, delta)
     mu = math.hypot(1 / gaussian_sigma(epsilon, delta), 1 / paid.noise_multiplier)

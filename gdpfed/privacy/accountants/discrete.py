@@ -1,4 +1,4 @@
-"""Accounting for discrete Gaussian noise, of which every client adds a share in integer steps.
+"""Accounting for discrete Gaussian noise, to which every client adds a share in whole grid steps.
 
 A round releases the sum of integer vectors x_i, |x_i| <= C / grid, and of the clients' noise. What
 the accountants for continuous Gaussians say of it, and why:
@@ -49,7 +49,7 @@ MOST_CLIENTS, MOST_DIMENSION, MOST_ROUNDS, MOST_PARTS = 2**12, 2**31, 2**13, 17
 
 
 def sum_divergence_bound(num_clients: int, integer_stddev: float, dimension: int) -> float:
-    """Bound |log P(sum of n D(s)) - log D(sqrt(n) s)|, D discrete Gaussian noise, over Z^d by d tau.
+    """Bound how far the sum of n discrete Gaussians is from one discrete Gaussian: |log ratio| <= d tau.
 
     tau = 10 sum_{k=1}^{n-1} exp(-2 pi**2 s**2 k / (k + 1)), for s >= 1/2: Kairouz, Liu, Steinke, "The
     Distributed Discrete Gaussian Mechanism", ICML 2021, arXiv:2102.06387, Section 3. It bounds the
@@ -74,7 +74,7 @@ def effective_delta(
     dimension: int = MOST_DIMENSION,
     num_rounds: int = MOST_ROUNDS,
 ) -> float:
-    """Return delta - 1e-8, which the accountant uses in place of delta.
+    """Return delta - 1e-8, for sums with discrete noise: their law differs from the accounted one by 1e-8.
 
     With t the total variation of all noise of a training from the law that is accounted, an (epsilon, delta -
     (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is sampled. t adds up, over n
@@ -104,7 +104,7 @@ def effective_delta(
 
 
 def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
-    """Refuse a budget that the proof for sums with this noise does not cover. Raises PrivacyError."""
+    """Refuse, with PrivacyError, an epsilon above the range in which discrete noise is accounted."""
     if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
         raise PrivacyError(
             f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "

@@ -1,4 +1,4 @@
-"""A fast estimate of the cost of Poisson-sampled steps, for searches only and never for a promise.
+"""Estimate the cost of Poisson-sampled steps fast: for searches only, never for a promise.
 
 The loss of one step is put on a grid by whole cells, between two of them by shares that keep its mean, and
 composed by one fast Fourier transform. Nothing is rounded up, so the figure may lie on either side of the
@@ -34,7 +34,7 @@ OUTSIDE = 1e-4
 
 
 def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
-    """Return the function to search with for this accountant: its own, but a faster one for pld."""
+    """Return an accountant's epsilon function for use in searches: a faster estimate in place of pld."""
     if accountant.name != "pld":
         return accountant.epsilon
     paid = accountant.paid.event if isinstance(accountant, AfterRelease) else None
@@ -44,7 +44,7 @@ def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
 
 
 def estimated_epsilon(event: Event, count: int, delta: float) -> float:
-    """Return epsilon at delta of `count` releases of one event to about 1e-3 of itself; at least 0.
+    """Estimate epsilon at delta of `count` releases of one event, with a relative error of about 1e-3.
 
     Raises PrivacyError for fixed_size sampling.
     """
@@ -80,7 +80,7 @@ def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: fl
 
 
 def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:
-    """The log densities of both neighbouring outputs along one axis, up to a shared constant."""
+    """The log densities of an output with and without the unit, on a grid of one coordinate."""
     centre = 1.0 if adjacency == "replace_one" else 0.0
     axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
     at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
@@ -93,7 +93,7 @@ def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vec
 
 
 def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
-    """Estimate epsilon at delta of `count` releases, from drawn privacy losses log_density - other."""
+    """Estimate epsilon at delta of `count` releases from two log densities, by composing their losses."""
     losses = log_density - other
     masses = np.exp(log_density - log_density.max())
     masses /= masses.sum()
@@ -132,7 +132,7 @@ def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple
 
 
 def _least_epsilon(losses: Vector, masses: Vector, delta: float) -> float:
-    """The least epsilon >= 0 with sum over l > epsilon of mass(l) (1 - exp(epsilon - l)) <= delta."""
+    """Return the least epsilon >= 0 with sum over l > epsilon of mass(l) (1 - exp(epsilon - l)) <= delta."""
 
     def excess(epsilon: float) -> float:
         first = int(np.searchsorted(losses, epsilon))

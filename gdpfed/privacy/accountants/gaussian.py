@@ -1,4 +1,4 @@
-"""Gaussian releases without sampling: exact epsilon and noise, against the server too, and zCDP.
+"""Gaussian releases without sampling: exact epsilon, the noise for an epsilon, and zCDP.
 
 Balle and Wang, arXiv:1805.06530, Theorem 8: with noise sigma over the distance of neighbours
 
@@ -39,7 +39,7 @@ SMALLEST_SHARE = 1e-300
 
 @lru_cache(maxsize=1024)
 def gaussian_epsilon(sigma: float, delta: float) -> float:
-    """Return epsilon at delta of one Gaussian release; 0 where delta alone covers it, inf without noise.
+    """Return epsilon at delta of one Gaussian release; 0 if delta alone suffices, inf without noise.
 
     `sigma`: the noise over the distance of neighbours, from 0 to inf. `delta`: in (0, 1].
     """
@@ -52,7 +52,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise for (epsilon, delta), per distance of neighbours; 0 if none is needed.
+    """Return the least noise for (epsilon, delta), in distances of neighbours; 0 if no noise is needed.
 
     `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """
@@ -71,7 +71,7 @@ def _log_delta(sigma: float, epsilon: float) -> float:
 
 
 def _crossing(excess: Callable[[float], float]) -> float:
-    """The positive number at which a falling function, which is above 0 near 0, reaches 0."""
+    """Return the positive root of a decreasing function that is positive near 0."""
     low = high = 1.0
     while excess(high) > 0:
         low, high = high, 2 * high
@@ -94,7 +94,7 @@ def zcdp_rho(charges: Sequence[Charge]) -> float:
 
 
 def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
-    """Return epsilon at delta of all charges together, by their zCDP.
+    """Return epsilon at delta of all charges together, from their total zCDP.
 
     It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1:
     Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12, as rho-zCDP is (alpha, rho alpha)-RDP at
@@ -152,7 +152,7 @@ def epsilon_against_server(
 def discrete_epsilon_against_server(
     noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
 ) -> float:
-    """`epsilon_against_server` with discrete noise: of `GAUSSIAN_SHARE` of it, at the reduced delta."""
+    """Return `epsilon_against_server` for discrete noise, with the noise and delta reduced for the proof."""
     reduced = effective_delta(delta, num_rounds=max(1, participations))
     charged = noise_multiplier * GAUSSIAN_SHARE
     epsilon = epsilon_against_server(charged, participations, reduced, adjacency)
@@ -162,13 +162,13 @@ def discrete_epsilon_against_server(
 def server_epsilon(
     noise: NoiseLaw, noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency
 ) -> float:
-    """Return epsilon against the server of K noised sums that a client is known to be part of."""
+    """Return epsilon against the server of K noised sums, for continuous or discrete noise."""
     bound = discrete_epsilon_against_server if noise == "discrete_gaussian" else epsilon_against_server
     return bound(noise_multiplier, participations, delta, adjacency)
 
 
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
-    """Return K, the number of rounds of T that a sampled client stays within with this probability.
+    """Return the number of rounds of T in which a sampled client takes part at most, with this probability.
 
     With probability 0.99 it is the number of rounds that 99 of 100 clients stay within.
     """

@@ -74,7 +74,7 @@ def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
 def profile_inference_bound(
     delta: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
 ) -> InferenceBound:
-    """Bound membership inference by delta(epsilon), which takes an array and bounds both directions."""
+    """Bound membership inference, given the function delta(epsilon) of all releases together."""
     # Beyond ln(1 / a) the first bound is above 1, and the second only rises.
     epsilons = np.linspace(0.0, -math.log(FPR), 4 * STEPS)
     deltas = delta(epsilons)
@@ -83,7 +83,7 @@ def profile_inference_bound(
 
 
 def renyi_inference_bound(curve: Mapping[float, float], slack: float = 0.0) -> InferenceBound:
-    """Bound membership inference by Renyi divergences by order; `slack` as in the Gaussian case."""
+    """Bound membership inference, given Renyi divergences by order; both bounds grow by `slack`."""
     tpr = _renyi_tpr(curve, np.array([FPR]))
     fpr = np.arange(STEPS + 1) / STEPS
     # The TPR rises with the FPR, so between two points the difference is at most that of the corners.
@@ -92,7 +92,7 @@ def renyi_inference_bound(curve: Mapping[float, float], slack: float = 0.0) -> I
 
 
 def _renyi_tpr(curve: Mapping[float, float], fpr: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The largest true positive rate p that the divergence allows at each false positive rate a."""
+    """Return the largest true positive rate that the divergences allow at each false positive rate."""
     known = {order: value for order, value in curve.items() if order > 1 and math.isfinite(value)}
     orders, divergences = (np.array(list(each))[:, None] for each in (known, known.values()))
     with np.errstate(divide="ignore"):

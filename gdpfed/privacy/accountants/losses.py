@@ -53,7 +53,7 @@ class Losses:
     infinite: float
 
     def repeated(self, count: int) -> "Losses":
-        """The losses of several releases with the same distribution.
+        """Return the privacy losses of `count` independent releases with this distribution.
 
         The n-fold convolution is one power of a Fourier transform. Chernoff's bound says where all but CUT
         of it lies; what is beyond wraps around, so as much is counted as infinite.
@@ -86,7 +86,7 @@ class Losses:
         return low, high
 
     def with_losses(self, other: "Losses") -> "Losses":
-        """The losses of this release and another together; both have the same grid."""
+        """Return the privacy losses of this release and another together; their grids must be equal."""
         chances = signal.fftconvolve(self.chances, other.chances)
         below = int(np.argmax(np.cumsum(chances) > CUT / 2))
         end = len(chances) - int(np.argmax(np.cumsum(chances[::-1]) > CUT / 2))
@@ -99,7 +99,7 @@ class Losses:
         )
 
     def _above(self) -> tuple[Floats, Floats, Floats]:
-        """Positive losses with the mass of P and Q at or above each; infinite losses count to P."""
+        """Return positive losses, each with the probabilities P and Q of a loss at least that large."""
         first = max(0, 1 - self.lowest)
         steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
         losses = steps * self.interval
@@ -136,7 +136,7 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """P - e^epsilon Q for probabilities P and Q of large losses; a Q that underflows counts as 0."""
+    """Compute P - e^epsilon Q of the events of large loss; a Q that underflows counts as 0."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
@@ -147,7 +147,7 @@ class BothLosses:
     directions: tuple[Losses, ...]
 
     def repeated(self, count: int) -> "BothLosses":
-        """The losses of several releases with the same distribution."""
+        """Return both directions' losses of `count` independent releases with this distribution."""
         return BothLosses(tuple(direction.repeated(count) for direction in self.directions))
 
     def with_losses(self, other: "BothLosses") -> "BothLosses":
@@ -160,18 +160,18 @@ class BothLosses:
         return self.directions if len(self.directions) == number else self.directions * number
 
     def delta(self, epsilons: Floats) -> Floats:
-        """The larger delta of both directions, at every epsilon >= 0."""
+        """Return the larger delta of the two directions, at every epsilon >= 0."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """The larger epsilon of both directions at delta."""
+        """Return the larger epsilon of the two directions at delta."""
         return max(direction.epsilon(delta) for direction in self.directions)
 
 
 def losses_of_mixture(
     stddev: float, moves: Sequence[float], weights: Sequence[float], interval: float
 ) -> BothLosses:
-    """The losses of a sum with noise ``stddev`` that a unit moves by moves[k] with probability weights[k].
+    """The losses of a sum with noise ``stddev`` that a unit moves by moves[k] with chance weights[k].
 
     A sum that the unit is part of with probability q has the moves 0 and 1, and the weights 1 - q and q.
     """
@@ -231,7 +231,7 @@ def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLoss
 
 
 class _Mixture:
-    """The mixture sum_k w_k N(s_k, sigma^2) of Gaussians, without components of weight 0.
+    """The mixture of Gaussians sum_k w_k N(s_k, sigma^2), without components of weight 0.
 
     `end`: TAIL of N(0, sigma^2) lies beyond it. `least`: log P(s = 0), the loss that no sum is below.
     """
@@ -252,18 +252,18 @@ class _Mixture:
         return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
 
     def beyond(self, at: Floats) -> Floats:
-        """P(x > a) of the mixture, for each place a."""
+        """Return P(x > a) of the mixture at each a."""
         return self._summed(lambda rows: special.ndtr((self.moves - rows) / self.stddev), at)
 
     def scaled_below(self, at: Floats, epsilons: Floats) -> Floats:
-        """e^epsilon P(x < a) of the mixture, for each place a and its epsilon."""
+        """Return e^epsilon P(x < a) of the mixture at each a, with an epsilon for each."""
         return self._summed(
             lambda rows: np.exp(rows[:, 1:] + special.log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
             np.column_stack([at, epsilons]),
         )
 
     def _summed(self, table: Callable[[Floats], Floats], places: Floats) -> Floats:
-        """The weighted sum over components, sum_k w_k table[:, k], for each place."""
+        """Return sum_k w_k table[:, k], the weighted sum over the mixture's components, at each place."""
         rows = places.reshape(len(places), -1)
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
@@ -309,14 +309,14 @@ class _Mixture:
 
 
 def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int) -> Floats:
-    """Apply a function to a few values at a time, to limit memory."""
+    """Apply a function to a long array in pieces, to limit memory."""
     number = max(1, AT_ONCE // parts)
     chunks = (values[start : start + number] for start in range(0, len(values), number))
     return np.concatenate([np.zeros(0), *map(function, chunks)])
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
-    """The losses whose delta(epsilon) is linear in e^epsilon between the points of a grid.
+    """Put losses with these deltas on a grid, so that delta is linear in e^epsilon between its points.
 
     With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
     (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.

@@ -30,7 +30,7 @@ from gdpfed.privacy.events import (
 
 @dataclass(frozen=True)
 class Step:
-    """One Gaussian release: noise over distance of neighbours, sampling rate, and adjacency.
+    """One Gaussian release: its noise relative to the distance of neighbours, sampling rate, and adjacency.
 
     At rate 1 the unit is known to be part of it.
     """
@@ -41,11 +41,11 @@ class Step:
 
 
 class OwnLosses(ABC):
-    """A release whose privacy losses are computed in the file that defines its event."""
+    """A release whose event computes its own privacy losses, in the file that defines the event."""
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return the grid step wanted for the losses, and the smallest step that is fast enough."""
+        """Return the grid step that the losses should have, and the smallest step that is fast enough."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
@@ -57,7 +57,7 @@ OneRelease = Step | GaussianMixture | OwnLosses
 
 @singledispatch
 def releases_of(event: Event) -> tuple[OneRelease, int]:
-    """Return the single release that an event repeats, and how often; each kind of event registers this.
+    """Return the single release that an event repeats, and how often; each kind of event registers a rule.
 
     Raises PrivacyError for an event that has no bound by losses.
     """
@@ -97,12 +97,12 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
 
 
 def is_known(release: OneRelease) -> TypeGuard[Step]:
-    """Whether the unit is surely part of the release, not sampled; then epsilon is exact."""
+    """Whether it is known that the unit is part of the release, so that epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
 
 def has_losses(event: Event) -> bool:
-    """Whether privacy loss distributions can bound this event."""
+    """Whether an event has a bound by privacy loss distributions."""
     try:
         releases_of(event)
     except PrivacyError:
@@ -124,7 +124,7 @@ def pld_epsilon(event: Event, count: int, delta: float, *, coarseness: float = 1
 
 
 def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) -> float:
-    """Return epsilon at delta of several events, each repeated, in any order that was fixed in advance.
+    """Return epsilon at delta of several events, each repeated, in an order that was fixed in advance.
 
     All of them are put on one grid: the finest that one of them asks for and that all of them can afford.
     """
@@ -137,7 +137,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 def pld_deltas(
     releases: Sequence[tuple[Event, int]], epsilons: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return delta at every epsilon for several repeated events; the larger one of both directions.
+    """Return delta at every epsilon, for several repeated events together.
 
     What was composed for an epsilon is not composed again. Raises PrivacyError for fixed_size sampling, which
     has no such bound.
@@ -150,7 +150,7 @@ def pld_deltas(
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
-    """Return mu of releases without sampling, which are one Gaussian together; None if any is sampled."""
+    """Return mu if all releases together equal one Gaussian release; None if any of them is sampled."""
     precisions = []
     for event, count in releases:
         release, times = releases_of(event)
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """As `_step_interval_bounds`, with chi^2 = sum_kl w_k w_l (exp(s_k s_l / sigma^2) - 1).
+    """Return the wanted and the smallest grid step for a mixture of moves s_k with weights w_k.
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,5 +234,5 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Limit a wished grid step by the largest loss; also return the smallest step that is fast enough."""
+    """Limit a wanted grid step by the largest loss; also return the smallest step that is fast enough."""
     return min(wish, max(most, largest_loss / 20_000)), largest_loss / 40_000

@@ -60,7 +60,7 @@ def rdp_epsilon(
     *,
     keeps: Callable[[float], bool] = lambda order: True,
 ) -> float:
-    """Epsilon from Renyi DP, converted by Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12.
+    """Return epsilon of `count` releases by Renyi DP, converted by arXiv:2004.00010v4, Proposition 12.
 
     Fractional and high orders take most of the time. Those that cannot give the least epsilon are left out,
     which does not change the result.
@@ -72,7 +72,7 @@ def rdp_epsilon(
 
 
 def rough_fixed_size_epsilon(event: SampledGaussian, count: int, delta: float) -> float:
-    """Return a bound on `rdp_epsilon` of fixed-size sampling, from few orders; seldom 1 % above it."""
+    """Bound `rdp_epsilon` of fixed-size sampling quickly, from few orders; seldom more than 1 % too large."""
     renyi = _with_slack(ROUGH_ORDERS, _fixed_size_renyi(event, ROUGH_ORDERS))
     return epsilon_of_renyi({order: count * value for order, value in renyi.items()}, delta)
 
@@ -100,7 +100,7 @@ def _poisson_epsilon(
 
 
 def _least_renyi(first: Mapping[float, float], order: float) -> float:
-    """Return a lower bound on the Renyi divergence at an order, from those at the first orders.
+    """Return a lower bound on the Renyi divergence at an order, from the divergences at the lowest orders.
 
     (order - 1) times it is convex and 0 at the orders 0 and 1, so it lies above the chords beside it.
     """
@@ -116,7 +116,7 @@ def _least_renyi(first: Mapping[float, float], order: float) -> float:
 
 
 def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
-    """Return the least epsilon that Renyi divergences, by order, prove at delta."""
+    """Return the least epsilon that these Renyi divergences prove at delta."""
     return min((_epsilon_of_order(order, renyi, delta) for order, renyi in curve.items()), default=math.inf)
 
 
@@ -129,7 +129,7 @@ def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
 
 @singledispatch
 def renyi_curve(event: Event) -> dict[float, float]:
-    """Return an upper bound on one release's Renyi divergence at every order that has one.
+    """Return an upper bound on one release's Renyi divergence at each order that has a bound.
 
     A new event registers its own. Raises PrivacyError for an event that has no such bound: poisson sampling
     under replace_one, and mixtures.
@@ -196,7 +196,7 @@ def _poisson_renyi(
 
 
 def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int) -> float:
-    """log(sum_k C(a, k) (1 - q)^(a-k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1), whole order a."""
+    """The Renyi divergence of one Poisson-sampled round at a whole order, as a binomial sum."""
     k, log_binomials = _log_binomials(order)
     terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
     terms += (k * k - k) / (2 * noise_multiplier**2)
@@ -231,14 +231,14 @@ def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order
 def _log_binomials(
     order: float, most: int = LAST_TERM
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """k = 0, 1, ... and log |C(a, k)|: up to k = a for a whole order a, else up to `most`."""
+    """Return k = 0, 1, ... and log |C(a, k)| of order a: up to k = a if a is whole, else up to `most`."""
     k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
     return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 
 
 @lru_cache(maxsize=1024)
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
-    """A cache of the Renyi divergences of one sampled round, by order."""
+    """A cache of the Renyi divergences of one sampled round, by order; it starts empty."""
     return {}
 
 
@@ -259,7 +259,7 @@ HIGHEST_AT_ONCE = (32, HIGHEST_WITH_MOMENTS)
 def without_replacement_renyi(
     sigma: float, cohort_size: int, group_size: int, orders: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return Renyi divergences of one fixed-size sample's release, at these orders above 1.
+    """Return bounds on the Renyi divergences of one round with fixed-size sampling, at orders above 1.
 
     Between whole orders (a - 1) D_a is convex, so that the chord is a bound (their Corollary 10). `sigma`:
     the noise over the distance of two units' updates. `cohort_size`: how many are drawn. `group_size`: out of
@@ -282,7 +282,7 @@ def without_replacement_renyi(
 
 @lru_cache(maxsize=1024)
 def _log_moment(sigma: float, rate: float, order: int) -> float:
-    """(a - 1) D_a, the Renyi divergence of one fixed-size sample times its whole order a less 1."""
+    """Return the Renyi bound of one round with fixed-size sampling, times a - 1, at a whole order a."""
     if order == 1:
         return 0.0
     whole = np.arange(2, order + 1)
@@ -299,7 +299,7 @@ def _log_moment(sigma: float, rate: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def _log_even_moments(sigma: float, highest: int) -> Floats:
-    """log B_0, log B_2, ..., log B_highest.
+    """Return log B_0, log B_2, ..., the even moments in the bound for fixed-size sampling.
 
     The trapezium rule over x. Where noise is small, the integrand of B_l is a bell around x = l; where it is
     large, two bells around x = -sigma sqrt(l) and x = sigma sqrt(l).

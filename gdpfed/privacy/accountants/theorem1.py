@@ -26,7 +26,7 @@ REMEDY = "use the rdp or pld accountant"
 
 
 def theorem1_variance(*, sampling_rate: float, num_rounds: int, epsilon: float, delta: float) -> float:
-    """Return noise sigma_m^2 = 7 q_m^2 T (eps_m + 2 ln(1/delta)) / eps_m^2 by Theorem 1, unchecked.
+    """Return the noise variance sigma_m^2 of Theorem 1 for an epsilon, without checking its conditions.
 
     The noise *variance* multiplier: the sum's noise has variance sigma_m^2 C^2 per coordinate.
     This is a formula only; `check_theorem1` says whether it guarantees anything.

@@ -1,4 +1,4 @@
-"""Checks that requested sums fit the round that a ledger has charged, and makes them charged sums.
+"""Checks requested sums against the round that a ledger has charged, and marks them as charged.
 
 A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
 method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
@@ -32,7 +32,7 @@ class ChargedCounts:
         self._is_taken = False
 
     def take(self) -> CountsRequest:
-        """Return the request to the fleet that has it answered.
+        """Return the request, once, to the fleet that collects the answers.
 
         Raises PrivacyError the second time: it was charged once.
         """
@@ -43,7 +43,7 @@ class ChargedCounts:
 
 
 class ChargedSum(Generic[R]):
-    """A requested sum that a ledger has charged; it is summed once.
+    """A requested sum that a ledger has charged; it can be summed only once.
 
     `request`: what was charged. `round_index`: the round that it was charged in.
     """
@@ -57,7 +57,7 @@ class ChargedSum(Generic[R]):
         self._charged = tuple(request.clients.tolist()), request.contribution_norms, request.noise_stddev
 
     def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
-        """Refuse clients, norms or noise of a sum that differ from those charged.
+        """Refuse a sum whose clients, norms or noise differ from what was charged.
 
         `clients`: ids of those who are asked. `norms`: the bound on the contribution of each, in their order.
         `noise_stddev`: of the noise in the sum. Raises PrivacyError: other clients, a larger bound or less
@@ -76,7 +76,7 @@ class ChargedSum(Generic[R]):
             )
 
     def take(self) -> R:
-        """Return the request to the code that sums it.
+        """Return the request, once, to the code that computes the sum.
 
         Raises PrivacyError the second time: it was charged once.
         """
@@ -89,7 +89,7 @@ class ChargedSum(Generic[R]):
 
 
 class ExpectedSum(Generic[R]):
-    """A sum that fits the next round's plan and is not charged yet: its keys may be agreed.
+    """A sum of the next round that fits the plan but is not charged yet; keys for it may be agreed on.
 
     `request`: what is expected. `round_index`: the round that it is expected in.
     """
@@ -106,7 +106,7 @@ SEAL = object()
 
 
 class OpenRound:
-    """A round that a ledger has charged, or the next one, for which keys may be agreed.
+    """A round that a ledger has charged, or the next round, for which clients may already agree on keys.
 
     `index`: of the round, from 0. `group_of`: the number of the group of every client that was drawn.
     """
@@ -119,7 +119,7 @@ class OpenRound:
         self._sums_of: Counter[int] = Counter()
 
     def check(self, subject: str, requests: Sequence[Release]) -> None:
-        """Check all requested sums; if they pass, record which sums and clients of the round they use up.
+        """Check all requested sums; if they pass, record the names and clients that the round has used up.
 
         Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
         the round was charged for. Then nothing is noted.
@@ -188,7 +188,7 @@ class PlainCopies:
         self._copies: dict[int, tuple[object, Any]] = {}
 
     def of(self, value: T, name: str) -> T:
-        """Return a copy of a value in which every type is exact and every array read-only.
+        """Return a copy of a value with plain built-in types and read-only arrays.
 
         Numbers, strings and arrays keep what is stored in them, whatever methods a subclass has put over it.
         Raises PrivacyError: a value of another type; ``name`` says where it is.
@@ -227,7 +227,7 @@ class PlainCopies:
 
 
 def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
-    """Return copies of requested sums, so that what is checked is what is charged and summed.
+    """Return plain copies of requested sums, so that what is checked cannot change before it is summed.
 
     `requests`: of exactly the first of ``kinds``. `kinds`: the dataclasses that may occur in them. `asked`:
     by whom and in which round, for errors. Raises PrivacyError: a request of another class, or a value that

@@ -1,4 +1,4 @@
-"""One run in a client's own ledger: what it agreed to, what it sent, and what noise it took back."""
+"""One run in a client's own ledger: its terms, the updates sent, and the noise taken back."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ FILLED = "filled"
 
 
 def filled_rounds(entry: Mapping[str, Any]) -> list[int]:
-    """Return the rounds of a ledger's entry in which the client sent zeros.
+    """Return the rounds of a ledger's entry in which the client sent only zeros.
 
     Raises PrivacyError: it is not a list of rounds, or there are more of one than the entry has.
     """
@@ -39,7 +39,7 @@ def filled_rounds(entry: Mapping[str, Any]) -> list[int]:
 
 @dataclass
 class ChargedRun:
-    """One run: its terms, the client's budgets when it began, and the rounds with an update, in order.
+    """One run in a client's ledger: its terms, the client's budgets at its start, and the rounds it sent in.
 
     Attributes:
         epsilons: one budget, or one for each group of the client's records.
@@ -61,7 +61,7 @@ class ChargedRun:
     filled: list[int] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form of an entry."""
+        """Return the JSON form of this entry of the ledger."""
         return {
             "terms": self.terms.to_scalars(),
             "epsilons": list(self.epsilons),
@@ -76,18 +76,18 @@ class ChargedRun:
 
     @property
     def drawn_in(self) -> list[int]:
-        """The rounds of updates of its own, for which the client must have been drawn, not of zeros."""
+        """The rounds in which the client sent a real update and not zeros, so it must have been sampled."""
         return [*(Counter(self.rounds) - Counter(self.filled)).elements()]
 
     @property
     def is_free(self) -> bool:
-        """Whether the run has cost nothing so far, as before the first paid turn."""
+        """Whether the run has cost the client nothing so far, as before its first turn."""
         return self.terms.pays_by_turn and not (
             self.rounds or self.sent or paid_first(self.terms) or self.terms.held_out
         )
 
     def turns_to_take_back(self, round_index: int) -> list[int]:
-        """The earlier turns whose noise must still be subtracted, in part, in this round.
+        """Return the earlier turns of which this round must still take back part of the noise.
 
         Raises PrivacyError for a round that the terms do not have: so no sum comes after the last one.
         """
@@ -101,7 +101,7 @@ class ChargedRun:
         return sorted(due - {turn for turn, later in self.taken_back if later == round_index})
 
     def take_back(self, turn: int, round_index: int) -> None:
-        """Write down that a part of the noise of a turn is about to be taken back in a round.
+        """Record that a part of a turn's noise is about to be taken back in a later round.
 
         Raises PrivacyError where none is due in it, by the taps of the terms, or where it was taken back.
         """

@@ -1,4 +1,4 @@
-"""A client's own ledger: the runs that it has agreed to, and what it has sent in them.
+"""A client's own ledger: the runs that the client agreed to, and what it has sent in each.
 
 A run is charged in full when it begins, from the round on in which the client came: sampling hides a
 client only if the rounds that it is not drawn in count as well, and those it never hears of. Against the
@@ -49,7 +49,7 @@ MOST_FREE = 100
 
 
 class ClientLedger:
-    """The runs that a client has begun, by name, in order."""
+    """The runs that a client has begun, by name, in the order in which they began."""
 
     def __init__(self) -> None:
         """Open an empty ledger."""
@@ -57,17 +57,17 @@ class ClientLedger:
 
     @property
     def runs(self) -> tuple[ChargedRun, ...]:
-        """Every run that was begun."""
+        """All runs that the client has begun."""
         return tuple(self._runs.values())
 
     def run(self, name: str) -> ChargedRun:
-        """Return a run that was begun; PrivacyError for others."""
+        """Return a run that the client has begun; PrivacyError for an unknown name."""
         if name not in self._runs:
             raise PrivacyError(f"run {name} was never begun with this client")
         return self._runs[name]
 
     def terms(self, run: str) -> Terms:
-        """Return the terms of a run that was begun; PrivacyError for others."""
+        """Return the terms of a run that the client has begun; PrivacyError for an unknown name."""
         return self.run(run).terms
 
     def epsilon(
@@ -79,7 +79,7 @@ class ClientLedger:
         record_group: int | None = None,
         at_most: float = inf,
     ) -> float:
-        """Epsilon at delta of all runs that protect a unit, and of `also` unless it has begun.
+        """Return epsilon at delta of all runs that protect a unit, plus a new run with the terms `also`.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.
@@ -141,7 +141,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Epsilon at delta of all updates sent, and of one more in the run and round of `one_more_in`.
+        """Return epsilon at delta against the server, of all updates sent and of one more if given.
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.
@@ -159,7 +159,7 @@ class ClientLedger:
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
-        """How likely it is by chance that a client is asked this often, counting one more round.
+        """Return how likely chance alone would draw the client this often, if this round is counted too.
 
         P(K >= k), k being in how many rounds it was asked, other than to fill a sum: of those with at most a
         certain noise, and the least for all noises from this round's on. Rounds of all runs count, of this
@@ -193,7 +193,7 @@ class ClientLedger:
     def begin(
         self, terms: Terms, *, epsilons: Sequence[float], delta: float, edge_trusted: bool = False
     ) -> None:
-        """Charge a run in full, under a budget; the same terms again, from any round, charge nothing."""
+        """Charge a new run in full, under a budget; begun again with the same terms, it costs nothing."""
         if not self._has_begun(terms):
             budgets = tuple(require_positive("a run's epsilon", epsilon) for epsilon in epsilons)
             if not budgets or (terms.unit == "client" and len(budgets) > 1):
@@ -203,7 +203,7 @@ class ClientLedger:
             )
 
     def forget_free(self, most: int = MOST_FREE) -> None:
-        """Forget the oldest runs that cost nothing, if there are more than a given number.
+        """Forget the oldest runs that have cost nothing, if there are more than `most` of them.
 
         Else whoever begins runs without a turn fills the disk, and every message reads all of it. A run that
         is forgotten has to begin again before it has a turn.
@@ -213,7 +213,7 @@ class ClientLedger:
             del self._runs[name]
 
     def check_round(self, run: str, round_index: int) -> Terms:
-        """The terms under which this client may send an update in a round.
+        """Return the terms under which this client may send an update in a round; PrivacyError if it may not.
 
         Raises PrivacyError for a run that was not begun, a round outside its terms, one in which an
         update was sent, and where its records have paid for all their steps.
@@ -245,7 +245,7 @@ class ClientLedger:
         return begun.terms
 
     def charge(self, run: str, round_index: int, num_steps: int = 0, *, fills: bool = False) -> None:
-        """Write down the update that is about to be sent, and its steps where records are protected.
+        """Record the update that is about to be sent, and its steps where records are protected.
 
         One that `fills` a sum costs nothing against the server. Refused as in `check_round`, and where there
         are more steps than are left, or none.
@@ -308,7 +308,7 @@ class ClientLedger:
         self._runs[terms.run].filled = filled_rounds(entry)
 
     def runs_of(self, unit: Unit) -> list[ChargedRun]:
-        """The runs that protect a unit."""
+        """Return the runs that protect a unit, client or record."""
         return [run for run in self._runs.values() if run.terms.unit == unit]
 
     def _has_begun(self, terms: Terms) -> bool:
@@ -339,14 +339,14 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
 
 
 def _kept_apart(runs: Sequence[Terms]) -> bool:
-    """Whether all runs hold records out, and the same ones."""
+    """Whether all runs hold out records, and chose them in the same way, so they are never trained on."""
     return all(run.held_out for run in runs) and len({run.held_out_by for run in runs}) == 1
 
 
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """The larger cost: of a record that is trained on, or of one that is held out.
+    """Return the larger cost of two: of a record that is trained on, and of one that is held out for tests.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

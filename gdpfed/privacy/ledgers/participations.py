@@ -1,4 +1,4 @@
-"""Counts how often each client took part, and in which rounds if the cost depends on that."""
+"""Counts how often each client took part, and records in which rounds if the cost depends on that."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ RESTS = "has no step left; its budget is spent"
 
 
 class Participations:
-    """The charged participations of all clients; a client that never took part has no entry."""
+    """How often each client took part in charged rounds; clients that never did have no entry."""
 
     def __init__(self, plan: PrivacyPlan) -> None:
         self._plan = plan
@@ -29,7 +29,7 @@ class Participations:
         self._turns: dict[int, list[int]] = {}
 
     def add(self, round_index: int, cohorts: Sequence[Sequence[int]]) -> None:
-        """Note which clients of each group take part in a round."""
+        """Record which clients of each group take part in a round."""
         for counts, clients in zip(self._counts, cohorts, strict=True):
             counts.update(clients)
             if isinstance(self._plan.mechanism, KeepsTurns):
@@ -41,19 +41,19 @@ class Participations:
         return client in self._members[m]
 
     def of_group(self, m: int) -> Mapping[int, int]:
-        """In how many rounds each client of a group took part; 0 where it is not named."""
+        """Return in how many rounds each client of a group took part; clients that never did are absent."""
         return self._counts[m]
 
     def of(self, client: int) -> int:
-        """In how many charged rounds a client took part."""
+        """Return in how many charged rounds a client took part."""
         return sum(counts[client] for counts in self._counts if client in counts)
 
     def most(self) -> list[int]:
-        """Return, per group, the most rounds that one client took part in."""
+        """Return, per group, the largest number of rounds in which one client took part."""
         return [max(counts.values(), default=0) for counts in self._counts]
 
     def total(self) -> tuple[int, ...]:
-        """Return, per group, how often its clients took part, summed over clients."""
+        """Return, per group, the number of participations of all its clients together."""
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
@@ -75,7 +75,7 @@ class Participations:
     def with_moved_turns(
         self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
     ) -> ClientIds:
-        """Fill free places of a group's cohort with present clients that have missed a turn.
+        """Fill places of absent clients in a group's cohort with present clients that have missed a turn.
 
         A turn is moved as far as the mechanism lets it, and no cohort grows beyond the plan's. Where a sample
         is drawn nobody has a turn.
@@ -196,7 +196,7 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """The number of releases of each of a group's saved charges."""
+    """Return the number of releases of each charge that a file has for one group."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]
@@ -208,7 +208,7 @@ def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
 
 
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
-    """Whether a saved ledger has charged the class counts, which comes before any round."""
+    """Whether a saved ledger has charged the class counts, which clients release before the first round."""
     planned = counts_rho(plan.mechanism)
     if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(
@@ -219,7 +219,7 @@ def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -
 
 
 def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
-    """Return the entries of a plan's saved ledger; PrivacyError if entries are missing or unknown."""
+    """Check and return the entries of a plan's saved ledger; PrivacyError if any is missing or unknown."""
     expected = {"version", "plan", "charged_rounds", "charges", "participations"}
     expected |= {TURNS} if isinstance(plan.mechanism, KeepsTurns) else set()
     expected |= {COUNTS} if counts_rho(plan.mechanism) else set()

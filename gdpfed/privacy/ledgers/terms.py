@@ -1,4 +1,4 @@
-"""What a server promises one client before a training, so that the client can account for it itself.
+"""What a server promises one client before training, so that the client can compute its own epsilon.
 
 `Terms` holds what all mechanisms promise; each mechanism has a class of its own in its folder, which says
 what a run costs this client and which instructions break the promise. What only some terms have is in
@@ -36,7 +36,7 @@ PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
 
 
 class Instructions(Protocol):
-    """What the server tells a client to do for a sum, as far as the terms limit it."""
+    """Instructions from the server to a client for a sum, as far as the terms limit them."""
 
     @property
     def work(self) -> str: ...
@@ -60,7 +60,7 @@ class Instructions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(ABC):
-    """What the server promises one client of a group for one run: its charges, norm and noise.
+    """What the server promises one client for one run: its charges, the clipping norm and the noise.
 
     Attributes:
         run: names the run, the same when it is resumed.
@@ -145,7 +145,7 @@ class Terms(ABC):
     @property
     @abstractmethod
     def num_rounds(self) -> int:
-        """T: the number of rounds of the run; the group is sampled in no more."""
+        """T: the number of rounds of the run."""
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
@@ -153,11 +153,11 @@ class Terms(ABC):
 
     @abstractmethod
     def owed_noise(self, round_index: int) -> float:
-        """Return the standard deviation of the noise that a sum of the round must have: sigma C."""
+        """Return the least noise that a sum of the round must have, as a standard deviation: sigma C."""
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the worst cost of a run for a client with these turns and `at_most` in all.
+        """Return the worst cost of a run for a client with these turns and at most `at_most` rounds.
 
         Of records it is the one that pays most.
         """
@@ -166,25 +166,25 @@ class Terms(ABC):
     def spent_charges(
         self, turns: Sequence[int], other: "Terms | None" = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost after these turns against adversaries who do not know the samples.
+        """Return the cost of these turns against adversaries who do not know who was sampled.
 
         Of records it is one that is in a group of `other` terms, or the one that is drawn most often.
         """
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return what these turns and steps have cost against the server, which knows them."""
+        """Return the cost of these turns and steps against the server, which knows their rounds."""
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
-        """Say how instructions for a sum of this norm break the terms; "" if they keep them."""
+        """Say how instructions for a sum with this clipping norm break the terms; "" if they keep them."""
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:
-        """Describe what a run charges a client that takes part in at most `at_most` rounds."""
+        """Describe in words what a run charges a client that takes part in at most `at_most` rounds."""
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return a flat mapping for a message or a file; nested values are JSON."""
+        """Return the terms as a flat mapping for a message or a file; nested values are JSON."""
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -198,7 +198,7 @@ class Terms(ABC):
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> "Terms":
-        """Return the terms, of whichever mechanism, that `to_scalars` wrote.
+        """Return the terms that `to_scalars` wrote, in the class of their mechanism.
 
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.
@@ -252,7 +252,7 @@ def terms_of(
     seed: int = 0,
     **said: Any,
 ) -> Terms:
-    """Return the terms of one group of a plan; if the terms differ by client, those of `client`.
+    """Return what a plan promises the clients of one group, or one client if the terms differ by client.
 
     Args:
         plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.

@@ -1,4 +1,4 @@
-"""Optional parts of terms, one class each, and the defaults for terms without them.
+"""Optional parts of terms, one class each, and the values for terms that do not have them.
 
 Terms derive from `Terms` and from those of these classes that they need. Who asks for such a thing asks by a
 function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class SampledTerms(ABC):
-    """Terms of a client that is sampled in secret, and pays for a round whether it is drawn or not."""
+    """Terms of a client that is sampled in secret, and is charged for a round whether drawn or not."""
 
     @abstractmethod
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return how many rounds are sampled at which rate and with which noise multiplier."""
+        """Return the number, sampling rate and noise multiplier of each range of rounds with sampling."""
 
 
 class LimitsRounds(ABC):
@@ -30,11 +30,11 @@ class LimitsRounds(ABC):
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
-        """Refuse, with PrivacyError, a round that the terms do not allow after the turns taken so far."""
+        """Refuse, with PrivacyError, a round that is not allowed after the turns that the client has had."""
 
 
 class TurnTerms(LimitsRounds):
-    """Terms of a client with turns, in which later rounds take back parts of a round's noise.
+    """Terms of a client with scheduled turns, where later rounds take back part of a round's noise.
 
     Attributes:
         turns: how many the client may have, and how many rounds apart at least.
@@ -51,7 +51,7 @@ class TurnTerms(LimitsRounds):
 
 
 class RecordBudgets(ABC):
-    """Terms under which the client's records pay, in groups with a budget each.
+    """Terms under which a client's records are charged, in groups with a budget each.
 
     Attributes:
         num_budgets: how many groups there are.
@@ -73,15 +73,15 @@ class RecordBudgets(ABC):
 
     @abstractmethod
     def steps_left(self, steps: int) -> int:
-        """Return how many more steps its records may pay for after this number of steps."""
+        """Return how many more DP-SGD steps the client's records can pay for after this number of steps."""
 
     @abstractmethod
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
-        """Refuse steps of a round that the terms do not have left, with PrivacyError."""
+        """Refuse, with PrivacyError, a round with more steps than the terms have left."""
 
 
 def noise_taps(terms: "Terms") -> tuple[float, ...]:
-    """Return which parts of a round's noise the next rounds subtract; empty if noise is independent."""
+    """Return the shares of a round's noise that the next rounds subtract; empty if noise is independent."""
     return terms.noise_taps if isinstance(terms, TurnTerms) else ()
 
 
@@ -91,12 +91,12 @@ def num_budgets(terms: "Terms") -> int:
 
 
 def private_by_itself(terms: "Terms") -> bool:
-    """Say whether an update is private before it leaves: then it may be seen by anybody."""
+    """Whether an update has enough noise before it leaves the client, so that anybody may see it."""
     return isinstance(terms, RecordBudgets) and terms.private_by_itself
 
 
 def may_be_filled(terms: "Terms", round_index: int) -> bool:
-    """Say whether members of this sum may send zeros: it is of a round of Poisson sampling, over clients.
+    """Whether clients that were not drawn may send zeros in this sum: only in rounds of Poisson sampling.
 
     A group that always takes part may be in one sum with groups that do not, so its rate may be 1.
     """
@@ -105,7 +105,7 @@ def may_be_filled(terms: "Terms", round_index: int) -> bool:
 
 
 def once_in(terms: "Terms", round_index: int) -> Once | None:
-    """Say which sum outside the rounds has this number, from 0; None if it is the number of a round.
+    """Return which one-time sum this round number stands for; None if it is an ordinary round.
 
     Counts go by that after the last round, and what comes before the first, by those that follow.
     """
@@ -114,12 +114,12 @@ def once_in(terms: "Terms", round_index: int) -> Once | None:
 
 
 def paid_first(terms: "Terms", sent: Collection[Once] | None = None) -> tuple[Charge, ...]:
-    """Return what sums before the first round cost: all of the terms, or those of some works."""
+    """Return the cost of the one-time sums before the first round: all of them, or only those in `sent`."""
     works = [work for work, kind in ONCE.items() if kind.before_rounds and (sent is None or work in sent)]
     return tuple(charge for work in works for charge in paid_once(terms, work))
 
 
 def paid_once(terms: "Terms", work: Once) -> tuple[Charge, ...]:
-    """Return what a sum of this work outside the rounds costs."""
+    """Return what a one-time sum of this kind costs."""
     paid: tuple[Charge, ...] = getattr(terms, ONCE[work].entry)
     return paid

@@ -1,1 +1,1 @@
-"""The mechanisms, one file each: what is charged of a run, and the terms that a node agrees to."""
+"""The mechanisms, a folder each: what a run charges, and the terms that a node agrees to."""

@@ -32,7 +32,7 @@ LARGEST_DEFAULT_DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Group:
-    """Clients with one privacy budget, to which all of them are held.
+    """Clients with the same privacy budget.
 
     `epsilon` is the budget eps_m of every client of the group over the whole training.
     `clients` are distinct client ids >= 0; a `range` is kept as it is, so that a million clients
@@ -55,17 +55,17 @@ class Group:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return a plan's default delta for n clients: the smaller one of 1e-5 and n**-1.1."""
+    """Return the default delta for n clients: the smaller of 1e-5 and n**-1.1."""
     return min(LARGEST_DEFAULT_DELTA, paper_delta(num_clients))
 
 
 def paper_delta(num_clients: int) -> float:
-    """Return the paper's delta for n clients, n**-1.1, with which its tables are made (Section 5)."""
+    """Return n**-1.1, the delta that the paper uses for n clients in its tables (Section 5)."""
     return float(require_count("num_clients", num_clients) ** DELTA_EXPONENT)
 
 
 def exposure(num_clients: int, delta: float) -> float:
-    """Return 1 - (1 - delta)**n: how likely it is that at least one of n clients is exposed outright.
+    """Return 1 - (1 - delta)**n: the chance that delta lets at least one of n clients be exposed.
 
     It is the worst that an (epsilon, delta) promise allows: a mechanism that publishes each client with
     probability delta, independently of the others, keeps it.
@@ -76,7 +76,7 @@ def exposure(num_clients: int, delta: float) -> float:
 def groups_from_shares(
     num_clients: int, budgets: Sequence[float], shares: Sequence[float] | None = None
 ) -> tuple[Group, ...]:
-    """Split clients 0..n-1 into contiguous groups, one a budget.
+    """Split clients 0..n-1 into contiguous groups, one for each budget.
 
     Sizes are shares * n rounded by largest remainders (ties to the earlier group), so they sum to n; a group
     that would round to nothing gets one client of the largest. `shares` None means equal shares. Budgets must
@@ -109,7 +109,7 @@ def form_groups(
     num_groups: int | None = None,
     edges: Sequence[float] | None = None,
 ) -> tuple[Group, ...]:
-    """Form groups from every client's own budget; client i's is `epsilons[i]`.
+    """Group clients by similar budgets, client i's being `epsilons[i]`; each group gets its smallest.
 
     With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size quantiles, and
     exactly that many groups come back. With `edges` (increasing) a client falls in the interval [edge_k,
@@ -135,7 +135,7 @@ def form_groups(
 
 
 def merge_groups(groups: Sequence[Group]) -> Group:
-    """Return one group of all clients at the smallest budget (DP-FedAvg's single group)."""
+    """Merge groups into one with all clients and the smallest budget, as DP-FedAvg needs it."""
     if not groups:
         raise PrivacyError("groups is empty; give at least one group")
     check_disjoint(groups)
@@ -150,7 +150,7 @@ def merge_groups(groups: Sequence[Group]) -> Group:
 
 
 def check_disjoint(groups: Sequence[Group]) -> None:
-    """Refuse groups that share a client: its budget would be undefined."""
+    """Refuse groups that share a client, since its budget would be ambiguous."""
     ordered = sorted(groups, key=lambda group: group.clients[0])
     if all(isinstance(g.clients, range) and g.clients.step > 0 for g in groups):
         pairs = pairwise(ordered)

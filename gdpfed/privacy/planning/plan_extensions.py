@@ -1,4 +1,4 @@
-"""Plans that also pay for counts on held-out records or for adaptive clipping."""
+"""Change a plan so that it also pays for held-out counts or for adaptive clipping."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ MOST_SHARE = math.sqrt(0.5)
 
 
 def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
-    """Return the plan that pays for counts over records that are held out.
+    """Return the plan with the cost of counting right answers on held-out records added.
 
     Where records are protected, one sum follows the last round. A record that is held out pays for it alone,
     up to the least budget of the plan. Where clients are protected, the last round of the plan does not
@@ -67,7 +67,7 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
 def with_adaptive_clipping(
     plan: PrivacyPlan, *, quantile: float, learning_rate: float, fraction_noise: float
 ) -> PrivacyPlan:
-    """Return a plan whose sum also measures the fraction of clients within the norm.
+    """Return the plan with adaptive clipping: each sum also counts the clients whose update is in the norm.
 
     A client of group m sends (clip(Delta_i, C_m), h_m) with h_m = +- rho B_m, of norm at most
     B_m = C_m / sqrt(1 - rho^2). The sum's noise s grows by the same factor, so s / B_m is what s / C_m was,
@@ -107,7 +107,7 @@ def with_adaptive_clipping(
 
 
 def _least(stddev: float, heard: float) -> float:
-    """The smallest noise that the measured fraction of clients can have, rounded up to two digits."""
+    """Return the smallest allowed noise of the measured fraction of clients, rounded up to two digits."""
     value = stddev / (2 * MOST_SHARE * heard)
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit

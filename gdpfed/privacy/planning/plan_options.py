@@ -12,7 +12,7 @@ from gdpfed.privacy.validation import require_count, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeRounds:
-    """Consecutive rounds whose sampling rate, norm and noise are these multiples of the plan's."""
+    """Consecutive rounds whose rate, norm and noise are the plan's, multiplied by these factors."""
 
     num_rounds: int
     sampling_rate: float = 1.0
@@ -26,7 +26,7 @@ class RelativeRounds:
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of every plan beyond groups, rounds and rates.
+    """Options that plans of every mechanism have.
 
     `delta` None means `default_delta`, and 1e-5 for records. `sums_hidden` False says that the server sees
     single updates, against which no epsilon holds.
@@ -39,7 +39,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class SumOptions(PlanOptions, total=False):
-    """Further options of a plan whose clients are sampled and whose updates are summed.
+    """Options that only plans with sampled and summed clients have.
 
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum

@@ -1,4 +1,4 @@
-"""Rates and norms for groups that share one noise: to fit each budget, or to learn most.
+"""Sampling rates or clipping norms for groups in one noised sum: to use up budgets, or to learn most.
 
 Source of the first: Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: Individualized Privacy
 Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Scale (section 4.2) and Sample (section 4.1), with
@@ -47,7 +47,7 @@ ALWAYS_TOLERANCE = 1e-6
 def scaled_clipping_norms(
     noise_multipliers: Sequence[float], weights: Sequence[float], clipping_norm: float
 ) -> tuple[float, ...]:
-    """Return C_m proportional to 1 / sigma_m, with mean C under these weights of the groups.
+    """Return clipping norms proportional to 1 / sigma_m with mean C, so that all groups need equal noise.
 
     Then sigma_m C_m is the same in every group: one noise of that standard deviation has the
     multiplier sigma_m for an update of norm C_m.
@@ -69,7 +69,7 @@ def shared_noise_sampling_rates(
     delta: float,
     adjacency: Adjacency = "zero_out",
 ) -> tuple[float, ...]:
-    """Return q_m with epsilon(q_m, sigma) = eps_m for one sigma in all groups, sum_m q_m |G_m| = q n.
+    """Return sampling rates q_m at which one noise sigma spends every group's budget, with mean q.
 
     A group that sigma protects enough even if it always takes part has rate 1. The rates are good to about
     1e-3 in epsilon; whoever uses them calibrates the noise at them, on the safe side. Under theorem1, where
@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return a noise sigma at which no group may exceed rate q, and one at which every group may."""
+    """Return two noises sigma: one at which no group may exceed rate q, and one at which all may."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -132,7 +132,7 @@ def _rates_of_mean(
     lowest_sigma: float,
     highest_sigma: float,
 ) -> list[float]:
-    """Return each group's largest rate at the noise sigma where their mean over clients is `mean_rate`."""
+    """Return each group's largest rate, at the noise for which rates average `mean_rate` over clients."""
     rates = [mean_rate] * len(groups)
     num_clients = sum(group.size for group in groups)
 
@@ -157,7 +157,7 @@ def _rates_of_mean(
 
 
 def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float) -> float:
-    """Return the largest rate, from SMALLEST_RATE to 1, at which epsilon is within `target`."""
+    """Return the largest sampling rate, from SMALLEST_RATE to 1, at which epsilon is within `target`."""
     if guess > 0.5 and epsilon(1.0) <= target:
         return 1.0
     start = Start(1 / min(guess, 0.99), -1.0)
@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale sampling rates below one very slightly, so that the mean over clients is exact."""
+    """Scale sampling rates below one very slightly, so that their mean over clients is exact."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others
@@ -191,13 +191,13 @@ MOST_SAMPLED = 1 - 1e-6
 
 @dataclass(frozen=True)
 class _Gain:
-    """What a group of clients adds to learning, |G_m| f_m(q), at `RATES_COMPARED` sampling rates q."""
+    """How much a group contributes to learning, |G_m| q / sigma_m(q), at several sampling rates q."""
 
     rates: Vector
     values: Vector
 
     def best_rate(self, price: float, size: int) -> float:
-        """Return the sampling rate with the largest gain less `price` for every expected client."""
+        """Return the sampling rate with the largest gain, after paying `price` per expected client."""
         return float(self.rates[np.argmax(self.values - price * size * self.rates)])
 
     def at(self, rate: float) -> float:
@@ -215,7 +215,7 @@ def one_sum_sampling_rates(
     adjacency: Adjacency = "zero_out",
     min_sampling_rate: float = 0.0,
 ) -> tuple[float, ...]:
-    """Return the q_m that maximise sum_m |G_m| q_m / sigma_m(q_m), with sum_m q_m |G_m| = q n.
+    """Return the sampling rates q_m that maximise sum_m |G_m| q_m / sigma_m(q_m), with mean q.
 
     sigma_m(q) is what the accountant says that group m needs at rate q. Rates are at least
     `min_sampling_rate`, at most one, and within a factor `SPAN` of Problem 1's closed form. sigma_m is
@@ -259,7 +259,7 @@ def one_sum_sampling_rates(
 def _estimated_gain(
     group: Group, law: SamplingLaw, sigma: Callable[[Group, float], float], bounds: tuple[float, float]
 ) -> _Gain:
-    """Return the gain of a group at rates within bounds, from sigma at a few of them."""
+    """Estimate a group's gain at many sampling rates within bounds, from a few computed noises."""
     known: dict[float, float] = {}
     for wanted in np.geomspace(*bounds, RATES_ESTIMATED):
         with suppress(PrivacyError):  # No such cohort, or no such noise.
@@ -269,7 +269,7 @@ def _estimated_gain(
 
 
 def _interpolated(known: dict[float, float], size: int) -> _Gain:
-    """Interpolate a group's gain between sampling rates whose noise sigma is known."""
+    """Interpolate a group's gain between the sampling rates whose noise sigma is known."""
     if not known:
         return _Gain(np.empty(0), np.empty(0))
     logs = np.log(sorted(known))
@@ -282,7 +282,7 @@ def _interpolated(known: dict[float, float], size: int) -> _Gain:
 
 
 def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Return the sampling rates at which one more client gains as much in every group (Lagrange)."""
+    """Return the rates at which one more sampled client adds equally much in every group (Lagrange)."""
 
     def rates(log_price: float) -> tuple[float, ...]:
         price = math.exp(log_price)
@@ -302,7 +302,7 @@ def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float
 def _fitted(
     rates: Sequence[float], sizes: Sequence[int], mean_rate: float, least: float
 ) -> tuple[float, ...]:
-    """Scale sampling rates by one factor, within [least, 1], so that their mean over clients is exact."""
+    """Scale sampling rates by one factor within [least, 1], so that their mean over clients is exact."""
     members = np.asarray(sizes, dtype=np.float64)
     cohort = mean_rate * float(members.sum())
     shares = fit_bounds(np.asarray(rates) * members / cohort, least * members / cohort, members / cohort)

@@ -1,1 +1,1 @@
-"""Sampling: who takes part in a round, and what that hides."""
+"""Sampling: who takes part in a round, and how much privacy secret sampling adds."""

@@ -1,4 +1,4 @@
-"""The cohorts of a round, drawn from a secret key as the plan accounts, and how often they are too small.
+"""Draws cohorts from a secret key, by the plan's law, and computes how often they are too small.
 
 Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
 server: whoever has it knows every cohort. A cohort too small is not summed, which whoever sees the models
@@ -34,7 +34,7 @@ signal = late_import("scipy.signal")
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
-    """Return the client ids (int64, ascending) that take part in a round, one array a group.
+    """Draw the clients (int64, ascending) that take part in a round, one array a group.
 
     The same 32-byte key, round and group always give the same cohort; two rounds or groups are independent,
     unless the plan's mechanism draws several rounds at once.
@@ -54,7 +54,7 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
 
 
 def fills_cohorts(plan: PrivacyPlan) -> bool:
-    """Whether cohorts of the plan are filled up, so that there is a sum of a group whoever was drawn.
+    """Whether cohorts are filled up with clients that send zeros, so that no sum is left out.
 
     That is where clients are drawn anew in every round, by Poisson sampling, and epsilon counts on that
     secret. A cohort of a fixed size is too small always or never.
@@ -70,7 +70,7 @@ def draw_fillers(
     group_index: int,
     key: bytes,
 ) -> ClientIds:
-    """Return `count` clients (int64, ascending) of these groups beside those that were drawn.
+    """Draw `count` clients (int64, ascending) that were not drawn for the sum, to send zeros.
 
     Every subset of that size is equally likely. The same key, round, group and clients give the same ones,
     independent of who is drawn in other rounds. `group_index`: of the sum; 0 where all groups are one sum.
@@ -90,7 +90,7 @@ def draw_fillers(
 
 
 def size_hardly_exceeded(expected: float, chance: float) -> int:
-    """Return a size that a cohort exceeds with at most this probability, if so many are expected in it.
+    """Return a cohort size that is exceeded with at most this probability, given the expected size.
 
     Of independent draws with mean mu, P(size >= mu (1 + x)) <= exp(-mu ((1 + x) ln(1 + x) - x)), whatever
     their rates (Chernoff).
@@ -107,7 +107,7 @@ def size_hardly_exceeded(expected: float, chance: float) -> int:
 
 
 def usual_size(plan: PrivacyPlan, expected: float, reachable: int) -> int:
-    """Return how many members a sum has in every round if none is to tell how many were drawn.
+    """Return the number of members to which each sum is filled up, so that it hides how many were drawn.
 
     `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members. More
     may be drawn with a probability that takes `TELLING_SHARE` of delta for all sums of all rounds together.
@@ -117,7 +117,7 @@ def usual_size(plan: PrivacyPlan, expected: float, reachable: int) -> int:
 
 
 def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _LABEL) -> np.random.Generator:
-    """Return a generator seeded with 256 bits of HMAC-SHA256(key, label, round, group)."""
+    """Return a random generator for a round and group, seeded by HMAC-SHA256 of the secret key."""
     message = label + round_index.to_bytes(8, "big") + group_index.to_bytes(8, "big")
     seed = int.from_bytes(hmac.digest(key, message, "sha256"), "big")
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(seed)))
@@ -125,7 +125,7 @@ def _generator(key: bytes, round_index: int, group_index: int, label: bytes = _L
 
 @dataclass(frozen=True)
 class SkippedFractions:
-    """The expected fraction of a plan's rounds whose cohorts are too small, where all clients can be reached.
+    """The expected share of rounds that are left out since their cohorts are too small to sum.
 
     Attributes:
         sums: of every sum of a round: one a group, or a single one where all groups are one sum.
@@ -137,7 +137,7 @@ class SkippedFractions:
 
 
 def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
-    """Return how often there is no sum of a group, averaged over the plan's rounds.
+    """Return the expected share of rounds without a sum, given the smallest cohort that is summed.
 
     Where cohorts are filled up that is never, or always of a group that has fewer clients than a sum needs.
     """
@@ -149,7 +149,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
-    """Return how often fewer than `minimum_cohort` are drawn for a sum, averaged over the plan's rounds."""
+    """Return how often fewer than `minimum_cohort` clients are drawn for a sum, as a share of rounds."""
     require_count("minimum_cohort", minimum_cohort)
     edges = [*_starts(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
@@ -163,7 +163,7 @@ def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
 
 
 def _starts(plan: PrivacyPlan) -> list[int]:
-    """The rounds from which on a group has other rates than before."""
+    """Return the rounds in which some group's sampling rate changes, the first round included."""
     starts = {0}
     for group in plan.groups:
         starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
@@ -173,7 +173,7 @@ def _starts(plan: PrivacyPlan) -> list[int]:
 def tells_turns(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> bool:
-    """Whether a round that is skipped would tell too much of the other rounds that are drawn with it.
+    """Whether leaving a round out would reveal too much about other rounds drawn together with it.
 
     Whoever sees that a cohort is too small, or that it is not, learns where a client is drawn if the others
     alone are fewer than `minimum_cohort`. Else it learns nothing: so that chance, of all rounds together, may
@@ -188,7 +188,7 @@ def tells_turns(
 def _others_too_few(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> list[float]:
-    """For every sum, the probability that others beside a client are too few.
+    """Return, for every sum, the probability that it has too few clients besides a given one.
 
     It is 0 of a sum whose clients all take part, or that has none.
     """
@@ -222,7 +222,7 @@ def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> 
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
-    """Refuse a plan in which almost all rounds would be skipped, as their cohorts are too small to sum.
+    """Refuse a plan that would leave out almost all rounds, as their cohorts are too small to sum.
 
     Cohorts that are filled up are too small only if their whole group is.
 
@@ -256,7 +256,7 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
 def _below(
     plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
 ) -> list[float]:
-    """The probability, for every sum of a round, that its cohort is below `least`."""
+    """Return the probability, for every sum of a round, that its cohort is smaller than `least`."""
     sizes = _size_probabilities(plan, round_index, least, numbers)
     return [min(1.0, math.fsum(size.tolist())) for size in sizes]
 
@@ -264,7 +264,7 @@ def _below(
 def _size_probabilities(
     plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
 ) -> list[npt.NDArray[np.float64]]:
-    """For every sum of a round, the probabilities of sizes 0 to `least` - 1; groups are independent.
+    """Return for every sum of a round the probabilities of sizes 0 to `least` - 1; groups are independent.
 
     `numbers`: how many clients of each group can be drawn; None for all.
     """

@@ -1,4 +1,4 @@
-"""Sampling laws: each draws a group's cohort, checks one, and says what a round of it costs.
+"""Sampling laws: each draws a group's cohort, checks its size, and says what a round costs.
 
 What is drawn, what is checked and what is accounted come from one object, so that they cannot disagree.
 """
@@ -24,7 +24,7 @@ TURN_ROUNDING = 1e-9
 
 
 class SamplingLaw(ABC):
-    """How a group's cohort is drawn in every round, anew and independently.
+    """How a group's cohort is drawn in every round, independently of other rounds.
 
     `name`: what it is configured by. `absent_clients_count`: whether a client that cannot be reached stays in
     the cohort, since the accounting of the others wants cohorts of the full size.
@@ -34,15 +34,15 @@ class SamplingLaw(ABC):
     absent_clients_count: ClassVar[bool] = False
 
     def drawn_rate(self, rate: float, group_size: int) -> float:
-        """Return the sampling rate q_m that is drawn for a wanted rate, which may be rounded."""
+        """Return the sampling rate that is really drawn for a wanted one; some laws round it."""
         return rate
 
     @abstractmethod
     def cohort_size(self, rate: float, group_size: int, generator: np.random.Generator) -> int:
-        """Draw how many clients of a group take part in a round."""
+        """Draw the number of a group's clients that take part in a round."""
 
     def draw(self, clients: Sequence[int], rate: float, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of one round's cohort: a size, then a uniform subset of it."""
+        """Draw a round's cohort: first its size, then a uniform subset of that size (int64, ascending)."""
         size = self.cohort_size(rate, len(clients), generator)
         positions = np.sort(generator.choice(len(clients), size, replace=False, shuffle=False))
         if isinstance(clients, range):
@@ -50,7 +50,7 @@ class SamplingLaw(ABC):
         return np.sort(np.fromiter((clients[i] for i in positions), np.int64, size))
 
     def check(self, size: int, rate: float, group_size: int) -> None:
-        """Refuse a cohort whose size this law cannot draw; most sizes can be drawn.
+        """Refuse a cohort whose size this law can never draw.
 
         Raises PrivacyError.
         """
@@ -59,11 +59,11 @@ class SamplingLaw(ABC):
 
     @abstractmethod
     def size_probabilities(self, least: int, rate: float, group_size: int) -> npt.NDArray[np.float64]:
-        """Return the probabilities that 0, 1, ... clients are drawn, of the sizes below `least`."""
+        """Return the probabilities that 0, 1, ... clients are drawn, for all sizes below `least`."""
 
     @abstractmethod
     def largest_expected(self, rate: float, group_size: int) -> int:
-        """Return a cohort size exceeded less than once in a million rounds, at most the group's."""
+        """Return a cohort size that is exceeded in less than one of a million rounds."""
 
     def event(
         self,
@@ -76,7 +76,7 @@ class SamplingLaw(ABC):
         noise: NoiseLaw,
         num_sums: int,
     ) -> SampledGaussian:
-        """Return what one round over a cohort drawn at this rate costs a client of the group."""
+        """Return the event that charges a group's client for one round of cohorts drawn at this rate."""
         return SampledGaussian(
             sampling=self.name,
             sampling_rate=rate,
@@ -90,7 +90,7 @@ class SamplingLaw(ABC):
 
 
 class PoissonSampling(SamplingLaw):
-    """Every client takes part on its own with probability q_m.
+    """Every client takes part independently, with probability q_m.
 
     The cohort is drawn as a binomial size and a uniform subset of that size, which is the same distribution
     at the cost of the cohort instead of the group.
@@ -111,7 +111,7 @@ class PoissonSampling(SamplingLaw):
 
 
 class FixedSizeSampling(SamplingLaw):
-    """Exactly round(q_m |G_m|) clients take part, every subset of that size being equally likely."""
+    """Exactly round(q_m |G_m|) clients take part; all subsets of that size are equally likely."""
 
     name: ClassVar[Sampling] = "fixed_size"
     absent_clients_count: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class FixedSizeSampling(SamplingLaw):
 
 
 class Allocation(PoissonSampling):
-    """Every client takes part in one round of each block, drawn by itself: a cohort's size is binomial.
+    """Every client takes part in one random round of each block, so cohort sizes are binomial.
 
     The rounds of a block are drawn together, so their mechanism draws.
     """
@@ -151,7 +151,7 @@ class Allocation(PoissonSampling):
 
 
 class Scheduled(SamplingLaw):
-    """Clients have turns, dealt out by their mechanism: q_m |G_m| clients a round, up to rounding."""
+    """Clients take scheduled turns that their mechanism assigns: about q_m |G_m| clients a round."""
 
     name: ClassVar[Sampling] = "scheduled"
 
@@ -175,7 +175,7 @@ _LAWS: dict[str, SamplingLaw] = {
 
 
 def sampling_law(name: str) -> SamplingLaw:
-    """Return the sampling law with this name.
+    """Return the sampling law with this name; PrivacyError for an unknown name.
 
     Raises PrivacyError for a name that there is not.
     """

@@ -1,1 +1,1 @@
-"""Sums over clients that are allocated to one round of each block."""
+"""Random allocation: sums over clients that take part in one secret round of each block."""

@@ -1,4 +1,4 @@
-"""Sums over clients that are allocated to rounds: each takes part once in every block, in a secret round.
+"""Random allocation: each client takes part once in every block of rounds, in a secret round.
 
 A group's k blocks follow each other and fill the run; their lengths differ by one round at most, the longer
 ones come first. In each, a client draws one round, uniformly and independently of all others. So it takes
@@ -38,7 +38,7 @@ class AllocatedSums(SampledSums, DrawsAhead):
         return round_index
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of a group's clients that a block's draw puts into a round."""
+        """Return a group's clients (int64, ascending) that the draw of a block puts into a round."""
         length = block_rounds(group.at(round_index))
         rounds = generator.integers(length, size=len(group.clients))
         chosen = np.flatnonzero(rounds == round_index - self.drawn_at(group, round_index))
@@ -65,7 +65,7 @@ def block_rounds(round_range: RoundRange) -> int:
 
 
 def charges_of_blocks(ranges: tuple[RoundRange, ...]) -> tuple[Charge, ...]:
-    """Return what all blocks of a group cost, those of one length together."""
+    """Return the charges for all blocks of a group, one for each length of block."""
     return tuple(
         Charge(
             event=AllocatedGaussian(

@@ -1,4 +1,4 @@
-"""Planning of allocation: from groups, budgets and rates to blocks of rounds and their noise."""
+"""Planning of random allocation: the blocks of rounds, and the noise that meets each group's budget."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def make_allocated_plan(
     one_sum: bool = False,
     sums_hidden: bool = True,
 ) -> PrivacyPlan:
-    """Return the plan in which a client of group m takes part in round(q_m T) of T rounds, at least in one.
+    """Plan that each client of group m takes part in round(q_m T) of T rounds, at least in one.
 
     Raises PrivacyError for input that is out of range, and for budgets that no noise can reach.
     """
@@ -73,7 +73,7 @@ def make_allocated_plan(
 
 
 def blocks_of(num_rounds: int, turns: int, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-    """Divide T rounds into k blocks whose lengths differ by one at most, the longer ones first."""
+    """Divide T rounds into k blocks whose lengths differ by at most one, the longer ones first."""
     length, longer = divmod(num_rounds, turns)
     return tuple(
         RoundRange(
@@ -93,7 +93,7 @@ def _epsilon(ranges: tuple[RoundRange, ...], delta: float) -> float:
 
 
 def _calibrated(target: float, delta: float, num_rounds: int, turns: int) -> float:
-    """Return sigma, a group's noise multiplier, from a start mu^2 = (exp(1/sigma^2) - 1) sum 1/b."""
+    """Return sigma, the noise multiplier with which a group's blocks of rounds meet its budget."""
     plain = blocks_of(num_rounds, turns, 1.0, 1.0)
     chances = math.fsum(each.num_rounds * each.sampling_rate**2 for each in plain)
     mu = 1 / gaussian_sigma(target, delta)

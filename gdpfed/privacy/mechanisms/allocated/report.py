@@ -1,4 +1,4 @@
-"""The report of plans that allocate clients to rounds: as for sampling, with the rounds of each client."""
+"""Reports of plans with random allocation: as for sampling, and how often each client takes part."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ EVERY_CLIENT = (
 
 
 class AllocatedReport(ClientReport):
-    """Describes plans in which every client takes part in as many rounds as planned, and in no other.
+    """Describes plans in which every client takes part in a fixed number of secretly drawn rounds.
 
     Who is not in a client's own sum is in another round of the block: so all clients count as members.
     """
@@ -23,11 +23,11 @@ class AllocatedReport(ClientReport):
     members: ClassVar[str] = "all clients that take part"
 
     def promise(self, subject: CardSubject) -> list[str]:
-        """The promise for secretly sampled clients, and that every client counts as a member of each sum."""
+        """The promise for secretly sampled clients; every client counts as a member of each sum."""
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:
-        """What the allocation hides, from whom, and how often a client takes part."""
+        """Facts for the report: what the allocation hides from whom, and how often each client takes part."""
         turns = ", ".join(str(group.participations_p99) for group in method.plan.groups)
         allocated = f"{turns} of {method.plan.num_rounds} for a client of each group, one in each block"
         return [*super().facts(method), Fact("rounds", allocated)]

@@ -1,4 +1,4 @@
-"""Terms of a client that is allocated to rounds: it pays for every block, and takes part once in each."""
+"""Terms under random allocation: a client pays for every block and takes part once in each."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedTerms(SumTerms, LimitsRounds):
-    """Terms of a client in such a run: `charges` are what its blocks of rounds cost, in order.
+    """Terms of a client under random allocation; `charges` are the costs of its blocks, in order.
 
     Every block is paid for that has a round from `first_round` on.
     """
@@ -31,7 +31,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the block that a round belongs to; PrivacyError for no such round."""
+        """Return the block that a round belongs to; PrivacyError for a round beyond the run."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:
@@ -59,7 +59,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return 1
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return the chances of being asked by round, with which a node compares how often it is asked."""
+        """Return, for each range of rounds, the chance that the client is asked, and the noise."""
         found, position = [], 0
         for charge in self.charges:
             block = _block(charge)
@@ -92,7 +92,7 @@ def _block(charge: Charge) -> AllocatedGaussian:
 
 
 def begun(blocks: Sequence[Charge], start: int, end: int) -> tuple[Charge, ...]:
-    """Return the blocks that have a round from `start` on and begin before round `end`."""
+    """Return the charges of those blocks that have a round from `start` on and begin before round `end`."""
     kept, position = [], 0
     for charge in blocks:
         length = _block(charge).block_rounds

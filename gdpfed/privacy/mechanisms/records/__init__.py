@@ -1,1 +1,1 @@
-"""Steps on records under Gaussian noise."""
+"""DP-SGD steps on clients' records."""

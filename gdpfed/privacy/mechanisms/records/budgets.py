@@ -1,4 +1,4 @@
-"""Keep the budget of every record by different batch rates, norms or numbers of steps.
+"""Keep every record within its budget, by different batch rates, clipping norms or numbers of steps.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """
@@ -25,7 +25,7 @@ SHARE_UNITS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """What keeps records of one budget within it: batch rate, noise multiplier, norm and steps by round."""
+    """Settings that keep records within one budget: batch rate, noise, norm and steps by round."""
 
     epsilon: float
     batch_rate: float
@@ -36,7 +36,7 @@ class Budgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTraining:
-    """What all budgets of a plan for records share: rounds, steps, mean batch rate and norm.
+    """What all groups of records in a plan share: rounds, steps, mean batch rate and norm.
 
     Attributes:
         batch_rate: q; the mean over parties or groups of records where rates differ, as long as the noise
@@ -74,12 +74,12 @@ class RecordTraining:
 
     @property
     def paid_steps(self) -> int:
-        """The steps of all rounds at all clients of one person."""
+        """The steps that one person's records pay for: those of all rounds, at all its clients."""
         return sum(self.schedule) * self.parties
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Turn groups of clients and shares of records into groups of records, over which rates are averaged."""
+    """Convert one group of clients with budgets by record into groups of records, to average rates over."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -95,7 +95,7 @@ def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) ->
 def within_budgets(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Batch rate, noise, norm and steps by round of the records of every budget."""
+    """Choose batch rate, noise, norm and steps by round for the records of every budget."""
     makers = {"rate": _own_rates, "scale": _own_norms, "steps": _own_steps}
     return makers[training.heterogeneous](accountant, parts, training, delta)
 
@@ -103,7 +103,7 @@ def within_budgets(
 def _own_rates(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Let budgets differ in batch rate, with one noise and one schedule: all are spent together."""
+    """Give each budget its own batch rate, with one noise and one schedule for all."""
     total, sigma = training.paid_steps, training.noise_multiplier
     if sigma is not None:
         rates: Sequence[float] = [
@@ -145,7 +145,7 @@ def _own_rates(
 def _own_norms(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Let budgets differ in clipping norm, with one batch rate and schedule: strict ones have small norms."""
+    """Give each budget its own clipping norm, smaller for stricter budgets, with one batch rate for all."""
     if training.noise_multiplier is not None:
         raise PrivacyError(
             f"noise_multiplier {training.noise_multiplier:g} leaves heterogeneous=scale nothing to choose: "
@@ -174,7 +174,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Let budgets differ in steps, with one batch rate and noise: records whose budget is spent take none."""
+    """Give each budget its own number of steps, with one rate and noise; records stop when it is spent."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)
@@ -206,7 +206,7 @@ def _own_steps(
 
 
 def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """Cut a schedule of steps by round after a number of steps; its last round gets the rest, or none."""
+    """End a schedule of steps by round after this many steps; whole rounds only, or also part of one."""
     kept, left = [], allowed
     for steps in schedule:
         kept.append(0 if whole_rounds and steps > left else min(steps, left))

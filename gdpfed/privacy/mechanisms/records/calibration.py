@@ -1,4 +1,4 @@
-"""How many DP-SGD steps a budget allows, which noise a number of steps needs, and which batch rate.
+"""Search the noise, the batch rate or the number of DP-SGD steps that a budget allows.
 
 Source: `Poisson(q, Gaussian(sigma))`, composed with itself once a step, against everybody: batches are drawn
 on the client. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016.
@@ -41,7 +41,7 @@ def steps_allowed(
     noise_multiplier: float,
     at_least: int = 0,
 ) -> int:
-    """Return X, the most DP-SGD steps whose epsilon at delta is within `epsilon`; at most ten million.
+    """Return X, the most DP-SGD steps that cost at most `epsilon` at delta; ten million at most.
 
     Epsilon grows with the steps, so X is bracketed by growing strides and found by bisection. `at_least` so
     many steps are known to be within `epsilon`.
@@ -71,7 +71,7 @@ def steps_allowed(
 def step_noise(
     accountant: Accountant, *, epsilon: float, delta: float, batch_rate: float, num_steps: int
 ) -> float:
-    """Return sigma, the least noise with which this many DP-SGD steps are within `epsilon`, to 1e-3 of it.
+    """Return sigma, the least noise with which this many DP-SGD steps cost at most `epsilon`.
 
     Raises PrivacyError for a budget that no noise can reach.
     """
@@ -92,7 +92,7 @@ def largest_batch_rate(
     num_steps: int,
     at_most: float,
 ) -> float:
-    """Return q, the largest batch rate up to `at_most` with which these steps are within `epsilon`.
+    """Return q, the largest batch rate up to `at_most` at which these steps cost at most `epsilon`.
 
     Raises PrivacyError where even the smallest rate costs more.
     """
@@ -124,7 +124,7 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return tau, the least local steps of 1, 2, 5, 10, ... after which more hardly lower the noise.
+    """Return tau, the least local steps (1, 2, 5, 10, ...) beyond which more steps hardly lower the noise.
 
     With T = num_rounds tau steps in all and sigma(T) = `noise_of` (T), sigma^2 / T is the noise for each unit
     of learning: it falls in T to a floor, beyond which steps cost time and drift only. The knee is the least
@@ -140,7 +140,7 @@ def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_ste
 
 
 def step_grid(largest: int) -> Sequence[int]:
-    """Numbers of local steps to try: 1, 2, 5, 10, ... below `largest`, and itself."""
+    """Return numbers of local steps to try: 1, 2, 5, 10, ... below `largest`, and `largest`."""
     steps, power = [], 1
     while power < largest:
         steps += [factor * power for factor in KNEE_PATTERN if factor * power < largest]
@@ -149,7 +149,7 @@ def step_grid(largest: int) -> Sequence[int]:
 
 
 def evenly_spread(num_steps: int, num_rounds: int) -> tuple[int, ...]:
-    """Spread DP-SGD steps over rounds: tau_r = ceil(steps left / rounds left) in each."""
+    """Spread DP-SGD steps evenly over rounds: each takes ceil(steps left / rounds left)."""
     schedule, left = [], num_steps
     for rounds_left in range(num_rounds, 0, -1):
         schedule.append(-(-left // rounds_left))

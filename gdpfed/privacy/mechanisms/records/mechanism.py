@@ -1,4 +1,4 @@
-"""Steps on records: clients take steps of DP-SGD on batches of their own records.
+"""DP-SGD on records: clients take steps on secretly drawn batches of their own records.
 
 The batches are drawn on the client, in secret, so a step costs the same against everybody. What clients are
 sampled adds nothing. The proof is that of `gdpfed.privacy.accountants` for `DPSGDSteps`.
@@ -23,7 +23,7 @@ from gdpfed.record_steps import RecordSteps, kind_of, record_move
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPlan:
-    """The plan for the records of one group's clients: their budgets, batch rates, norm, noise and steps.
+    """The plan for one client group's records: budgets, batch rates, clipping norm, noise and steps.
 
     A step clips every record's gradient to `clipping_norm` C and adds noise of standard deviation sigma C,
     `noise_multiplier` sigma, to the sum that is released: the batch's of one client, or that of all clients
@@ -47,36 +47,36 @@ class RecordPlan:
             check_accounted(group.epsilon, group.epsilon_accounted)
 
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        """Return what this many DP-SGD steps cost a record of one group of records."""
+        """Return the event that charges a record of one group for this many DP-SGD steps."""
         rate = self.groups[record_group].batch_rate
         sigma = self.noise_multiplier
         return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)
 
     @property
     def sum_noise(self) -> float:
-        """The standard deviation of the noise in a sum of all clients, in units of C."""
+        """The standard deviation of the noise in a sum over all clients, in units of C."""
         return self.noise_multiplier * math.sqrt(self.parties)
 
     def broken_steps(self, client: int, num_steps: int, most: int) -> str:
-        """Say how a client's steps exceed those planned for a round; "" if they do not."""
+        """Say that a client is asked for more steps than planned for a round; "" if it is not."""
         if num_steps > most:
             return f"client {client} is asked for {num_steps} steps, above the plan's {most}"
         return ""
 
     @property
     def batch_rates(self) -> tuple[float, ...]:
-        """q: the chance of a record to be in a batch, for every group of records."""
+        """q: the chance that a record is in a batch, for every group of records."""
         return tuple(group.batch_rate for group in self.groups)
 
     @property
     def mean_rate(self) -> float:
-        """The expected share of a client's records in a batch."""
+        """The expected share of a client's records in one batch."""
         return math.fsum(group.share * group.batch_rate for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSums(Mechanism, ProtectsRecords):
-    """DP-SGD steps on clients' records, noised by each client or once for the sum of all.
+    """DP-SGD steps on clients' records, with noise from each client or once in the sum over all.
 
     Attributes:
         records: what holds for the records of every group.
@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return the cost for a record in the most expensive rounds, since the actual rounds are not known.
+        """Return what a record pays, if its client takes part in the most expensive rounds that it may.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """
@@ -141,7 +141,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return ""
 
     def _broken_asked(self, m: int, client: int, asked: RecordSteps, weight: float, request: Release) -> str:
-        """Say how rates or noise of one client's steps break the plan's; "" if they do not."""
+        """Say how batch rates or noise ordered from one client break the plan; "" if they do not."""
         planned = self.records[m]
         if not rates_within(asked.batch_rates, planned.batch_rates):
             return (
@@ -180,7 +180,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return self.records[m].groups
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return a group's plan for records as JSON; `charges` are those of a whole run."""
+        """Return a group's plan for records as JSON, with the charges of a whole run."""
         planned, every = self.records[m], History(sum(each.num_rounds for each in group.ranges))
         groups = [
             {
@@ -196,5 +196,5 @@ class RecordSums(Mechanism, ProtectsRecords):
 
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:
-    """Return the plan of every group's records; TypeError if the plan does not protect records."""
+    """Return the plan for the records of every client group; TypeError if records are not protected."""
     return plan.made_by(RecordSums).records

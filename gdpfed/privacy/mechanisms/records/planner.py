@@ -1,4 +1,4 @@
-"""Plans that protect records: every party's DP-SGD steps, within different budgets.
+"""Plans that protect records: DP-SGD steps at every client, within different budgets.
 
 Source: the events of Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; rates and norms that
 fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
@@ -36,7 +36,7 @@ Shares = Sequence[tuple[Budgeted, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups of a plan for records share: rounds, training, delta and accountant."""
+    """What all groups in a plan for records share: rounds, training, delta and accountant."""
 
     accountant: Accountant
     law: SamplingLaw
@@ -48,17 +48,17 @@ class _Common:
 
     @property
     def is_noised(self) -> bool:
-        """Whether the noise is added to the sum rather than to every step."""
+        """Whether noise is added once to the sum over clients, rather than by each client in every step."""
         return not kind_of(self.training.work).own_noise
 
     @property
     def share_of_norm(self) -> float:
-        """1/S if one person may have records at S clients, so that it moves the sum by C at most."""
+        """1/S if the sum is noised and one person may have records at S clients; else 1."""
         return 1 / self.training.parties if self.is_noised else 1.0
 
 
 class RecordOptions(PlanOptions, total=False):
-    """Further options of a plan for records.
+    """Options that only plans for records have.
 
     `record_budgets` are pairs of epsilon and a share: so large a share of every client's records has that
     budget, and the clients are one group. `most_records`, the largest D_i, bounds what a client sends for a
@@ -82,7 +82,7 @@ def most_rounds(num_rounds: int, sampling_rate: float) -> int:
 
 
 def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") -> Accountant:
-    """Return the accountant of a plan for records; theorem1 is refused."""
+    """Return the accountant of a plan for records: pld or rdp; theorem1 is refused."""
     name = options.get("accountant", "pld")
     if name == "theorem1":
         raise PrivacyError("theorem1 is about sums over sampled clients, not records; use pld or rdp")
@@ -90,7 +90,7 @@ def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") 
 
 
 def record_delta(options: PlanOptions) -> float:
-    """Return delta of a plan for records, 1e-5 by default."""
+    """Return the delta of a plan for records: the given one, or 1e-5."""
     given = options.get("delta")
     return require_delta(DEFAULT_DELTA if given is None else given)
 
@@ -103,7 +103,7 @@ def record_plan(
     sampling_rate: float = 1.0,
     **options: Unpack[RecordOptions],
 ) -> PrivacyPlan:
-    """Return the plan under which every record of every client stays within its budget.
+    """Make the plan under which every record of every client stays within its budget.
 
     `groups` are clients by budget. Clients are drawn at `sampling_rate`, which is not accounted. Raises
     PrivacyError for input that is out of range, and where no valid accounting exists.
@@ -156,7 +156,7 @@ def _common(
 
 
 def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
-    """The batch rate, noise, norm and steps by round of every group of records."""
+    """Choose batch rate, noise, norm and steps by round for every group of records."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
     budgeted = within_budgets(common.accountant, parts, common.training, common.delta)
@@ -174,7 +174,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """End schedules of steps before rounds in which too few clients would have steps left."""
+    """Leave out the rounds in which too few clients still have steps to take."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))
@@ -189,13 +189,13 @@ def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int])
 
 
 def largest_batch(batch_rate: float, most_records: int) -> float:
-    """Return a number of records that a client's batch hardly ever exceeds."""
+    """Return a number of records that a client's batch very rarely exceeds."""
     batch = batch_rate * most_records
     return min(most_records, batch + BATCH_TAIL * (math.sqrt(batch) + 1))
 
 
 def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
-    """Return the bound on what a client sends: C times a batch size that is hardly ever exceeded.
+    """Return the bound on what a client sends: C times a batch size that is very rarely exceeded.
 
     It has no part in the accounting: a projection moves two sums no further apart, and one record moves a
     sum by C at most.
@@ -204,7 +204,7 @@ def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
 
 
 def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
-    """The plan of the records of clients whose records have these budgets, by share."""
+    """Make the plan for the records of one group of clients, whose budgets are given with their shares."""
     first, accountant, delta, parties = shares[0][0], common.accountant, common.delta, common.training.parties
     noise, paid = first.noise_multiplier, sum(first.schedule) * parties
     if any((each.noise_multiplier, each.schedule) != (noise, first.schedule) for each, _ in shares):
@@ -247,7 +247,7 @@ def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
 def _group_plan(
     common: _Common, group: Group, records: RecordPlan, schedule: Sequence[int], norm: float
 ) -> GroupPlan:
-    """The plan of a group of clients, which follows from the plan of their records."""
+    """Make the plan of a group of clients from the plan of their records."""
     rate = common.law.drawn_rate(common.sampling_rate, group.size)
     if rate != 1.0:
         schedule = (schedule[0],) * common.num_rounds

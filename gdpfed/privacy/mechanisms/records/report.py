@@ -1,4 +1,4 @@
-"""A plan that protects records: its table, its promise in the model card, and methods side by side."""
+"""Reports of plans that protect records: the plan's table, and the promise in the model card."""
 
 import math
 
@@ -54,7 +54,7 @@ ROWS_OF_PERSONS = (
 
 
 class RecordReport(MechanismReport):
-    """Describes plans that draw records into batches and add noise in every step."""
+    """Describes plans that protect records by DP-SGD: batches are drawn, and each step or sum gets noise."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -89,7 +89,7 @@ class RecordReport(MechanismReport):
         ]
 
     def against_others(self, plan: PrivacyPlan) -> str:
-        """Say against whom the figures hold, which depends on who adds the noise."""
+        """Say against whom the epsilons hold, which depends on who adds the noise."""
         if all(kind_of(work).own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "
@@ -137,7 +137,7 @@ class RecordReport(MechanismReport):
         return table
 
     def facts(self, method: Method) -> list[Fact]:
-        """Whom batches are hidden from, what is noised, and the schedule of steps."""
+        """Facts for the plan's report: from whom batches are hidden, what is noised, and the steps."""
         plan, parties = method.plan, _parties(method.plan)
         seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
         whom, server = "everybody", ""
@@ -188,7 +188,7 @@ def _at_several(parties: int) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Say who adds how much noise to which sums or steps of a plan."""
+    """Say who adds how much noise, and to which sums or steps."""
     if plan.works != ("gradient_sum",):
         return "sigma C on every client's own batch, in every step"
     parties = _parties(plan)
@@ -213,7 +213,7 @@ def _counts(held_out: HeldOutCounts) -> str:
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
-    """The DP-SGD steps of every round, and epsilon as it grows."""
+    """Describe the DP-SGD steps of a group's rounds, and how epsilon grows with them."""
     parts = [
         f"{each.record_steps or 'none'} in {each.num_rounds} round{'s' if each.num_rounds != 1 else ''}"
         for each in group.ranges

@@ -1,4 +1,4 @@
-"""Terms that protect records: which steps they pay for, and which instructions break them."""
+"""Terms that protect records: which steps the records pay for, and which instructions break the terms."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ MOST_RECORD_GROUPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTerms:
-    """What terms say in addition if they protect records: batch rates, steps, norm and noise.
+    """The part of terms that only records need: batch rates, steps, clipping norm and noise.
 
     Attributes:
         num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
@@ -62,7 +62,7 @@ class RecordTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOfRecords(Terms, RecordBudgets):
-    """Terms that protect records: the part that all mechanisms for records share.
+    """Terms that protect records: what all such mechanisms have in common.
 
     Attributes:
         records: which steps they pay for.
@@ -82,7 +82,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares and the seed by which records are assigned to groups."""
+        """The shares and the seed by which records are assigned to groups with a budget each."""
         return self.records.shares, self.records.seed
 
     @property
@@ -112,11 +112,11 @@ class TermsOfRecords(Terms, RecordBudgets):
         return self.broken_window(steps) or self._broken_sum(told, steps)
 
     def noise_of_step(self, round_index: int) -> float:
-        """Return sigma, the noise multiplier that a step of a round is accounted with."""
+        """Return sigma, the noise multiplier with which a step in a round is accounted."""
         raise PrivacyError(f"the terms state no noise for a step of round {round_index}")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
-        """Say how steps that the client noises itself break the terms; "" if they keep them."""
+        """Say how steps that the client noises itself break the terms; "" if they do not."""
         least = self.noise_of_step(round_index)
         if steps.noise_multiplier < least * (1 - ROUNDING):
             return (
@@ -126,7 +126,7 @@ class TermsOfRecords(Terms, RecordBudgets):
         return ""
 
     def broken_window(self, steps: RecordSteps) -> str:
-        """Say how the number of steps of one sum breaks the terms; "" if it does not."""
+        """Say that one sum is over another number of steps than it has noise for; "" if it is not."""
         if steps.num_steps != 1:
             return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
         return ""
@@ -159,7 +159,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerms(TermsOfRecords):
-    """Terms of a client whose records pay for DP-SGD steps: all are charged when a run begins.
+    """Terms of a client whose records pay for DP-SGD steps; a run charges all its steps when it begins.
 
     `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
     """
@@ -180,23 +180,23 @@ class StepTerms(TermsOfRecords):
 
     @property
     def events(self) -> tuple[RecordEvent, ...]:
-        """The charges for steps on records."""
+        """The events in the charges that are steps on records."""
         return tuple(each.event for each in self.charges if isinstance(each.event, self.event_class))  # type: ignore[misc]
 
     @property
     def num_steps(self) -> int:
-        """The largest number of steps that this client's records may still pay for."""
+        """The largest number of steps that the client's records may be asked for from its first round on."""
         left = first_charges(self.charges, self.num_rounds - self.first_round)
         return sum(each.count * each.event.num_steps for each in left)  # type: ignore[attr-defined]
 
     @property
     def step_noise(self) -> float:
-        """sigma, the noise multiplier that every step on records is accounted with."""
+        """sigma: the noise multiplier with which every step on records is accounted."""
         return self.events[0].noise_multiplier
 
     @property
     def parties(self) -> int:
-        """S, the largest number of clients that hold records of one person; 1 for single rows."""
+        """S: at how many clients one person may have records; 1 if each row is protected by itself."""
         return self.events[0].parties
 
     def noise_of_step(self, round_index: int) -> float:
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return what this many steps cost a record of one group; None for the group with the highest rate.
+        """Return the charge for this many steps, to a record of one group or of the most sampled group.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -219,7 +219,7 @@ class StepTerms(TermsOfRecords):
         return (Charge(event=event, count=1, unit="record"),)
 
     def whole_windows(self, num_steps: int) -> int:
-        """Return this number of steps, rounded up to whole releases."""
+        """Return this number of steps, rounded up to whole releases; here every step is one."""
         return num_steps
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
@@ -228,7 +228,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Charge each record at the run's largest batch rate if the other run groups records differently."""
+        """Return the cost of all steps; the highest batch rate if `other` groups records differently."""
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
@@ -256,12 +256,12 @@ class StepTerms(TermsOfRecords):
 
 
 def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
-    """Whether batch rates are as many as planned, and each at most the planned one."""
+    """Whether there are as many batch rates as planned, and none is above its planned one."""
     return len(rates) == len(planned) and all(
         rate <= most * (1 + ROUNDING) for rate, most in zip(rates, planned, strict=True)
     )
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """Write numbers to six digits, in one line."""
+    """Write numbers with six digits, separated by commas."""
     return ", ".join(f"{number:.6g}" for number in numbers)

@@ -1,1 +1,1 @@
-"""Sums over sampled clients under Gaussian noise."""
+"""Client-level DP with sampling: noised sums over sampled clients."""

@@ -1,4 +1,4 @@
-"""Sums over sampled clients under Gaussian noise: the mechanism of client-level methods.
+"""Noised sums over sampled clients: the mechanism of methods that protect clients.
 
 Every client is drawn at the rate of its group, anew in every round; its clipped update goes into one sum with
 noise for the whole sum. The proof is that of `gdpfed.privacy.accountants` for `SampledGaussian`.
@@ -19,7 +19,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSums(Mechanism):
-    """Clients are sampled, their clipped updates summed, noise added: one sum a group, or one for all.
+    """Clients are sampled and their clipped updates summed with noise: one sum a group, or one for all.
 
     Without privacy a round is a sum without noise, in units of the unknown bound.
     """
@@ -31,7 +31,7 @@ class SampledSums(Mechanism):
         return any(round_range.sampling_rate < 1 for round_range in group.ranges)
 
     def event(self, group: GroupPlan, round_range: RoundRange) -> SampledGaussian:
-        """Return what a round costs a client of a group, as a noised sum over the sampled clients."""
+        """Return the event that charges a client of the group for one round, sampled or not."""
         return self.law.event(
             rate=round_range.sampling_rate,
             group_size=len(group.clients),

@@ -1,4 +1,4 @@
-"""Make the plan of sums over sampled clients: from groups and budgets to noise and epsilon."""
+"""Plans for sums over sampled clients: from groups and budgets to noise and epsilon."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from gdpfed.privacy.validation import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups of a plan with sampled clients share: rounds, delta, sampling and accountant."""
+    """What all groups in a plan with sampled clients share: rounds, delta, sampling and accountant."""
 
     accountant: Accountant
     noise: NoiseLaw
@@ -49,7 +49,7 @@ class _Common:
 
     @property
     def paid_first(self) -> list[Charge]:
-        """The charges for the sum before the first round, if there is one."""
+        """The charges for the one-time sum before the first round, if there is one."""
         return [] if self.first is None else [self.first.charge]
 
     @property
@@ -61,7 +61,7 @@ class _Common:
         )
 
     def ranges(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-        """The ranges of a group's rounds; rate, norm and noise are multiplied by each range's factors."""
+        """Return a group's ranges of rounds, its rate, norm and noise multiplied by each range's factors."""
         if self.is_constant:
             return (_round_range(self.num_rounds, rate, norm, sigma),)
         return tuple(
@@ -96,7 +96,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Epsilon of the sum before the first round and of K sums that surely contain the client."""
+        """Epsilon against the server of the one-time sum before the rounds, and of K sums with the client."""
         if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
@@ -112,7 +112,7 @@ def make_plan(
     clipping_norm: float,
     **options: Unpack[SumOptions],
 ) -> PrivacyPlan:
-    """Return the plan that calibrates every group's noise to its own budget.
+    """Make a plan with sampled clients, calibrating each group's noise to its budget.
 
     Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. Raises PrivacyError
     for input that is out of range, and where no valid accounting exists.
@@ -169,7 +169,7 @@ def plain_plan(
     group_sampling_rates: Sequence[float] | None = None,
     sums_per_round: int = 1,
 ) -> PrivacyPlan:
-    """Return the plan of training without privacy (plain FedAvg): no clipping bound, no noise.
+    """Make the plan of training without privacy (plain FedAvg): no clipping, no noise, every epsilon inf.
 
     Nothing is guaranteed, so every epsilon is inf, the groups' budgets included.
     """
@@ -213,7 +213,7 @@ def _calibrated(
     clipping_norms: Sequence[float],
     one_sum: bool,
 ) -> tuple[float, ...]:
-    """Return sigma_m, the noise multiplier, of every group, in units of its C_m if noise is shared."""
+    """Calibrate sigma_m, the noise multiplier of each group; scaled to C_m where groups share one sum."""
     sigmas = [
         _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
@@ -225,7 +225,7 @@ def _calibrated(
 
 
 def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
-    """Return sigma_m, a group's noise multiplier; where rounds differ, by a search."""
+    """Calibrate sigma_m, one group's noise multiplier; by a second search where rounds differ."""
     refuse_unaccountable(common.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
         common.accountant,
@@ -271,7 +271,7 @@ def _private_group(
 
 
 def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> float:
-    """Check the numbers that every plan has, and return its delta."""
+    """Check the numbers that every plan needs; return delta, the default if it is None."""
     if not groups:
         raise PrivacyError("groups is empty; give at least one group")
     check_disjoint(groups)
@@ -296,7 +296,7 @@ def _drawn_rates(
     law: SamplingLaw,
     group_sampling_rates: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return sampling rates q_m as they are drawn: a whole cohort's under fixed_size sampling."""
+    """Return the sampling rates q_m as really drawn; fixed_size sampling rounds to whole clients."""
     require_rate("sampling_rate", sampling_rate)
     if group_sampling_rates is None:
         group_sampling_rates = (sampling_rate,) * len(groups)

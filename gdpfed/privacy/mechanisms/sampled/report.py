@@ -1,4 +1,4 @@
-"""Plans that protect clients, by a secret sample or by turns: table, promise in the card, warnings."""
+"""Reports of plans that protect clients: the plan's table, promise in the model card, and warnings."""
 
 from collections.abc import Iterator, Sequence
 from math import exp, isinf
@@ -110,7 +110,7 @@ class ClientReport(MechanismReport):
         return rich_table(f"{method.name}: {promise}, {plan.num_rounds} rounds", headings, rows)
 
     def facts(self, method: Method) -> list[Fact]:
-        """What the sample hides, from whom, and how the noise was accounted."""
+        """Facts for the plan's report: what sampling hides from whom, and how the noise was accounted."""
         plan = method.plan
         if not plan.private:
             return []
@@ -145,7 +145,7 @@ class ClientReport(MechanismReport):
         return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method, messages)}"
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """Warn if the noise in one coordinate is larger than all clients' updates together."""
+        """Warn if the noise in a coordinate is larger than the clients' summed updates can be."""
         shares = [
             group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
             for group in plan.groups
@@ -185,7 +185,7 @@ def _row(method: Method, index: int) -> Sequence[str]:
 
 
 def noise_facts(method: Method, noise: str) -> list[Fact]:
-    """How updates are clipped and noised, and how far the server moves; shown as details."""
+    """Facts shown as details: how updates are clipped and noised, and the server's learning rate."""
     plan, rate = method.plan, method.server_learning_rate
     counting = "does not train: its clients count right answers on records that they hold out"
     return [
@@ -223,7 +223,7 @@ def _figure(value: float) -> str:
 
 
 def in_plain_words(plan: PrivacyPlan) -> str:
-    """Say by what factor a client's contributions change the probability of anything, and how surely."""
+    """Explain epsilon: by what factor a client's part may change any probability, except for delta."""
     factors = (f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups))
     return (
         "In plain words: what a client's data contributed, its turns and its noise aside, multiplies the "

@@ -1,1 +1,1 @@
-"""Sums over scheduled clients under correlated noise."""
+"""Scheduled turns: sums over clients whose turn it is, with correlated noise."""

@@ -1,4 +1,4 @@
-"""Sums over scheduled clients under correlated noise: one epsilon, and it holds against everyone.
+"""Scheduled turns with correlated noise: a client's one epsilon holds against everyone.
 
 A client of group m takes part at most k_m times, at least b_m rounds apart, and the noise of a round is
 mostly taken back in the next ones. Nothing is secret in it, neither who takes part when nor how many do. What
@@ -33,7 +33,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLimits:
-    """A client's limits: at most k = `most_turns` rounds with a turn, at least b = `separation` apart.
+    """How often a client may take part: at most `most_turns` rounds, at least `separation` rounds apart.
 
     `taps`: g, the parts of a sum's noise that later rounds subtract.
     """
@@ -45,7 +45,7 @@ class TurnLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSums(Mechanism, HasTurns):
-    """One sum of all groups a round, or one a group, over the clients whose turn it is.
+    """Sums over the clients whose turn it is in a round: one sum of all groups, or one a group.
 
     Attributes:
         limits: of every group; the taps of all groups in one sum are the same.
@@ -64,7 +64,7 @@ class ScheduledSums(Mechanism, HasTurns):
         return prefix_noise(self.taps_of(m), num_rounds) / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of the clients of a group whose turn it is; nothing is drawn."""
+        """Return the ids (int64, ascending) of a group's clients whose turn it is; no chance is involved."""
         return DealtTurns(group.clients, *self._pattern(m, group)).due(round_index)
 
     def schedule(self, m: int, groups: Sequence[GroupPlan]) -> TurnSchedule:
@@ -87,7 +87,7 @@ class ScheduledSums(Mechanism, HasTurns):
         return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
-        """The mean number of messages in a round: updates, and the corrections after a turn."""
+        """Return the mean number of messages a round: updates, and corrections that take noise back."""
         num_rounds, limits = _num_rounds(group), self.limits[m]
         lags = [0, *(lag for lag, tap in enumerate(limits.taps, start=1) if masked and tap > 0)]
         period, width = self._pattern(m, group)
@@ -110,7 +110,7 @@ class ScheduledSums(Mechanism, HasTurns):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what these turns cost, or the most expensive ones if the turns are not known."""
+        """Return what these turns cost, or the most expensive allowed turns if they are not known."""
         rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
         turns = history.turns
         if turns is None:
@@ -162,7 +162,7 @@ class ScheduledSums(Mechanism, HasTurns):
         }
 
     def _pattern(self, m: int, group: GroupPlan) -> tuple[int, int]:
-        """P and w of turns dealt out evenly: a client has w turns in P rounds, in lowest terms."""
+        """Return P and w, without common factor: each client has w turns in every P rounds."""
         turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
         if turns == 1:
             return round(1 / group.ranges[0].sampling_rate), 1

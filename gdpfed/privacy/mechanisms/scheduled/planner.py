@@ -1,4 +1,4 @@
-"""Build the plan of scheduled sums: one epsilon a group, which holds against everyone who sees sums alone."""
+"""Plans with scheduled turns: one epsilon a group, which holds against everyone who sees only sums."""
 
 import math
 
@@ -12,7 +12,7 @@ from gdpfed.privacy.planning.groups import Group, check_disjoint
 
 
 def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:
-    """Return the plan of streams of sums that were planned for these groups.
+    """Make the plan whose turns, norms and noise `plan_stream` or `plan_group_streams` has chosen.
 
     `sums_hidden` False says that the server sees single updates, against which no epsilon holds.
 

@@ -1,4 +1,4 @@
-"""Turns, norms and taps of scheduled participation, with the least noise for a given number of messages.
+"""Choose turns, clipping norms and taps with the least noise for a given number of messages.
 
 Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
 that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
@@ -50,7 +50,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class TurnBudget:
-    """The limits within which turns are planned: budgets, rounds, messages, kind of noise.
+    """What turns are planned from: budgets, number of rounds and updates, and the kind of noise.
 
     Attributes:
         groups: with their budgets.
@@ -95,7 +95,7 @@ class TurnBudget:
 
     @cached_property
     def mu(self) -> Floats:
-        """mu_m that each group's budget leaves, for an update of norm one under noise of one, shape (M,).
+        """mu_m, the privacy parameter of Gaussian DP that each group's budget leaves for turns, shape (M,).
 
         All releases are Gaussian and known to hold the client, so mu^2 adds up, exactly (Dong, Roth, Su,
         arXiv:1905.02383, Corollary 2).
@@ -112,7 +112,7 @@ class TurnBudget:
 
     @property
     def share(self) -> float:
-        """The share of clients with a turn in these rounds: all, unless q is below 1 / T.
+        """The share of clients that ever get a turn in these rounds: all, unless q is below 1 / T.
 
         It is then T / P with a whole P, as if each had one turn in P rounds.
         """
@@ -120,13 +120,13 @@ class TurnBudget:
 
     @property
     def equal_turns(self) -> tuple[int, ...]:
-        """The largest number of turns that every client can have; at least one."""
+        """Return the turns by group if all clients have equally many: as many as allowed, at least 1."""
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
     @property
     def least_turns(self) -> npt.NDArray[np.int64]:
-        """k_m: the turns below which a group's own sum is smaller than `minimum_cohort`, int64[M].
+        """Return k_m, the fewest turns with which each group has `minimum_cohort` clients a round, int64[M].
 
         A round without any of them needs no sum, so of 1 they are 1.
         """
@@ -135,7 +135,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return the turns if they are given or only one each is possible; else None.
+        """Return the number of turns by group if it is given or each client gets one; else None.
 
         PrivacyError for what cannot be.
         """
@@ -150,18 +150,18 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """The sensitivity of k turns of a client, which lie as far apart as T rounds allow."""
+        """Return the sensitivity of a client's k turns that lie as far apart as T rounds allow."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
     def noise(self, taps: Sequence[float]) -> float:
-        """The noise of the last model, which is minimised, in units of one round's new noise s."""
+        """Return the noise in the final model, relative to the new noise s of one round."""
         return prefix_noise(taps, self.num_rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """One group's part of a stream of sums: k_m turns, b_m rounds apart, norm C_m, taps and noise s."""
+    """One group in a plan of turns: k_m turns, b_m rounds apart, norm C_m, taps and noise s."""
 
     most_turns: int
     separation: int
@@ -172,7 +172,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """The turns of every group, whether groups share one sum, and the noise in a step of the model."""
+    """Chosen turns of every group, whether groups share one sum, and the noise relative to a model's step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -182,7 +182,7 @@ class StreamPlan:
 def plan_stream(
     asked: TurnBudget, *, turns: Sequence[int] | None = None, equal_norms: bool = False
 ) -> StreamPlan:
-    """Return the turns, norms and taps of one stream of sums over all groups.
+    """Choose turns, norms and taps for one sum over all groups in each round.
 
     Args:
         asked: what is planned for.
@@ -194,7 +194,7 @@ def plan_stream(
     """
 
     def norms(taps: Sequence[float], chosen: Sequence[int]) -> Floats:
-        """The clipping norms in units of the noise, C_m / s, shape (M,)."""
+        """Return the largest clipping norms that the budgets allow, in units of the noise: shape (M,)."""
         largest = asked.mu / np.array([asked.sens(taps, each) for each in chosen])
         return np.full(len(largest), largest.min()) if equal_norms else largest
 
@@ -214,7 +214,7 @@ def plan_stream(
 
 
 def plan_group_streams(asked: TurnBudget, weigh: Weigh, *, turns: Sequence[int] | None = None) -> StreamPlan:
-    """Return the turns and taps of one stream of sums a group, all of norm C, under weights of the sums.
+    """Choose turns and taps for one sum per group in each round, all with norm C, given the sums' weights.
 
     Args:
         asked: what is planned for.
@@ -246,19 +246,19 @@ def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...
 
 
 def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
-    """The noise left in the final model, for clipping norm C = 1 and budgets mu = 1."""
+    """Return the noise in the final model, for clipping norm C = 1 and budgets mu = 1."""
     return asked.noise(taps) * asked.sens(taps, turns)
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """The noise relative to the model's step, for turns of groups of shape (..., M)."""
+    """Return the noise relative to the model's step, for candidate turns of groups, shape (..., M)."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
 
 def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
-    """Turns k_m with the least noise for the step: from equal turns on, one or two groups at a time.
+    """Search the turns k_m with the least relative noise, by changing one or two groups at a time.
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
@@ -291,7 +291,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """The best turns k_m for one sum of all groups, found by trying values of the first tap."""
+    """Search the best turns k_m for one sum over all groups, trying several values of the first tap."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -305,7 +305,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Turns k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
+    """Return turns k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
@@ -334,7 +334,7 @@ def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
 
 
 def _even_norms(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Turns k_m that maximise C sum_m n_m k_m, where one norm C must suit every group."""
+    """Return turns k_m that maximise C sum_m n_m k_m, if one norm C must fit every group's budget."""
     best, most = (1,) * len(asked.sizes), 0.0
     for norm in np.unique(asked.mu[:, None] / all_sens)[::-1].tolist():
         turns = (all_sens <= asked.mu[:, None] / norm * (1 + ROUNDING)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The turns of all clients of a sum, fixed before a run from public numbers.
+"""Which clients have a turn in each round, fixed before a run from public numbers.
 
 So a node knows of any round who may bring an update, and how many members its sum can have. It needs no word
 of the server for that when the round comes.
@@ -20,7 +20,7 @@ MOST_CLIENTS = 1_000_000
 
 @dataclass(frozen=True)
 class DealtTurns:
-    """The turns of one group: client j has phase j mod P, and a turn if it is among a round's w phases.
+    """The turns of one group: client j has phase j mod P, and a turn in rounds that contain its phase.
 
     Attributes:
         clients: their ids, in the order of the group.
@@ -33,7 +33,7 @@ class DealtTurns:
     width: int
 
     def due(self, round_index: int) -> ClientIds:
-        """Return the ids (int64, ascending) of the clients whose turn a round is.
+        """Return the ids (int64, ascending) of the clients that have a turn in a round.
 
         The last n mod P clients, which do not fill all phases alike, are spread evenly over them.
         """
@@ -50,7 +50,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """The number of clients that fill all phases evenly, and how many are left over."""
+        """How many clients fill all P phases evenly, and how many are left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -62,18 +62,18 @@ class TurnSchedule:
     groups: tuple[DealtTurns, ...]
 
     def due(self, round_index: int) -> frozenset[int]:
-        """The clients whose turn it is in a round; none before the first round."""
+        """Return the clients that have a turn in a round; none before the first round."""
         if round_index < 0:
             return frozenset()
         return frozenset(client for group in self.groups for client in group.due(round_index).tolist())
 
     def members(self, round_index: int, taps: Sequence[float]) -> int:
-        """The most members that a round's sum can have: clients with a turn, and those that remove noise."""
+        """Return how many members a round's sum can have: clients with a turn, or with noise to take back."""
         lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
     def to_text(self) -> str:
-        """The turns as JSON: each group's period P, width w and clients as ranges [first, last, step]."""
+        """Return the turns as JSON: each group's period P, width w, and its clients as ranges."""
         return json.dumps([[group.period, group.width, _ranges(group.clients)] for group in self.groups])
 
     @classmethod
