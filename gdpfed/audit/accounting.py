@@ -48,7 +48,7 @@ FIRST = ("vote", "norm_histogram")
 
 @dataclass(frozen=True)
 class SampledSums:
-    """A release of noised sums over sampled clients, with the values that one charge states.
+    """Noised sums over sampled clients, as one charge of a run states them.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
@@ -67,7 +67,7 @@ class SampledSums:
 
     @property
     def charged_multiplier(self) -> float:
-        """The noise multiplier of the continuous Gaussian noise that a release is charged as."""
+        """The noise multiplier with which a release is accounted; discrete noise counts for slightly less."""
         return self.noise_multiplier * (DISCRETE_SHARE if self.noise == "discrete_gaussian" else 1.0)
 
     @property
@@ -76,7 +76,7 @@ class SampledSums:
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """The part of delta that is left when discrete noise is charged as continuous."""
+        """The delta with which a release is accounted; discrete noise uses up a small part of it."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
@@ -85,12 +85,12 @@ Charges = Sequence[tuple[SampledSums, int]]
 
 
 def less_noise(charges: Charges, part: float) -> Charges:
-    """Return the same charges with their noise multiplied by `part`."""
+    """Return the same charges with all noise multiplied by `part`."""
     return [(replace(sums, noise_multiplier=sums.noise_multiplier * part), count) for sums, count in charges]
 
 
 def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
-    """Read the charges, releases and how often each, from a file.
+    """Read charges from a file: what each releases, and how often.
 
     Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known to
     be part of is sampled at a rate of one. Raises ValueError: a kind of event that this audit has no figure
@@ -128,13 +128,13 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count the releases of an event: a DP-SGD step counts once a client of the person, a window once."""
+    """Count an event's releases: each DP-SGD step or window of steps, times the clients of one person."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
-    """Read how many rounds of the run one release of a file covers: one, or those of a block."""
+    """Read how many rounds one release covers: one, or a whole block under random allocation."""
     return int(event.get("block_rounds", 1))
 
 
@@ -144,7 +144,7 @@ def parties_in(event: Mapping[str, Any]) -> int:
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """Return the charges of the first rounds of a file; a block of rounds is charged when it begins."""
+    """Return the charges of the first `rounds` rounds; a block of rounds is charged when it begins."""
     kept, left = [], rounds
     for charge in saved:
         length = rounds_of(charge["event"])
@@ -155,7 +155,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the release of a round, counted from 0; rounds after the last charge have the last one."""
+    """Return the event of a round, counted from 0; rounds after the last charge have the last event."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -166,7 +166,7 @@ def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[st
 
 
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
-    """Return an upper bound on epsilon at delta of a schedule that was fixed beforehand.
+    """Return an upper bound on epsilon at delta of charges that were fixed before the run.
 
     It is refined where it is just above `at_most`.
     """
@@ -243,24 +243,24 @@ def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(sigma: float, delta: float) -> float:
-    """Epsilon at delta of one Gaussian of sensitivity 1; cached, as several checks need the same value."""
+    """Compute epsilon at delta of one Gaussian release of sensitivity 1; results are cached."""
     return float(dp.get_epsilon_gaussian(sigma, delta))
 
 
 @lru_cache(maxsize=4096)
 def _epsilon_of_losses(releases: tuple[tuple[SampledSums, int], ...], delta: float, grid: float) -> float:
-    """Epsilon at delta of composed privacy losses; cached, as several checks need the same value."""
+    """Compute epsilon at delta from privacy loss distributions; results are cached."""
     return float(losses_of(releases, grid).get_epsilon_for_delta(delta))
 
 
 def losses_of(releases: Charges, grid: float) -> Any:
-    """Compose the privacy loss distributions of releases, as a distribution of dp-accounting."""
+    """Compose the privacy loss distributions of these releases with dp-accounting."""
     return _losses(tuple(releases), grid)
 
 
 @lru_cache(maxsize=8)
 def _losses(releases: tuple[tuple[SampledSums, int], ...], grid: float) -> Any:
-    """Compose the privacy loss distributions of releases; cached, as many figures need the same ones."""
+    """Compose the privacy loss distributions of these releases; results are cached."""
     parts = (_one_release(sums, grid).self_compose(count) for sums, count in releases)
     return reduce(lambda left, right: left.compose(right), parts)
 
@@ -304,7 +304,7 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
 
 
 def _renyi_epsilon(runs: Charges, delta: float) -> float:
-    """Add Renyi divergences at every order over all rounds of runs that sample in the same way."""
+    """Compute epsilon from Renyi divergences, for rounds that all sample in the same way."""
     curve = renyi_curve_of(runs, FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS)
     epsilon, _ = dp.rdp.compute_epsilon(*zip(*curve, strict=True), delta)
     return float(epsilon)
@@ -321,7 +321,7 @@ def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the Renyi divergences of one round; cached, since dp-accounting takes long for them."""
+    """Return the Renyi divergences of one round; cached, since dp-accounting is slow at them."""
     if sums.bound == ALLOCATION:
         known = block_divergences(sums.noise_multiplier, sums.window_steps)
         return tuple(known.get(order, math.inf) for order in orders)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The privacy cost of a block of rounds of which each client takes part in one, in secret, by option prices.
+"""Recompute the privacy cost of random allocation: each client is in one secret round of a block.
 
 In a block of b rounds with noise of sigma clipping norms, R is the mean of b independent lognormal ratios
 exp(z / sigma - 1 / (2 sigma^2)). Of two neighbouring runs
@@ -33,7 +33,7 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """Option prices on a mean of likelihood ratios: functions of the strike, and the range of log strikes."""
+    """Prices of options on a mean of likelihood ratios, by strike; they determine its distribution."""
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]
@@ -42,7 +42,7 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Points:
-    """A discrete distribution on x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
+    """A distribution on the points x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
 
     `beyond`: what a call at the last point costs, which is counted at infinity.
     """
@@ -64,7 +64,7 @@ class _Points:
 
 
 def _of_one(sigma: float) -> _Prices:
-    """Black and Scholes's option prices on one likelihood ratio between a round with and without a client."""
+    """Option prices on the likelihood ratio of one round, by the formula of Black and Scholes."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
         logs = np.log(at) * sigma
@@ -82,7 +82,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Option prices on share X + (1 - share) Y, for two independent means X and Y of likelihood ratios."""
+    """Option prices on share X + (1 - share) Y, for independent means X and Y of likelihood ratios."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)
@@ -99,7 +99,7 @@ def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
 
 
 def _needed(prices: _Prices) -> tuple[float, float]:
-    """The least and largest log of a strike x at which an option's price is above `LEAST_PRICE`."""
+    """Find the range of log strikes in which option prices exceed `LEAST_PRICE`."""
 
     def last(price: Callable[[Floats], Floats], start: float, end: float) -> float:
         inside, outside = start, end
@@ -114,7 +114,7 @@ def _needed(prices: _Prices) -> tuple[float, float]:
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:
-    """The discrete distribution with these option prices on a grid of log x, and linear prices between."""
+    """Put the distribution behind option prices on a grid of log x, linear in price between its points."""
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))
@@ -177,7 +177,7 @@ def _chunked(price: Callable[[Floats], Floats], places: Floats, size: int = 500)
 
 @lru_cache(maxsize=64)
 def block_divergences(sigma: float, rounds: int) -> dict[int, float]:
-    """Return the larger Renyi divergence of a block of rounds, in both directions, at orders 2, 3, ...
+    """Return a block's Renyi divergences at orders 2, 3, ...: the larger of both directions.
 
     Removed: the moments of a sum of one ratio more are those of the sum and of the ratio, by the binomial
     theorem. Added: R is at least its geometric mean.

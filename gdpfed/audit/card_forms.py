@@ -1,4 +1,4 @@
-"""The lines that a model card may have, read from text files, and how a card is compared with them."""
+"""Line patterns of model cards: read from text files, and compared with a card."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the fields of a card's line that has this pattern; None if it does not."""
+        """Read the values that a card's line has in this pattern's fields; None if the line does not fit."""
         found = self._pattern.fullmatch(line)
         return None if found is None else found.groupdict()
 
@@ -58,7 +58,7 @@ class Form:
 
 
 def read_forms(path: Path) -> list[Form]:
-    """Read the patterns of card lines from a file: ``name: line`` under ``[conditions]``.
+    """Read the line patterns of model cards from a file: ``name: line`` under ``[conditions]``.
 
     Raises AuditError: a line that is none of these.
     """
@@ -80,7 +80,7 @@ def read_forms(path: Path) -> list[Form]:
 def compare(
     card: str, forms: Sequence[Form], holds: Collection[str], fields: Fields, rows: Mapping[str, list[Fields]]
 ) -> Iterator[str]:
-    """Compare each line of a card with the patterns that hold for it; yield a line for each difference.
+    """Compare a model card with the patterns that apply to the run; yield a line for each difference.
 
     Args:
         card: the text.
@@ -118,7 +118,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """The values that a card's line must have in its fields; None if there is no such row."""
+    """Return the values that a line of the card must have; None if the card has one row too many."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())
@@ -126,7 +126,7 @@ def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], numb
 
 
 def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:
-    """Say what is wrong with a line of a model card; None if nothing is wrong."""
+    """Say how a line of a model card differs from the expected values; None if it does not."""
     if expected is None:
         return f"model_card.md has a line more than follows: {_short(line)}"
     for name, text in found.items():
@@ -146,12 +146,12 @@ def _short(text: str) -> str:
 
 
 def anything(text: str) -> bool:
-    """Accept any value in a card's field, since no file of a run says what it must be."""
+    """Accept any text in a card's field, for values that no file of the run states."""
     return True
 
 
 def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
-    """Expect in a card's field a number that differs from `value` by at most `within` and by rounding."""
+    """Return a check that a field has a number near `value`, apart from rounding."""
 
     def agrees(text: str) -> bool:
         number = text.removesuffix(unit)

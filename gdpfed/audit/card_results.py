@@ -1,4 +1,4 @@
-"""What a model card must say of results: metrics of the last round, a vote, held-out records, parties."""
+"""Check what a model card says of results: metrics, a vote, held-out records, and single parties."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """The conditions of lines in card_lines.txt that hold by the run's results."""
+    """Return the conditions in card_lines.txt that hold because of the run's results."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -26,7 +26,7 @@ def result_sections(files: RunFiles) -> set[str]:
 
 
 def result_fields(files: RunFiles) -> Fields:
-    """What a model card must say in the fields of lines about results."""
+    """Return the values that the card's lines about results must state."""
     vote, counted = files.vote or {}, files.held_out or {}
     metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
@@ -52,7 +52,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _metrics_of_parts(files: RunFiles) -> int:
-    """How many metrics the table of results by party has."""
+    """Count the metrics in the table of results by party."""
     parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
     return len(parties[0]["metrics"]) if parties else 0
 
@@ -67,7 +67,7 @@ def _cost(plan: Mapping[str, Any]) -> str:
 
 
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
-    """What a model card must say in table rows about results, by the name of the pattern."""
+    """Return the values that the card's table rows about results must state, by pattern."""
     counted = files.held_out or {}
     return {
         "result": _results(files),
@@ -96,7 +96,7 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
 
 
 def _number(counts: Sequence[float]) -> float:
-    """The number of records in noised counts: the sum of all cells without the two histograms at the end."""
+    """Return the number of records behind noised counts: the sum of all cells of the confusion matrix."""
     return math.fsum(counts[: len(counts) - 2 * BINS])
 
 
@@ -105,7 +105,7 @@ def _cases(counts: Sequence[float]) -> str:
 
 
 def _at_chance(files: RunFiles) -> list[Fields]:
-    """What the card must say of a result at chance level; accuracy is of the last round or of counts."""
+    """Return what the card must say if accuracy is at chance level; empty if it is not."""
     found = files.chance
     if found is None:
         return []
@@ -131,7 +131,7 @@ def _at_chance(files: RunFiles) -> list[Fields]:
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
-    """Compute the ends of Wilson's interval, the shares p with (share - p)^2 <= z^2 p (1 - p) / number."""
+    """Compute the ends of Wilson's interval for a share out of `number`."""
     z = NORMAL_QUANTILE**2 / number
     middle, half = (share + z / 2) / (1 + z), math.sqrt(z * share * (1 - share) + z**2 / 4) / (1 + z)
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -146,7 +146,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _shown(value: float | None) -> Expected:
-    """Expect a metric in per cent or on its own scale, since no file of the run says which."""
+    """Return a check of a metric that accepts per cent or the metric's own scale."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}
@@ -154,7 +154,7 @@ def _shown(value: float | None) -> Expected:
 
 
 def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """The settings of a vote, most votes first; with equally many votes the later one comes first."""
+    """List the settings of a vote with their votes, most votes first; a tie puts the later one first."""
     if vote is None:
         return []
     settings: Sequence[Sequence[float]] = vote["settings"]
@@ -208,7 +208,7 @@ def _cells(
 def _with_interval(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
-    """A metric of one party with its interval, in per cent or on its own scale; Wilson's is recomputed."""
+    """Return the accepted texts of one party's metric with its interval; Wilson's is recomputed."""
     if examples < FEWEST:
         return {TOO_FEW}
     if value is None or math.isnan(value):

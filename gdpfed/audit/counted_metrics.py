@@ -1,4 +1,4 @@
-"""Recompute a model's metrics from noised counts of its answers: value, and interval by noise and sampling.
+"""Recompute metrics, each with an interval, from noised counts of a model's right and wrong answers.
 
 Counts are a confusion matrix of K x K cells, a row a class, then two histograms of B bins. Intervals are the
 2.5th and 97.5th percentile over 400 counts drawn anew, as numpy's generator of seed 0 draws them: Poisson
@@ -24,7 +24,7 @@ Found = Mapping[str, Mapping[str, float | None]]
 
 
 def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
-    """Yield one line if the metrics of a model in a file do not follow from the file's counts."""
+    """Yield one line if a file's metrics of a model do not follow from the file's counts."""
     if said.keys() != computed.keys():
         yield f"{whose} has the metrics {', '.join(said)}, where {', '.join(computed)} follow from its counts"
         return
@@ -41,7 +41,7 @@ def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
 
 
 def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iterator[str]:
-    """Check that cells and bins count the same records, as far as the noise allows to tell."""
+    """Check that confusion matrix and histograms count equally many records, apart from noise."""
     classes = _classes(counts)
     apart = counts[: classes**2].sum() - counts[classes**2 :].sum()
     if abs(apart) > MOST_DEVIATIONS * noise_stddev * math.sqrt(len(counts)) + SAME * len(counts):
@@ -49,7 +49,7 @@ def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iter
 
 
 def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
-    """Compute the metrics of a model from counts of shape (K K + 2 B,), K classes and B bins, by name.
+    """Compute metrics by name from counts, shape (K K + 2 B,), for K classes and B bins of scores.
 
     Raises ValueError: a number of counts that no number of classes has.
     """
@@ -60,7 +60,7 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
 
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
-    """Compute the accuracy from summed shares of right and wrong answers, to first order in their noise."""
+    """Compute accuracy, with an interval, from noised sums of clients' shares of right and wrong answers."""
     right, wrong = (float(rate) for rate in rates)
     whole = right + wrong
     if whole <= 0 or whole < LEAST_SIGNAL * noise_stddev:
@@ -87,7 +87,7 @@ def _interval(value: float, again: Floats) -> Mapping[str, float | None]:
 
 
 def _metrics(counts: Floats) -> dict[str, Floats]:
-    """Compute the metrics of a model from every row of counts; NaN where a metric is not defined."""
+    """Compute metrics from each row of counts; NaN where a metric is not defined."""
     number = _classes(counts)
     cells = counts[:, : number**2].reshape(-1, number, number)
     low, high = counts[:, -2 * BINS : -BINS], counts[:, -BINS:]

@@ -1,4 +1,4 @@
-"""Recompute the bounds on membership inference: no test tells two neighbouring data sets apart better.
+"""Recompute the bounds on membership inference: the best true positive rate, and the best accuracy.
 
 Of Gaussians exactly, of other sums by dp-accounting's privacy losses, of sampling without replacement by
 Renyi divergences. docs/privacy.md has the formulas.
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Inference:
-    """The largest true positive rate at `FPR`, and the largest accuracy if both cases are equally likely.
+    """The largest true positive rate at `FPR`, and the largest accuracy when both cases are equally likely.
 
     `within`: how far apart two computations of either may be, each a bound of its own grid.
     """
@@ -47,14 +47,14 @@ NOTHING_TOLD = Inference(FPR, 0.5)
 
 
 def inference_of(releases: Charges) -> Inference:
-    """Compute bounds on membership inference from releases whose noise and number were fixed before."""
+    """Bound membership inference from releases whose noise and number were fixed in advance."""
     taken = tuple((sums, count) for sums, count in releases if count)
     return _inference_of(taken) if taken else NOTHING_TOLD
 
 
 @lru_cache(maxsize=1024)
 def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
-    """The bounds on membership inference of one release or more; cached in this process."""
+    """Bound membership inference from at least one release; results are cached."""
     if any(sums.noise_multiplier == 0.0 for sums, _ in taken):
         return Inference(1.0, 1.0)
     slack = DISCRETE_DELTA if any(sums.noise == "discrete_gaussian" for sums, _ in taken) else 0.0
@@ -69,7 +69,7 @@ def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
 
 
 def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
-    """Compute bounds on membership inference of one Gaussian whose mean moves by mu standard deviations."""
+    """Bound membership inference from one Gaussian whose mean moves by mu standard deviations."""
     positives = float(stats.norm.cdf(stats.norm.ppf(FPR) + mu)) + slack
     return _within_one(positives, float(stats.norm.cdf(mu / 2)) + slack / 2, 1e-6)
 
@@ -84,7 +84,7 @@ def _of_divergences(taken: Charges, slack: float) -> Inference:
 
 
 def _most_positives(order: float, divergence: float, rates: Floats) -> Floats:
-    """The largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <= e^((o-1) D) for every rate a, by bisection."""
+    """Find the largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <= e^((o-1) D) for each rate a."""
     low, high = rates.copy(), np.ones_like(rates)
     with np.errstate(divide="ignore", invalid="ignore"):
         of_rate, of_rest = (1 - order) * np.log(rates), (1 - order) * np.log1p(-rates)

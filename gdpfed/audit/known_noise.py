@@ -1,4 +1,4 @@
-"""The noise that still hides updates from a sum's own members, who each know the noise that they added.
+"""Recompute what noise protects clients from members of a sum, who know the noise that they added.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those
@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Yield each sum noised by its members: number, s sqrt(r - c) of unknown noise, and planned noise."""
+    """Yield for each sum its number, the noise that corrupt members do not know, and the planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
@@ -27,7 +27,7 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
 
 
 def part_left(files: RunFiles, index: int) -> float:
-    """The smallest fraction of the planned noise that hid a group's updates from members; at most 1."""
+    """Return the smallest fraction of planned noise that protected a group from members of its sums."""
     parts = [
         left / owed
         for record in files.rounds
@@ -42,7 +42,7 @@ LEAST_SHORT = 1e-6
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
-    """Check that a round's sums have the planned noise even without what their own members know of it."""
+    """Check that a round's sums have the planned noise even without the part that members know."""
     if not files.plan["private"]:
         return
     logged = len(record.get("noise_shares", ()))

@@ -12,7 +12,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 class MechanismCard(ABC):
-    """What the model card of a run of one mechanism must say, as it follows from the run's files.
+    """What a run's model card must say about one mechanism's promise, computed from the run's files.
 
     Attributes:
         lines: files with lines besides those of card_lines.txt, for mechanisms of their own words.
@@ -33,41 +33,41 @@ class MechanismCard(ABC):
 
     @property
     def paid_first(self) -> Charges:
-        """What a vote or a histogram of norms costs every client before the first round; empty without."""
+        """The charges for a vote or a histogram of norms before the first round; empty without either."""
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
-        """The conditions of card lines that hold for a run of this mechanism."""
+        """Return the conditions of card lines that runs of this mechanism meet."""
         return self.sections
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Membership inference bounds of the charged rounds, by group of clients or of records."""
+        """Return membership inference bounds of the rounds so far, by client group or record group."""
 
     def of_members(self, index: int) -> Inference | None:
-        """The membership bounds against members of a client's sums; None if the card states none."""
+        """Return the membership bound against other members of a client's sums; None if the card has none."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """What the card must say in a row of membership bounds, beside the bounds."""
+        """Return what a row of membership bounds must say besides the bounds."""
         return {}
 
     def fields(self) -> Fields:
-        """What the card must say in fields that only cards of this mechanism have."""
+        """Return values of fields that only model cards of this mechanism have."""
         return {}
 
     def rows(self) -> Mapping[str, list[Fields]]:
-        """What the card must say in rows that only cards of this mechanism have, by the pattern's name."""
+        """Return values of rows that only model cards of this mechanism have, by pattern."""
         return {}
 
 
 def spent_text(files: RunFiles, group: int) -> str:
-    """The epsilon that a group has spent up to the last round, as a model card writes it."""
+    """Write the epsilon that a group has spent so far, as the model card writes it."""
     return f"{files.rounds[-1]['spent_epsilon'][group]:.2f}" if files.rounds else "0.00"
 
 
 def of_group(files: RunFiles, index: int) -> dict[str, Expected]:
-    """What the first columns of a card's row about a group must say."""
+    """Return what the first columns of a card's row about a group must say."""
     group = files.plan["groups"][index]
     return {
         "group": str(index),

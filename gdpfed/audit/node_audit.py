@@ -28,7 +28,7 @@ SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
 
 @dataclass(frozen=True)
 class NodeRunAudit:
-    """The figures of one run in a client's ledger, together with earlier runs that protect the same unit.
+    """A run in a client's ledger, with the epsilon of all runs up to it that protect the same unit.
 
     Attributes:
         name: of the run.
@@ -59,24 +59,24 @@ class NodeRunAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the figures are within the budget that the client had when this run began."""
+        """Whether epsilon is within the budget that the client had when this run began."""
         return self.epsilon <= self.budget
 
     @property
     def payer(self) -> str:
-        """What the run protects: the client, or which group of its records."""
+        """What the run protects: the client, or a group of the client's records."""
         group = "" if self.record_group is None else f" {self.record_group}"
         return f"{self.protects or self.unit}{group}"
 
     @property
     def steps_of_most(self) -> str:
-        """The steps taken and the steps allowed, as in "3/20"; "" if the run protects the client."""
+        """The steps taken and the steps allowed, as in "3/20"; "" if the run protects whole clients."""
         return f"{self.steps}/{self.num_steps}" if self.num_steps else ""
 
 
 @dataclass(frozen=True)
 class NodeEntry(ABC):
-    """One run in a client's ledger; a method raises ValueError if the file is not such a ledger.
+    """One run in a client's ledger; methods raise ValueError if the file is malformed.
 
     `protects`: whose presence its terms are about. `has_records`: whether they say more about records.
     `saved`: the entry, as it is in the file.
@@ -97,29 +97,29 @@ class NodeEntry(ABC):
 
     @property
     def terms(self) -> Mapping[str, Any]:
-        """What the server has promised, as the file states it."""
+        """What the server promised for the run, as the file states it."""
         found: Mapping[str, Any] = self.saved["terms"]
         return found
 
     @property
     def charges(self) -> list[dict[str, Any]]:
-        """The charges of all rounds."""
+        """The charges for all rounds of the run."""
         charges: list[dict[str, Any]] = json.loads(self.terms["charges"])
         return charges
 
     @property
     def held_out(self) -> Charges:
-        """What a held-out record pays for: one noised sum of counts, or nothing."""
+        """What a held-out record is charged: one noised sum of counts, or nothing."""
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
     def paid_first(self) -> Charges:
-        """What every client or record pays for sums before the first round, or nothing."""
+        """What the client or a record is charged for one-time sums before the first round."""
         return [charge for entry in FIRST for charge in self._paid(entry)]
 
     @property
     def first_sent(self) -> Charges:
-        """The part of that for sums which this client has sent something for."""
+        """The charges for those one-time sums before the rounds to which this client really contributed."""
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
@@ -132,7 +132,7 @@ class NodeEntry(ABC):
 
     @property
     def rounds(self) -> range:
-        """The rounds, from 0, that the client may be sampled in."""
+        """The rounds, counted from 0, in which the client may be asked."""
         return range(self.terms["first_round"], self.num_rounds)
 
     def event(self, round_index: int) -> Mapping[str, Any]:
@@ -141,16 +141,16 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
-        """Return how many sums of a round the client may be part of."""
+        """Return how many sums of a round the client may take part in."""
 
     @property
     def most_updates(self) -> int:
-        """The number of updates in all rounds for which the client may be sampled."""
+        """The largest number of updates that the client may be asked for in all rounds."""
         return sum(self.updates_in(index) for index in self.rounds)
 
     @property
     def private_by_itself(self) -> bool:
-        """Whether updates are private before they leave the client."""
+        """Whether updates have enough noise before they leave the client."""
         return False
 
     @property
@@ -160,32 +160,32 @@ class NodeEntry(ABC):
 
     @property
     def trusted(self) -> bool:
-        """Whether the client trusts the edge that it talks to."""
+        """Whether the client trusts the edge server that it talks to."""
         return self.saved["edge_trusted"] is True
 
     @property
     def shown(self) -> bool:
-        """Whether an edge that the client trusts saw single updates."""
+        """Whether an edge server that the client trusts saw single updates of it."""
         return self.trusted and bool(self.saved["rounds"])
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return all that the run may charge the client, or one of the record groups of the run `last`."""
+        """Return everything that the run may charge the client, or one group of its records."""
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:
-        """Return what the run has cost against the server, which knows when the client took part."""
+        """Return what the run has cost so far against the server, which knows when the client took part."""
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with the earlier runs that protect the same unit."""
+        """Audit this run together with earlier runs that protect the same unit."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
-        """Return an epsilon against the server; inf if an edge saw single updates."""
+        """Return epsilon against the server: inf if an edge server saw single updates."""
         return math.inf if any(each.shown for each in alike) else figure
 
     def check(self) -> Iterator[str]:
-        """Yield one line for every contradiction."""
+        """Yield one line for each contradiction within the run's entry."""
         name, charged, rounds = self.terms["run"], self.rounds, self.saved["rounds"]
         if any(rounds.count(index) > self.updates_in(index) for index in rounds):
             yield f"run {name} sent more updates in one round than it was charged for"
@@ -204,7 +204,7 @@ class NodeEntry(ABC):
 
 
 def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
-    """Read an entry of a ledger's file.
+    """Return one run of a ledger's file, in the class of its mechanism.
 
     Raises:
         AuditError: terms of a mechanism that there is not.
@@ -215,24 +215,24 @@ def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
 
 @dataclass(frozen=True)
 class NodeAudit:
-    """The figures of all runs, and one line for every contradiction."""
+    """The audit of a node's ledger: the figures of each run, and a line for each contradiction."""
 
     runs: tuple[NodeRunAudit, ...]
     findings: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether the audit found no contradiction and the budget held."""
+        """Whether the audit found no contradiction and no run exceeded its budget."""
         return not self.findings and all(run.within_budget for run in self.runs)
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """Whether the budget held in each run: its figures are within it, and the file is sound."""
+        """Whether the budget held in each run; never if the file has a contradiction."""
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
 def audit_node_ledger(path: Path, client: int | None = None, directories: Sequence[Path] = ()) -> NodeAudit:
-    """Audit the ledger file of one node.
+    """Audit the ledger file of one node, also against the run directories given.
 
     `path`: of the ledger. `client`: the number of the node's client in the runs it is compared with; None
     without any. `directories`: of these runs, all those that the client may have taken part in. Raises
@@ -250,7 +250,7 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
 
 @dataclass(frozen=True)
 class NodeStanding:
-    """Where a node stands: the runs of each unit, compared with the budgets that it has today.
+    """All runs of a node's ledger together, compared with the budgets that the node has today.
 
     Attributes:
         now: the figures of all runs of a unit, by group of records, under the name of the last of them.
@@ -264,7 +264,7 @@ class NodeStanding:
 
 
 def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float]]) -> NodeStanding:
-    """Account all runs in a ledger against today's budgets.
+    """Compute epsilon of all runs in a ledger, and compare it with today's budgets.
 
     `path`: of the ledger. `budgets`: epsilons and delta by unit; a unit without one keeps those of its last
     run. Raises AuditError: as `audit_node_ledger`.
@@ -285,7 +285,7 @@ def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn an error that a damaged ledger causes into one line."""
+    """Turn any error from reading a damaged ledger into one clear line."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -295,7 +295,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
-    """Read a ledger: whether its checksum is right, and its runs."""
+    """Read a ledger file; return whether its checksum is right, and its runs."""
     data = read_json(path.read_text(encoding="utf-8"))
     body = data["ledger"]
     canonical = json.dumps(body, sort_keys=True).encode()
@@ -304,7 +304,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Name each run that asked the client but is missing in its ledger, as after restoring an old copy."""
+    """Name a run that asked the client but is missing in its ledger, for instance after a restored backup."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -315,6 +315,6 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Account the last of these runs together with the earlier runs of its unit, by group of records."""
+    """Compute the last run's figures together with earlier runs of its unit, by group of records."""
     last = entries[-1]
     return last.audits([entry for entry in entries if entry.protects == last.protects])

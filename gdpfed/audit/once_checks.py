@@ -1,4 +1,4 @@
-"""Check what a run pays for sums outside its rounds, counts, a vote or norms: in plan, ledger and result."""
+"""Check one-time sums (held-out counts, a vote, norms): their charges, noise and results."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """One kind of sum outside the rounds: its plan entry, its file, who pays, and what is counted.
+    """One kind of one-time sum: its entry in the plan, its file, who pays, and what is counted.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -56,7 +56,7 @@ FIRST = (
 
 
 def check_once(files: RunFiles) -> Iterator[str]:
-    """Yield one line for every contradiction in what a run pays for sums outside its rounds."""
+    """Yield one line for each contradiction about sums outside the rounds."""
     plan, asked = files.plan, files.config["run"].get("evaluation", "server")
     said = "held_out" in plan or "held_out_rates" in plan["works"]
     if said != (asked != "server"):
@@ -90,7 +90,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check that a sum outside the rounds is charged as one noised sum of the plan's unit, within budgets."""
+    """Check that a one-time sum is charged as one noised sum, to the right unit and within budgets."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]
@@ -121,7 +121,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that the released sum was charged and has its noise; a vote and norms precede all rounds."""
+    """Check that a released one-time sum was charged and has its noise, and came at the right time."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield f"the ledger has rounds, and not the {kind.entry.replace('_', ' ')} before them"
@@ -152,7 +152,7 @@ def _check_noise(found: Mapping[str, Any], file: str, owed: float) -> Iterator[s
 
 
 def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that metrics follow from counts and noise, and clients' shares from the last round."""
+    """Check that metrics on held-out records follow from counts and noise."""
     counts, noise = np.asarray(found["counts"], dtype=np.float64), found["noise_stddev"]
     rates = "held_out_rates" in files.plan["works"]
     if found["weighs"] != ("clients" if rates else "records"):
@@ -174,7 +174,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that clients' shares come from the sums of the last round, in units of one client."""
+    """Check that clients' shares of right answers come from the sums of the last round."""
     last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
     sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
     for stddev, of_groups, survivors in sums:
@@ -187,7 +187,7 @@ def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str
 
 
 def _check_options(files: RunFiles, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that the settings voted on are all configured combinations, in order; nothing without a vote."""
+    """Check that clients voted on all configured combinations of settings, in order."""
     planned, training = files.plan.get("vote"), files.config["training"]
     if planned is None or (grid := training.get("vote")) is None:
         return

@@ -1,4 +1,4 @@
-"""Check that the plan follows from the configuration and keeps every client's budget."""
+"""Check that a run's plan follows from its configuration, and respects every client's budget."""
 
 import json
 import math
@@ -17,7 +17,7 @@ COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "samp
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
-    """Compare the plan with configuration, assignment and ledger; yield a line for every contradiction."""
+    """Compare the plan with configuration, client groups and ledger; yield a line for each contradiction."""
     if files.fingerprint() != files.ledger["plan"]:
         yield (
             f"the ledger was opened for plan {str(files.ledger['plan'])[:12]}, but plan.json and "
@@ -35,7 +35,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
 
 
 def _check_configuration(files: RunFiles) -> Iterator[str]:
-    """Compare the settings that plan.json says it was made with to those in config.yaml."""
+    """Check that plan.json was made with the settings that config.yaml has."""
     settings = files.plan.get("settings", {})
     for group, made_with in settings.items():
         now = json.loads(json.dumps(files.config[group]), parse_constant=str)
@@ -72,7 +72,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check that the plan's charges follow from its figures, and that the ledger's are the first of them."""
+    """Check that the plan's charges follow from its figures, and the ledger's charges from the plan's."""
     plan = files.plan
     for index, group in enumerate(plan["groups"]):
         said = [*group["charges"], *files.ledger["charges"][index]]
@@ -83,7 +83,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check the noise magnitude Lambda, step size and noise of a plan against its weights and norms.
+    """Check noise magnitude Lambda, step size and noise of a plan, recomputed from weights and norms.
 
     Lambda is the mean over groups of k_m / d v_m s_m^2, v_m = 1 or r_m^2 / sum_j r_j^2. It is checked where
     the plan says one norm a group.
@@ -124,7 +124,7 @@ def _check_assignment(files: RunFiles) -> Iterator[str]:
 
 
 def _check_budgets(files: RunFiles) -> Iterator[str]:
-    """Check that no client's own budget is below the budget of its group."""
+    """Check that no client has a smaller budget than its group is planned for."""
     said = files.config["privacy"]["client_budgets"]
     if said is None or len(files.clients) != len(files.plan["groups"]):
         return

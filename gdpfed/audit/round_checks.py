@@ -1,4 +1,4 @@
-"""Check rounds against the ledger, displayed values against charges, and norms against what was paid."""
+"""Check a run's rounds: log against ledger, displayed figures against charges, norms against the plan."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_CLIENTS = 2**31
 
 
 def check_rounds(files: RunFiles) -> Iterator[str]:
-    """Compare log, ledger and plan; yield a line for every contradiction."""
+    """Compare log, ledger and plan; yield a line for each contradiction."""
     charged, num_rounds = files.ledger["charged_rounds"], files.plan["num_rounds"]
     if not 0 <= charged <= num_rounds:
         yield f"the ledger has {charged} charged rounds, the plan {num_rounds}"
@@ -70,7 +70,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether a log entry says how many fill by one whole number a group, or not at all."""
+    """Whether a log entry's counts of zero-sending clients are valid: one number a group, or none."""
     if not isinstance(filled, list) or len(filled) not in (0, num_groups):
         return False
     return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
@@ -102,7 +102,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums ask no other clients than planned, and have no less noise."""
+    """Check that a round's sums asked no more clients than planned, and have enough noise."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -144,7 +144,7 @@ ORDERS = ("fine", "whole")
 
 
 def check_figures(files: RunFiles) -> Iterator[str]:
-    """Yield a line for every displayed value of a plan or round that differs from its second computation."""
+    """Yield a line for each displayed figure of a plan or round that a second computation contradicts."""
     plan, rule = files.plan, rule_of(files)
     if rule.noised != plan["private"]:
         said = "private" if plan["private"] else "without a promise"
@@ -177,7 +177,7 @@ def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
-    """Check that every group keeps its budget, and that the run recorded the figures computed here."""
+    """Check that each group is within its budget, and that recorded figures equal the recomputed ones."""
     for group in groups:
         if not group.within_budget:
             whose = "" if group.records is None else f", records {group.records.number},"
@@ -194,7 +194,7 @@ AGREES_WITHIN = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Check that each round's clipping norm follows from earlier releases, and the plan's adaptive clipping.
+    """Check adaptive clipping: each round's clipping norm must follow from earlier released values.
 
     C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
     sum of round t released; without one C stays.
@@ -210,7 +210,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
-    """Check that the indicator of adaptive clipping is as large as the configured noise requires."""
+    """Check that the plan has the settings and noise that adaptive clipping is configured with."""
     for key in ("quantile", "learning_rate"):
         if adaptive[key] != privacy[f"clipping_{key}"]:
             yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"

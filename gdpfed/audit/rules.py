@@ -1,4 +1,4 @@
-"""The base class of audit rules, one for each mechanism: what an audit checks of a run.
+"""The base class of audit rules: what an audit checks of a run, by mechanism.
 
 The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
 and imports nothing else of it, so that it shares no code with what it audits.
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """What the audit found for one group of records: share, batch rate, and steps paid and allowed.
+    """The audit's figures of one record group: share, batch rate, steps paid for, and steps allowed.
 
     Attributes:
         number: of this group of records.
@@ -42,7 +42,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose turns cost the most, with its turns.
+    """The client of a group whose turns cost the most, and its turns.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -54,13 +54,13 @@ class MostSpent:
 
     @property
     def turns(self) -> list[int]:
-        """The rounds in which this client took part, counted from 0."""
+        """The rounds in which the client took part, counted from 0."""
         return [number - 1 for number in self.rounds]
 
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """The figures of one group of clients, or of its records with one budget; inf means no promise.
+    """The audit's epsilons of one client group, or of its records with one budget; inf means no promise.
 
     Attributes:
         group: its index.
@@ -88,14 +88,14 @@ class GroupAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether all figures are within the budget: of the plan, of the run so far and of every client."""
+        """Whether planned, spent and every single client's epsilon are within the budget."""
         most = 0.0 if self.most_spent is None else self.most_spent.epsilon
         return math.isinf(self.budget) or max(self.planned, self.spent, most) <= self.budget
 
 
 @dataclass(frozen=True)
 class Cohorts:
-    """The cohort sizes of all rounds in the log, int64: one row a round, one column a group.
+    """Cohort sizes of all logged rounds, int64: a row for each round, a column for each group.
 
     `sizes`: how many clients were asked. `reachable`: of how many they were drawn. `drawn`: by round, whether
     it ended: of how many an interrupted one was drawn is forgotten. `filled`: how many of those that were
@@ -110,7 +110,7 @@ class Cohorts:
 
 @dataclass(frozen=True)
 class AuditRule(ABC):
-    """How the runs of one mechanism are audited: each check yields a line for every contradiction.
+    """How to audit runs of one mechanism; each check yields a line for every contradiction.
 
     `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
     leaves besides. `files`: of the run.
@@ -128,12 +128,12 @@ class AuditRule(ABC):
 
     @property
     def paid_first(self) -> Charges:
-        """What a vote or a histogram of norms costs every client before the first round; empty without."""
+        """The charges for a vote or a histogram of norms before the first round; empty without either."""
         return paid_first(self.plan)
 
     @property
     def noised(self) -> bool:
-        """Whether anything that the run pays for has noise."""
+        """Whether any charge of the run has noise."""
         return any(
             charge["event"].get("noise_stddev") or charge["event"].get("noise_multiplier")
             for group in self.plan["groups"]
@@ -142,31 +142,31 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The setting privacy.budgets, to compare the plan's budgets with; None if no setting lists them."""
+        """The setting privacy.budgets, to compare with the plan; None if it does not list budgets."""
         return self.files.config["privacy"]["budgets"]
 
     @property
     def free_settings(self) -> Collection[str]:
-        """Settings of ``privacy`` that the plan does not take from the configuration."""
+        """Settings of ``privacy`` for which the plan may have other values than the configuration."""
         return ()
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Entries of the plan that come from other sections of the configuration than ``privacy``."""
+        """Plan entries that come from other sections of the configuration than ``privacy``."""
         return {}
 
     @abstractmethod
     def groups(self) -> Iterator[GroupAudit]:
-        """The figures of every group, or of all records of one budget in it, in order."""
+        """Yield the figures of every group, or of each budget of records in it, in order."""
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Check that the ledger charges a group the first rounds of its plan's charges."""
+        """Check that the ledger charges a group exactly the plan's first rounds."""
         charges, charged = self.plan["groups"][index]["charges"], self.files.ledger["charged_rounds"]
         if charges_of(self.files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that the charges of a group follow from its rate, noise and rounds in the plan."""
+        """Check that a group's charges follow from its rate, noise and rounds in the plan."""
         yield from ()
 
     def check_plan(self) -> Iterator[str]:
@@ -174,19 +174,19 @@ class AuditRule(ABC):
         yield from ()
 
     def check_figures(self, index: int) -> Iterator[str]:
-        """Check that displayed values of a group, such as its noise, follow from its charges."""
+        """Check that displayed figures of a group, such as its noise, follow from its charges."""
         yield from ()
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check the values of a group in the log of rounds against the plan."""
+        """Check a group's values in the log of rounds against the plan."""
         yield from ()
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check the figures that the run has recorded of a group against the computed ones."""
+        """Check a group's recorded epsilons against the recomputed ones."""
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check the cohorts of a group; by default any cohort passes, since sampling hides nothing."""
+        """Check a group's cohort sizes; by default only that no more clients than in reach were asked."""
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
             yield (
@@ -195,15 +195,15 @@ class AuditRule(ABC):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check how often clients of a group took part, as the ledger counts it."""
+        """Check how often clients of a group took part, as the ledger counts."""
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Noise of all rounds that remains in the model, relative to independent noise in each round."""
+        """Return the noise left after all rounds, relative to noise that is independent in each round."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """The noise standard deviation that a sum over `size` clients must have in a round, from 1.
+        """Return the noise that a sum over `size` clients must have in a round, as a standard deviation.
 
         It is 0 where clients have noise of their own: what they send carries it already.
         """
@@ -211,7 +211,7 @@ class AuditRule(ABC):
 
 
 def rule_of(files: RunFiles) -> AuditRule:
-    """Return the rule for the mechanism that a run's plan names.
+    """Return the audit rule for the mechanism that a run's plan names.
 
     Raises AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """
@@ -228,5 +228,5 @@ def rule_of(files: RunFiles) -> AuditRule:
 
 
 def or_infinite(value: float | None) -> float:
-    """A number of a file, in which None stands for infinity."""
+    """Return a number read from a file, where None stands for infinity."""
     return math.inf if value is None else float(value)

@@ -1,4 +1,4 @@
-"""The privacy statement of a run, computed a second time from its ledger and plan."""
+"""The audit of a run: its privacy figures, computed a second time from ledger and plan."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
 
 @dataclass(frozen=True)
 class RunAudit:
-    """What the audit of a run found: each group's figures, contradictions between files, the seal's hash.
+    """The result of a run's audit: each group's figures, contradictions between files, and the seal's hash.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """
@@ -40,17 +40,17 @@ class RunAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether the audit found no contradiction and every budget held."""
+        """Whether the audit found no contradiction and every budget was kept."""
         return not self.findings and all(group.within_budget for group in self.groups)
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """Whether the budget of each group held: its figures are within it, and no file contradicts them."""
+        """Whether each group's budget was kept; never if files contradict each other."""
         return tuple(not self.findings and group.within_budget for group in self.groups)
 
 
 def audit_run(directory: Path) -> RunAudit:
-    """Audit a run directory, whether the run has ended or not.
+    """Audit a run directory, of a finished or an unfinished run.
 
     Raises AuditError: files that are missing, cannot be read, or lack what every run writes.
     """

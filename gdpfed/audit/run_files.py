@@ -1,4 +1,4 @@
-"""Read the files of a run as an auditor does: JSON and YAML, with nothing taken for granted."""
+"""Read a run's files for an audit: JSON and YAML, trusting nothing in them."""
 
 import hashlib
 import json
@@ -78,7 +78,7 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
-        """Read a run directory.
+        """Read a run directory for an audit.
 
         Raises AuditError: a file is missing, cannot be read, or is of another format.
         """
@@ -121,7 +121,7 @@ class RunFiles:
         return np.concatenate([np.arange(a, b, dtype=np.int64) for a, b in self.clients[group]])
 
     def fingerprint(self) -> str:
-        """SHA-256 of the plan, with numbers to six digits, and of the client ids of every group.
+        """Hash the plan (numbers to six digits) and the client ids of every group with SHA-256.
 
         How the method weighs the sums, which game it comes of, and what was set, is left out.
         One run of ids enters as the text ``range(start, stop)``, several as little-endian int64; each
@@ -161,7 +161,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """The content of a file without its format version, which must be the version that this audit reads."""
+    """Return a file's content without its format version; refuse any version but the current one."""
     version = data.get("version")
     if version != FORMAT_VERSION:
         named = "no format version" if version is None else f"format version {version}"

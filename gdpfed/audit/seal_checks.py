@@ -1,4 +1,4 @@
-"""Check the seal of a run: the format fixes which files it names, and each must still have its hash.
+"""Check a run's seal: it must name the right files, and each file must still have its hash.
 
 Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
 """
@@ -32,7 +32,7 @@ PAUSED = (*SEALED, CHECKPOINT_FILE)
 
 
 def seal_findings(directory: Path) -> list[str]:
-    """Return one line for every file of a run that has changed since the run ended.
+    """Return one line for each file of a run that has changed since the run ended.
 
     Raises AuditError: files that are missing or cannot be read.
     """
@@ -40,7 +40,7 @@ def seal_findings(directory: Path) -> list[str]:
 
 
 def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for every file of a run that changed, is missing, or is not named in its seal.
+    """Yield one line for each file of a run that changed, is missing, or is not named in the seal.
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
@@ -66,7 +66,7 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
 
 def _goes_on(directory: Path, files: RunFiles) -> bool:
-    """Whether a run may still be going on: after its first round it always has a checkpoint."""
+    """Whether a run may still be going on, since it has a checkpoint or is in its first round."""
     return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
 
 
@@ -82,13 +82,13 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
 
 
 def _there(directory: Path) -> list[str]:
-    """The files of a run whose hashes its seal must hold, if they exist."""
+    """List the existing files of a run whose hashes its seal must contain."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:
-    """Check that the model's weights belong to the description of its outputs."""
+    """Check that the model file is the one that the description of outputs was saved with."""
     manifest = directory / MANIFEST_FILE
     try:
         said: Any = read_json(manifest.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def _check_manifest(directory: Path) -> Iterator[str]:
 
 
 def _check_page(directory: Path) -> Iterator[str]:
-    """Check that the page of a run was made from these files."""
+    """Check that a run's HTML page was made from these files."""
     page, seal = directory / PAGE_FILE, directory / PAGE_SEAL_FILE
     if not page.exists():
         return
@@ -123,7 +123,7 @@ def _check_page(directory: Path) -> Iterator[str]:
 
 
 def digest_of_seal(directory: Path) -> str | None:
-    """SHA-256 of a run's seal, which holds the hashes of its other files; None while the run goes on."""
+    """Return SHA-256 of a run's seal, which stands for all its files; None while the run goes on."""
     path = directory / SEAL_FILE
     return _sha256(path) if path.is_file() else None
 

@@ -1,4 +1,4 @@
-"""Name the parts of a run that no file holds, so that an audit cannot check them."""
+"""Name the parts of a run that come from a program and not from files, which no audit can check."""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
@@ -22,12 +22,12 @@ UPDATES = ("update", "client_statistics")
 
 
 def is_of_package(work: str) -> bool:
-    """Whether an installed package defines this work; such a work costs as much as an update."""
+    """Whether an installed package defines this kind of work, rather than this project."""
     return work not in OWN_WORKS and bool(entry_points(group="gdpfed.works", name=work))
 
 
 def unseen_objects(config: Mapping[str, Any]) -> str:
-    """Name the Python objects that a program gave to a run; "" if the configuration names everything.
+    """Name the Python objects that a program gave to a run; "" if there are none.
 
     `config`: of the run, by section and key.
     """
@@ -35,7 +35,7 @@ def unseen_objects(config: Mapping[str, Any]) -> str:
 
 
 def not_computed(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """One line for each thing that an audit of the run's files could not check."""
+    """Return one line for each thing that the audit could not check from the run's files."""
     works = [work for work in plan["works"] if is_of_package(work)]
     extensions = [name for kind, name in _given(config) if kind == "extension"]
     lines = []

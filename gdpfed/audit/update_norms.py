@@ -1,4 +1,4 @@
-"""Check a histogram of norms: shares, intervals and what they say of the clipping norm follow from counts.
+"""Check the histogram of updates' norms: shares, intervals and the card's advice must follow from counts.
 
 Clients are in bins that end at multiples of their clipping norms, and one more bin. Counts are estimated by
 least squares under the constraint that all bins together hold all clients.
@@ -21,7 +21,7 @@ SAME = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Yield one line for every contradiction in a histogram of norms; none without its file."""
+    """Yield one line for each contradiction in a run's histogram of norms; nothing without a histogram."""
     found = files.norms
     if found is None:
         return
@@ -37,7 +37,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
-    """Compute the share of updates with a norm up to the end of every bin but the last, and its interval.
+    """Compute, for each multiple of the clipping norm, the share of updates within it, with its interval.
 
     Under the constraint, estimates are the counts' projection, and so is their noise: of a sum over the bins
     in a, its variance is s^2 |P a|^2 with P = I - 1 1^T / k.
@@ -57,7 +57,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """The conditions of lines in card_lines.txt about norms of updates that hold for the run."""
+    """Return the conditions in card_lines.txt about norms of updates that hold for the run."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:
@@ -66,7 +66,7 @@ def norm_sections(files: RunFiles) -> set[str]:
 
 
 def norm_fields(files: RunFiles) -> Fields:
-    """What a model card must say in the fields of lines about norms of updates."""
+    """Return the values that the card's lines about norms of updates must state."""
     found: Mapping[str, Any] = files.norms or {}
     fitting = _fitting(found) or 1.0
     return {
@@ -79,7 +79,7 @@ def norm_fields(files: RunFiles) -> Fields:
 
 
 def norm_rows(files: RunFiles) -> list[Fields]:
-    """What a model card must say in rows about norms of updates, one for each multiple."""
+    """Return the values that the card's rows about norms must state, one row for each multiple."""
     if files.norms is None:
         return []
     return [
@@ -92,7 +92,7 @@ def norm_rows(files: RunFiles) -> list[Fields]:
 
 
 def _fitting(found: Mapping[str, Any]) -> float | None:
-    """The least multiple of the clipping norm below 1 that most updates are within; None if there is none."""
+    """Return the smallest multiple of the clipping norm that most updates are surely within; or None."""
     if not found:
         return None
     within: Sequence[Sequence[float]] = shares_of(found)

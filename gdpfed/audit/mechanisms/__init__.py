@@ -1,4 +1,4 @@
-"""The audit's classes by mechanism: a rule for runs, one for their cards, and one for node ledgers."""
+"""The audit's classes, by mechanism: rules for runs, checks of model cards, and entries of node ledgers."""
 
 from typing import TYPE_CHECKING
 

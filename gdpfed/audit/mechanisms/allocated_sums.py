@@ -1,4 +1,4 @@
-"""The audit of sums over clients that take part in one round of each block."""
+"""Audit of random allocation: each client takes part in one secret round of each block."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ RATE_WITHIN = 1e-9
 
 
 class AllocatedSumsRule(SampledSumsRule):
-    """Groups whose clients each take part once in every block; a block is charged in full when it begins."""
+    """Checks runs in which each client takes part once in every block of rounds."""
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that blocks fill the run, differ by one round at most, and have the noise of the plan."""
+        """Check that a group's blocks fill the run, have nearly equal lengths, and the planned noise."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         kinds = {event["kind"] for event in events}
@@ -52,13 +52,13 @@ class AllocatedSumsRule(SampledSumsRule):
         return 1 / rounds_of(event_in(self.plan["groups"][index]["charges"], round_index))
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check each round's cohort size, which is binomial, and that of whole blocks of rounds."""
+        """Check the cohort sizes of single rounds and of whole blocks of rounds."""
         yield from super().check_cohorts(index, cohorts)
         yield from self._check_blocks(index, cohorts)
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that the cohorts of each finished block that reached everybody contain every client once."""
+        """Check that each finished block, if all clients were in reach, had every client in a cohort once."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])
@@ -76,7 +76,7 @@ class AllocatedSumsRule(SampledSumsRule):
                     return
 
     def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that no round was seen to be without a sum, which tells of the other rounds of its block."""
+        """Check that no round was left out, since that would reveal who is in the block's other rounds."""
         least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
         together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
         asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))
@@ -89,7 +89,7 @@ class AllocatedSumsRule(SampledSumsRule):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that nobody took part more often than there are blocks that have begun."""
+        """Check that no client took part more often than the number of blocks that have begun."""
         blocks = sum(charge["count"] for charge in self.files.ledger["charges"][index])
         counts = self.files.ledger["participations"][index]
         for client, times in counts.items():
@@ -102,7 +102,7 @@ class AllocatedSumsRule(SampledSumsRule):
 
 
 class AllocatedEntry(SumEntry):
-    """A ledger's run in which the client takes part once in every block, and pays from its joining on."""
+    """A run in a client's ledger under random allocation: the client pays for every block after it joined."""
 
     @property
     def num_rounds(self) -> int:
@@ -145,13 +145,13 @@ class AllocatedEntry(SumEntry):
 
 
 def _known(event: Mapping[str, Any]) -> Any:
-    """The noised sum of a round against adversaries who know that the client is in it."""
+    """Return a round's noised sum as seen by those who know that the client is in it."""
     ((block, _),) = charges_of([{"event": event, "count": 1}])
     return replace(block, sampling_rate=1.0, bound="", window_steps=1)
 
 
 class AllocatedCard(SampledCard):
-    """The checks of a model card whose clients take part in one round of each block."""
+    """Checks model cards of runs with random allocation."""
 
     sections = SampledCard.sections | {"allocated"}
 

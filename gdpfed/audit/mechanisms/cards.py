@@ -1,4 +1,4 @@
-"""What the audit expects of a card's promise, for sampled sums, for turns and for steps on records."""
+"""Checks of the promises in model cards: with sampled clients, with turns, and for records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def _figure(value: float | None) -> str:
 
 
 class SampledCard(MechanismCard):
-    """The checks of a model card for a run whose clients are sampled in secret."""
+    """Checks model cards of runs that sample clients in secret."""
 
     sections = CLIENTS | {"sampled", "tabled"}
 
@@ -49,7 +49,7 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """The membership bounds against members, who know who is in their sum: without sampling."""
+        """The membership bound against members, who know who is in their sum, so no sampling counts."""
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
@@ -80,7 +80,7 @@ class SampledCard(MechanismCard):
 
 
 class TurnsCard(MechanismCard):
-    """The checks of a model card for a run whose clients have turns."""
+    """Checks model cards of runs with scheduled turns."""
 
     sections = CLIENTS | {"turns"}
 
@@ -89,7 +89,7 @@ class TurnsCard(MechanismCard):
         return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """The membership bounds for turns as close together as allowed, the most that a client may have."""
+        """The membership bounds for the most expensive turns that a client may take."""
         charged = self.files.ledger["charged_rounds"]
         found = {}
         for index, group in enumerate(self.plan["groups"]):
@@ -125,7 +125,7 @@ class TurnsCard(MechanismCard):
 
 
 class StepsCard(MechanismCard):
-    """The checks of a model card for a run whose records pay for steps with their budgets."""
+    """Checks model cards of runs that protect records."""
 
     sections = frozenset({"records", "tabled"})
 
@@ -144,7 +144,7 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """Group, number and plan entry of the records of each budget."""
+        """List each budget of records with its client group, its number there, and its entry in the plan."""
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

@@ -1,4 +1,4 @@
-"""Checks of groups whose epsilon follows from their charges, for clients and for records."""
+"""Checks of epsilons that follow from charges, of clients or of records."""
 
 import math
 from abc import abstractmethod
@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """The audit of groups whose epsilon follows from the charges that a plan states.
+    """Audits groups whose epsilon follows from the charges that the plan states.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
@@ -27,29 +27,29 @@ class ChargedGroups(AuditRule):
     @property
     @abstractmethod
     def in_clear(self) -> bool:
-        """Whether the server sees updates without noise."""
+        """Whether the server sees single updates without noise."""
 
     @abstractmethod
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Epsilon of a client of a group, against those who know that it took part in `rounds` rounds.
+        """Return a client's epsilon against those who know that it took part in `rounds` rounds.
 
         `noise_left`: the part of the planned noise that they do not know.
         """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
-        """Epsilon of such a client against the server, which may know more of its updates."""
+        """Return a client's epsilon against the server after `rounds` rounds; inf if updates are in clear."""
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
-        """Epsilon of the sum before the rounds, if there is one, together with the charges that follow it."""
+        """Return epsilon of these charges together with any one-time sum before the first round."""
         return epsilon_after([*self.paid_first, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
-        """Return the largest number of rounds that a client of a group was in."""
+        """Return the largest number of rounds in which any client of a group took part."""
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Return those figures of a group that have one exact value, rather than an upper bound."""
+        """Return the figures of a group that can be recomputed exactly, rather than bounded."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -73,7 +73,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated value equals the computed one; a looser accountant's bound may be larger."""
+        """Whether a stated value equals the computed one; a `loose` one may be larger."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -98,7 +98,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check each round's epsilon: not below its cost and, by loss accounting, not far above."""
+        """Check each recorded epsilon: never below the real cost, and not far above under pld."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

@@ -1,4 +1,4 @@
-"""Whether cohorts were filled up as epsilon needs it, by a run's log and its settings.
+"""Check from log and settings that cohorts were filled up with zeros wherever epsilon needs it.
 
 Where epsilon counts on a secret draw, whether there is a sum must not follow from who was drawn. So a cohort
 is filled up with clients that send zeros, as far as a sum needs, and no further; or, with
@@ -19,14 +19,14 @@ LARGER_SHARE = 0.01
 
 
 def counts_on_secret_draws(plan: Mapping[str, Any]) -> bool:
-    """Whether clients are drawn anew in every round, and epsilon counts on that nobody knows who."""
+    """Whether clients are drawn in secret in every round, and epsilon depends on that secret."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     secret = any(event.get("sampling_rate", 1.0) < 1 for event in events)
     return bool(plan["sampling"] == "poisson" and plan["private"] and secret)
 
 
 def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
-    """Return how many members make a sum in any case, by the settings of secure aggregation.
+    """Return the smallest number of members with which secure aggregation can run, by its settings.
 
     At least `minimum_cohort`, so many that the corrupt among the others cannot unmask one alone. If not even
     all `clients` make a sum, one more than these.
@@ -37,7 +37,7 @@ def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
 
 
 def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
-    """Return the size up to which a cohort is filled: a sum of it bears that one member vanishes."""
+    """Return the size to which cohorts are filled up, so that one member may drop out."""
     tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg, reachable)
     if tolerance == 0:
         return fewest
@@ -47,7 +47,7 @@ def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
 
 
 def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
-    """Return the size that sums have in every round if they are to have the same, at most `reachable`.
+    """Return the size to which every sum is filled up, so that it hides how many clients were drawn.
 
     A cohort of `expected` clients on average exceeds it with a chance of a hundredth of delta, shared among
     all sums of all rounds: the tail of a Poisson-binomial size n is at most (mu / n)^n e^(n - mu).
@@ -64,7 +64,7 @@ def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
 def check_filled(
     plan: Mapping[str, Any], secagg: Mapping[str, Any], index: int, cohorts: Cohorts
 ) -> Iterator[str]:
-    """Yield a line for every kind of cohort of a group's sums that was not filled up as it must be."""
+    """Yield one line for each group's cohorts that were not filled up as they must be."""
     groups = list(range(len(plan["groups"]))) if plan.get("one_sum") else [index]
     whole = (cohorts.sizes, cohorts.filled, cohorts.reachable)
     asked, filled, there = (each[:, groups].sum(axis=1) for each in whole)
@@ -103,7 +103,7 @@ def check_filled(
 
 
 def _expected(plan: Mapping[str, Any], groups: Sequence[int], number: int, cohorts: Cohorts) -> float:
-    """How many clients are drawn on average for a sum over these groups, in a round from 0."""
+    """Return how many clients a round draws for a sum on average."""
     return math.fsum(
         event_in(plan["groups"][group]["charges"], number)["sampling_rate"] * cohorts.reachable[number, group]
         for group in groups
@@ -115,7 +115,7 @@ def _corrupt(secagg: Mapping[str, Any], members: int) -> int:
 
 
 def _spare(secagg: Mapping[str, Any], members: int) -> int:
-    """Return how many of the other members need not help to unmask one of them, on the complete graph."""
+    """Return how many other members may be missing when one member's masks must be removed."""
     others, corrupt = members - 1, _corrupt(secagg, members)
     helping = min(others, max(others // 2, math.floor(float(secagg["threshold"]) * others), corrupt) + 1)
     if secagg["mode"] == "active":

@@ -1,4 +1,4 @@
-"""Runs that protect records in a client's own ledger: the cost of steps taken, by group of records."""
+"""Runs in a client's ledger that protect records: the cost of steps taken, by group of records."""
 
 import json
 import math
@@ -13,14 +13,14 @@ from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
 
 class RecordEntry(NodeEntry):
-    """A ledger's entry of a run that protects records; each group of records has its own budget."""
+    """A run in a client's ledger that protects records; each group of records has its own budget."""
 
     protects = "record"
     has_records = True
 
     @property
     def records(self) -> Mapping[str, Any]:
-        """What the terms say about records."""
+        """What the terms of the run state about records."""
         return records_in(self)
 
     @property
@@ -37,11 +37,11 @@ class RecordEntry(NodeEntry):
     @property
     @abstractmethod
     def most_steps(self) -> int:
-        """The steps that the records may pay for in the rounds that remain when the client joins."""
+        """The number of steps that records may pay for, from the round in which the client joined."""
 
     @abstractmethod
     def check_charges(self) -> Iterator[str]:
-        """Check that the charges of a run follow from the batch rates of its records."""
+        """Check that a run's charges follow from its batch rates."""
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
         saved, groups = self.saved, len(self.records["batch_rates"])
@@ -69,7 +69,7 @@ class RecordEntry(NodeEntry):
             )
 
     def check(self) -> Iterator[str]:
-        """Check the steps: every round with an update has some, and no more are taken than are charged."""
+        """Check that every round with an update has steps, and that no more steps are taken than charged."""
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
@@ -84,7 +84,7 @@ class RecordEntry(NodeEntry):
 
 
 class StepEntry(RecordEntry):
-    """A ledger's run of DP-SGD steps with the same noise, each released, or in windows of steps."""
+    """A run of DP-SGD steps in a client's ledger, each step or window of steps released with equal noise."""
 
     @property
     def most_steps(self) -> int:
@@ -99,7 +99,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return the cost of this many steps for a group of records of the last run.
+        """Return the cost of this many steps for records that the latest run puts into one group.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -123,7 +123,7 @@ def plural(word: str) -> str:
 
 
 def records_in(entry: NodeEntry) -> Mapping[str, Any]:
-    """What the terms of a run say about records."""
+    """Return what a run's terms state about records."""
     records: Mapping[str, Any] = json.loads(entry.terms["records"])
     return records
 
@@ -131,7 +131,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Epsilon of a trained or a held-out record: the larger, or of both uses if one record may have both."""
+    """Return the larger epsilon: of a trained or of a held-out record; of both uses if runs mix them."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]
@@ -139,7 +139,7 @@ def _of_either(
 
 
 def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
-    """Return epsilon of runs; without sampling they add up to one Gaussian, of zCDP 1 / (2 sigma^2) each."""
+    """Return epsilon of several runs; those without sampling add up zCDP, 1 / (2 sigma^2) a release."""
     releases = [each for run in runs for each in run]
     if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
         return composed_epsilon([run for run in runs if run], delta, at_most=at_most)

@@ -1,4 +1,4 @@
-"""The audit of steps on records: the plan charges all its steps, and each budget allows them.
+"""Audit of DP-SGD on records: the plan must charge all its steps, within every budget.
 
 Batches are drawn on the clients, whose cohorts are not accounted. So what counts is how many steps a record
 pays for, at which batch rate, under which noise: X of them are within its budget, and X + 1 are not.
@@ -20,7 +20,7 @@ OWN_NOISE = ("dp_sgd", "noised_update")
 
 
 class StepsRule(ChargedGroups):
-    """The audit of groups of clients whose records pay for steps with budgets."""
+    """Audits client groups whose records pay for steps."""
 
     entries = frozenset({"records"})
     loose = True
@@ -30,12 +30,12 @@ class StepsRule(ChargedGroups):
         return not self.plan["sums_hidden"] and bool(set(self.plan["works"]) - set(OWN_NOISE))
 
     def records(self, index: int) -> Mapping[str, Any]:
-        """What the plan says of the records of a group."""
+        """Return what the plan states about the records of a group."""
         found: Mapping[str, Any] = self.plan["groups"][index]["records"]
         return found
 
     def parties(self, index: int) -> int:
-        """At how many clients one person may have records, as the plan states it."""
+        """Return at how many clients one person may have records, as the plan states it."""
         return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
@@ -48,7 +48,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit the records of one budget; not even the server knows their batches."""
+        """Audit the records with one budget; their batches are secret even from the server."""
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -78,7 +78,7 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """The noise that hides one record in a sum of gradients; 0 if every step adds its own noise.
+        """Return the noise in a sum of gradients that hides one record; 0 if every step adds noise itself.
 
         It is sigma C for each of the clients that one person may be at, whose variances add up.
         """
@@ -109,7 +109,7 @@ class StepsRule(ChargedGroups):
                 return
 
     def _check_groups(self, index: int) -> Iterator[str]:
-        """Check that the charges of every group of records follow from its rate, its noise and the rounds."""
+        """Check that each record group's charges follow from its batch rate, the noise and the rounds."""
         group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
         if records["groups"][0]["charges"] != group["charges"]:
             yield f"the charges of group {index} are not those of its first group of records"
@@ -139,7 +139,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that the groups hold all records, and that the budget of each was configured."""
+        """Check that the record groups contain all records, and that their budgets were configured."""
         groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
         shares = sum(own["share"] for own in groups)
         if abs(shares - 1.0) > ROUNDING:
@@ -152,7 +152,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check X, the number of DP-SGD steps: every budget allows it, and no more steps are charged.
+        """Check X, the number of DP-SGD steps: every budget must allow it, and no more may be charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -170,7 +170,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def cost_of_steps(self, index: int, number: int, steps: int) -> float:
-        """Epsilon of this many DP-SGD steps for a record of one group, from its stated rate and noise."""
+        """Return epsilon of this many DP-SGD steps for a record, from its group's batch rate and noise."""
         records = self.records(index)
         event = {
             "kind": "dp_sgd_steps",
@@ -185,7 +185,7 @@ class StepsRule(ChargedGroups):
         return self.figure(charges_of([{"event": event, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
-        """Check that the noise of a group's sum is sigma C, which hides one record of norm C."""
+        """Check that a group's sum has noise sigma C, as needed to hide one record of norm C."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
@@ -209,7 +209,7 @@ class StepsRule(ChargedGroups):
 
 
 class RecordSumsRule(StepsRule):
-    """The audit of steps with a configured norm, where the budgets decide how many steps there are."""
+    """Audits DP-SGD with a configured clipping norm, where budgets decide the number of steps."""
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)
@@ -224,7 +224,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that X is the largest number of steps within all budgets, under the configured norm."""
+        """Check that X is the largest number of steps that all budgets allow."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:
@@ -253,5 +253,5 @@ class RecordSumsRule(StepsRule):
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Count the rounds that the charges of a file pay for, and the DP-SGD steps in each."""
+    """Return, for each charge in a file, how many rounds it pays for and the DP-SGD steps in each."""
     return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

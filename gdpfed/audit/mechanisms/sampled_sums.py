@@ -1,4 +1,4 @@
-"""The audit of sums over sampled clients: it compares cohort sizes with the planned sampling rates.
+"""Audit of sums over sampled clients: are cohort sizes plausible for the planned sampling rates?
 
 In a client's own ledger all rounds cost it, taken or not.
 """
@@ -31,14 +31,14 @@ QUANTILE = 0.99
 
 
 class SampledSumsRule(ChargedGroups):
-    """Groups of sampled clients, each charged for every round."""
+    """Audits groups of sampled clients, each of whom is charged for every round."""
 
     @property
     def in_clear(self) -> bool:
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return the cost of these rounds, each with the smallest noise of any round times `noise_left`."""
+        """Return epsilon of this many rounds, all with the least noise of any round times `noise_left`."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -94,7 +94,7 @@ class SampledSumsRule(ChargedGroups):
     def _check_rate(
         self, index: int, rate: float, at_rate: npt.NDArray[np.bool_], cohorts: Cohorts
     ) -> Iterator[str]:
-        """Check the cohorts of one group in the rounds that have one sampling rate."""
+        """Check whether a group's cohort sizes are plausible, over the rounds with one sampling rate."""
         population = self.plan["groups"][index]["clients"]
         sizes = cohorts.sizes[:, index] - cohorts.filled[:, index]
         there = cohorts.reachable[:, index]
@@ -117,7 +117,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Compare the client that took part most often with the rates of its group.
+        """Check whether chance explains how often the most frequent client took part.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
         above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent
@@ -139,7 +139,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def _chance(self, index: int, number: int) -> float:
-        """The probability at most that a client of a group was asked in a round, given the log."""
+        """Return an upper bound on the chance that a client was asked in a logged round."""
         rate, rounds = self._rate(index, number), self.files.rounds
         if not counts_on_secret_draws(self.plan):
             return rate
@@ -159,14 +159,14 @@ class SampledSumsRule(ChargedGroups):
 def _two_sided(
     sizes: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], rate: float
 ) -> npt.NDArray[np.float64]:
-    """Twice the smaller tail probability of Binomial(trials, rate) at every size."""
+    """Return twice the smaller tail probability of Binomial(trials, rate), at every size."""
     low = stats.binom.cdf(sizes, trials, rate)
     high = stats.binom.sf(sizes - 1, trials, rate)
     return np.asarray(2 * np.minimum(low, high), dtype=np.float64)
 
 
 class SumEntry(NodeEntry):
-    """A run that protects the client, which pays for every round after it joined."""
+    """A run in a client's ledger that protects the client; it pays for every round after joining."""
 
     protects = "client"
 
@@ -187,7 +187,7 @@ class SumEntry(NodeEntry):
         return charges_of(kept)
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
-        """Return the sums that the server knows to hold an update of this client, one for each.
+        """Return the sums that, as the server knows, contain a real update of this client.
 
         Those that it filled with zeros hold none.
         """

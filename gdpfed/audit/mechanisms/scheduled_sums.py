@@ -1,4 +1,4 @@
-"""The audit of scheduled sums: what turns cost, from matrices, and the turns of every client.
+"""Audit of scheduled turns: recomputes by matrices what turns cost, and checks who took them.
 
 With N the matrix of the taps below its diagonal, C = (I - N)^-1 and e_pi 1 in the turns pi of a client, it
 pays for one Gaussian mechanism of mu = distance C_m |C e_pi| / s, with rows of the released rounds alone.
@@ -25,7 +25,7 @@ SAME_FIGURE = 1e-6
 
 
 class ScheduledSumsRule(AuditRule):
-    """Groups of clients that have turns: their epsilon follows from the turns that they may have or had."""
+    """Audits client groups with scheduled turns, whose epsilon follows from turns allowed or taken."""
 
     entries = frozenset({"turns"})
 
@@ -77,7 +77,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that the turns fit into the rounds, and that the densest turns cost the most."""
+        """Check that allowed turns fit into the rounds, and that the closest turns cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -90,7 +90,7 @@ class ScheduledSumsRule(AuditRule):
             yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Nothing to check here: `check_charges` compares the ledger, as turns have no charge by round."""
+        """Check nothing: turns have no charge by round, and `check_charges` compares the ledger."""
         yield from ()
 
     def check_charges(self, index: int) -> Iterator[str]:
@@ -105,7 +105,7 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """The charge of the first `rounds` rounds of a group, computed from its other entries."""
+        """Compute a group's charge for the first `rounds` rounds from the plan's other entries."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {
@@ -139,7 +139,7 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """The turns of every client by group: those in rounds.jsonl, then later ones in the ledger."""
+        """The turns that every client took, by group: from rounds.jsonl, then later ones from the ledger."""
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -154,7 +154,7 @@ class ScheduledSumsRule(AuditRule):
         return taken
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that every client had the turns that the ledger counts, and kept the plan's limits."""
+        """Check that the turns of each client agree with the ledger's count and the plan's limits."""
         ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
         counted = {int(client): count for client, count in ledger["participations"][index].items()}
         for client in sorted(counted.keys() | self._taken[index].keys()):
@@ -185,7 +185,7 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check noise that clients took back: from turns they had, due in that round, and only once."""
+        """Check the noise that clients took back: it belongs to real turns, was due then, and only once."""
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:
@@ -219,7 +219,7 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """The rounds in which each client has its turns: T, or more if T are too few for one each."""
+        """Return the number of rounds in which each client gets its turns: T, or more if T is too short."""
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds
@@ -227,7 +227,7 @@ class ScheduledSumsRule(AuditRule):
         return max(num_rounds, round(1 / rate))
 
     def kept_noise(self, index: int) -> float:
-        """The part of the noise z_t that later rounds do not take back: from the column sums of I - N."""
+        """Return the part of a round's noise that later rounds do not take back."""
         rounds = self.plan["num_rounds"]
         left = np.linalg.inv(_strategy(_taps(self.plan["groups"][index]), rounds)).sum(axis=0)
         return float(np.linalg.norm(left)) / math.sqrt(rounds)
@@ -241,7 +241,7 @@ class ScheduledSumsRule(AuditRule):
         return [turn for turn in turns if turn < rounds]
 
     def _most_spent(self, index: int, rounds: int) -> MostSpent:
-        """The client of a group whose turns cost the most after `rounds` rounds."""
+        """Find the client of a group whose turns cost most after `rounds` rounds."""
         group = self.plan["groups"][index]
         first_with: dict[tuple[int, ...], int] = {}
         for client, taken in self._taken[index].items():
@@ -254,7 +254,7 @@ class ScheduledSumsRule(AuditRule):
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
-        """The epsilon against the server, which sees single updates unless sums are hidden."""
+        """Return the epsilon against the server: inf if it sees single updates."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
@@ -292,7 +292,7 @@ def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The matrix C = (I - N)^-1 by whose inverse noise is correlated, shape (rounds, rounds)."""
+    """Return the matrix C = (I - N)^-1, whose inverse correlates the noise, shape (rounds, rounds)."""
     later = np.zeros((rounds, rounds))
     for lag, tap in enumerate(taps, start=1):
         later += tap * np.eye(rounds, k=-lag)
@@ -300,7 +300,7 @@ def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A release with its numbers rounded to nine digits, for comparison."""
+    """Return an event with its numbers rounded to nine digits, for comparison."""
     return {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in event.items()}
 
 
@@ -309,7 +309,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """A ledger's run that limits how often, and how soon again, the client takes part."""
+    """A run in a client's ledger with scheduled turns, which limits how often and how soon it takes part."""
 
     @property
     def num_rounds(self) -> int:
@@ -323,7 +323,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return what the turns so far have cost; each was checked against the budget before it was taken."""
+        """Return what the turns so far have cost; each was checked against the budget beforehand."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -332,7 +332,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run: sums of correlated noise add up exactly; other runs are added as usual."""
+        """Audit the run; costs of runs with turns add up exactly, those of other runs are composed."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]
