@@ -1,4 +1,4 @@
-"""A whole sum in one process: to try a setting, to teach, or to test without a transport."""
+"""Runs a whole sum in one process: to try a setting, to teach, or to test."""
 
 import os
 from collections.abc import Collection, Mapping

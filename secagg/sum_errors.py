@@ -1,4 +1,4 @@
-"""Errors, split by the side that is at fault, each with a cause that a program can read.
+"""Errors of a secure sum, divided by which side is at fault, each with a cause for programs.
 
 The split follows h11: a `LocalProtocolError` is a mistake of the code that calls this package,
 a `RemoteProtocolError` a mistake (or an attack) of the other side, and `ThresholdNotMet` is
@@ -38,7 +38,7 @@ class Cause(StrEnum):
 
 
 class SecAggError(Exception):
-    """The root of every error that a session raises.
+    """Base class of every error that a session of a secure sum raises.
 
     Attributes:
         cause: what went wrong, for a program.
@@ -48,11 +48,11 @@ class SecAggError(Exception):
 
 
 class LocalProtocolError(SecAggError):
-    """The caller used a session wrongly: out of order, after an error, with a wrong array."""
+    """The calling code used a session wrongly: out of order, after an error, or with a wrong array."""
 
 
 class RemoteProtocolError(SecAggError):
-    """The other side sent what the protocol does not allow.
+    """The other side of the protocol sent something that is not allowed.
 
     `stage`: "advertise", "share", "mask", "check" or "unmask". `sender`: the member at fault, by its number
     in this sum on a client and by its client id on the server; None for the server. `reason`: one line with
@@ -93,13 +93,13 @@ class ThresholdNotMet(SecAggError):  # noqa: N818 - the protocol's own name for 
 
 
 class DecodeError(SecAggError):
-    """Bytes that are not the canonical form of the expected message."""
+    """Received bytes are not the canonical form of the expected message."""
 
     cause = Cause.MALFORMED
 
 
 class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
-    """A sum that cannot come from clipped updates and their noise.
+    """The sum cannot come from clipped updates and their noise.
 
     `bound`: "norm" or "coordinate". `value`: of the sum, in the update's unit. `limit`: what an honest sum
     stays below.
@@ -120,12 +120,12 @@ class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
 
 
 class EncodingError(SecAggError, ValueError):
-    """Numbers that the integer grid cannot carry."""
+    """The numbers cannot be represented on the sum's integer grid."""
 
     cause = Cause.NUMBERS
 
 
 class RosterError(SecAggError, ValueError):
-    """A roster of identities that cannot be used."""
+    """The roster of clients' public keys cannot be used."""
 
     cause = Cause.SIGNATURE

@@ -1,1 +1,1 @@
-"""Numbers of one sum: real updates and noise as integers modulo 2**b, packed into bytes."""
+"""Arithmetic of one sum: updates and noise as integers modulo 2**b, packed into bytes."""

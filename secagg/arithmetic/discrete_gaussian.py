@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise, exact to 2**-135 and a function of a 32-byte key alone.
+"""Discrete Gaussian noise drawn exactly (to 2**-135) from a 32-byte key, so that it can be drawn again.
 
 The discrete Gaussian D(S) takes the integer x with probability exp(-x**2 / (2 S**2)) / Z
 (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020). Its
@@ -50,7 +50,7 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """Tables to draw discrete Gaussians from: first `direct`; if that gives -2**15, the alias table.
+    """Tables for drawing discrete Gaussians: first `direct`, whose -2**15 means to use the alias table.
 
     Cell i of the alias table is the value i - cells / 2 with probability
     (high[i] 2**64 + low[i]) / 2**128, else alias[i].
@@ -63,7 +63,7 @@ class Tables(NamedTuple):
 
 
 def sample(dimension: int, integer_stddev: float, key: bytes) -> Integers:
-    """Independent discrete Gaussians of one client: int64[dimension], a function of the key.
+    """Draw one client's discrete Gaussian noise from a key, independent by coordinate: int64[dimension].
 
     A shorter vector under the same key is the beginning of a longer one. `dimension`: d, at least 1.
     `integer_stddev`: the name of S in `noise_levels.INTEGER_NOISE_STDDEVS`. `key`: 32 secret bytes, used for
@@ -85,7 +85,7 @@ def sample(dimension: int, integer_stddev: float, key: bytes) -> Integers:
 
 
 class _Source:
-    """Draws of discrete Gaussian noise, at most 2 * `_CHUNK` at a time, into the same buffers."""
+    """Draws discrete Gaussian noise piece by piece into the same buffers, to save memory."""
 
     def __init__(self, law: Tables, key: bytes) -> None:
         self._law = law
@@ -96,7 +96,7 @@ class _Source:
         self._values = np.empty(2 * _CHUNK, dtype=np.int16)
 
     def draw(self, count: int) -> NDArray[np.int16]:
-        """The next `count` draws of noise, in a buffer that the next call overwrites: int16[count]."""
+        """Draw the next `count` values of noise, which the next call overwrites: int16[count]."""
         words, indices, values = self._words[:count], self._indices[:count], self._values[:count]
         self._direct_stream.update_into(memoryview(_ZEROS)[: words.nbytes], words.view(np.uint8).data)
         np.copyto(indices, words)
@@ -123,7 +123,7 @@ class _Source:
 
 @lru_cache(maxsize=len(_SHAPES))
 def tables(sigma: int, cells: int) -> Tables:
-    """The tables to draw discrete Gaussians D(sigma) from, for |x| < cells / 2, with mean exactly 0."""
+    """Make the tables for drawing discrete Gaussians D(sigma) with |x| < cells / 2 and mean exactly 0."""
     shift = _FRACTION_BITS - _DIRECT_BITS
     probabilities = _probabilities(sigma, cells // 2)
     counts = [probability >> shift for probability in probabilities]
@@ -147,7 +147,7 @@ def tables(sigma: int, cells: int) -> Tables:
 
 
 def _alias(weights: list[int]) -> tuple[list[int], list[int]]:
-    """Divide an alias table's weights, 2**128 a cell in the mean, into cells of at most two values."""
+    """Build an alias table (Walker): spread weights over cells so that each holds at most two values."""
     full = 1 << _THRESHOLD_BITS
     # A cell that is full sends every draw to its alias, itself: 2**128 does not fit two words.
     thresholds, aliases = [0] * len(weights), list(range(len(weights)))
@@ -167,7 +167,7 @@ def _alias(weights: list[int]) -> tuple[list[int], list[int]]:
 
 @lru_cache(maxsize=len(_SHAPES))
 def _probabilities(sigma: int, half: int) -> tuple[int, ...]:
-    """2**320 p(x) for x = 0 .. half - 1, p(x) = exp(-x**2 / (2 sigma**2)) / Z over |x| < half.
+    """Compute 2**320 p(x) for x = 0 .. half - 1, with p(x) = exp(-x**2 / (2 sigma**2)) / Z.
 
     w(x + 1) = w(x) r**(2 x + 1), r = exp(-1 / (2 sigma**2)): in 120 digits, off by less than
     half**2 * 1e-120 of itself, so that all together differ from p by less than 2**-300.
@@ -188,7 +188,7 @@ def _span(cells: int) -> range:
 
 
 def shape_of(integer_stddev: float) -> tuple[int, int, int]:
-    """Return sigma, k and the number of table cells for noise of this deviation; ValueError if unknown."""
+    """Look up the table parameters sigma, k and number of cells for noise of this standard deviation."""
     if integer_stddev not in _SHAPES:
         raise ValueError(f"integer_stddev is {integer_stddev!r}: use one of {', '.join(map(str, _SHAPES))}")
     return _SHAPES[integer_stddev]

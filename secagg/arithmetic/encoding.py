@@ -1,4 +1,4 @@
-"""Real updates as integers modulo 2**b (b bits each), with a sensitivity that rounding cannot exceed.
+"""Encodes real updates as integers modulo 2**b, so that rounding never exceeds the clipping norm.
 
 The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): fix the
 standard deviation s of a client's noise in integer steps, and let the step (the grid) follow from
@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """The grid of one sum: updates (floats) <-> integer steps (int64) <-> residues modulo 2**b (uint32).
+    """The grid of one sum: converts updates (floats) to integer steps and to residues modulo 2**b, and back.
 
     Make it with `for_sum`. Client and server compute the same one from public numbers.
 
@@ -65,7 +65,7 @@ class Encoding:
         noise_multiplier: float,
         modulus_bits: int = FULL_BITS,
     ) -> "Encoding":
-        """The finest grid on which the sum over n2 contributors cannot wrap around 2**b.
+        """Choose the finest grid on which a sum over n2 contributors cannot wrap around 2**b.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
@@ -104,7 +104,7 @@ class Encoding:
         return encoding
 
     def clipped_to(self, clipping_norm: float) -> "Encoding":
-        """The same grid for a member whose updates are held to a norm of its own, C_i <= C.
+        """Return the same grid for a member whose updates have a smaller clipping norm of their own.
 
         Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and decoding
         are those of the sum. Raises EncodingError: C_i is not in (0, C], or rounding would use it up.
@@ -127,7 +127,7 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to clip an update to, C - grid sqrt(d) / 2 less 2**-36, so that rounding stays within C.
+        """The norm to which updates are clipped, slightly below C, so that rounding cannot exceed C.
 
         The last part outweighs the errors of float64 in the norm, the grid and this bound.
         """
@@ -135,12 +135,12 @@ class Encoding:
 
     @property
     def client_noise_stddev(self) -> float:
-        """s * grid: a client's noise in the update's unit, >= C sigma / sqrt(n2 - D - c); 0 if none."""
+        """One client's noise as a standard deviation in the update's unit; 0 without noise."""
         return self.integer_noise_stddev * self.grid
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that n2 clients may all send: (2**(b - 1) - 1) // n2."""
+        """The largest coordinate, in steps, that n2 clients may all send without wrapping 2**b."""
         return self._largest // self.num_contributors
 
     @property
@@ -149,11 +149,11 @@ class Encoding:
 
     @cached_property
     def norm_limit_squared(self) -> int:
-        """floor((C / grid)**2), exact: steps z with |z|**2 at most this have grid |z| <= C."""
+        """The largest squared norm of integer steps z for which the update grid |z| is within C, exact."""
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
     def encode(self, update: Floats) -> Integers:
-        """Round an update to the grid: float[d] -> int64[d] with grid * |z|_2 <= C.
+        """Round an update to the grid: float[d] -> int64[d] steps z with grid * |z|_2 <= C.
 
         The update's L2 norm must be at most `clip_bound`. An excess within 1e-4 of it, which a norm summed in
         float32 leaves, is scaled away; the norm of the integers is then checked exactly, so the sensitivity
@@ -175,7 +175,7 @@ class Encoding:
         return steps
 
     def encode_noise(self, noise: Floats) -> Integers:
-        """Round a client's noise (same unit as the update) to the grid: float[d] -> int64[d].
+        """Round a client's noise, in the update's unit, to the grid: float[d] -> int64[d].
 
         What it takes back of earlier noise is in it. Raises EncodingError: NaN or infinity, or a value beyond
         `NOISE_TAIL` standard deviations (any but 0 without noise): it was drawn in another unit than
@@ -186,7 +186,7 @@ class Encoding:
 
     @property
     def noise_limit(self) -> int:
-        """The largest magnitude of a client's noise in a coordinate, in steps, with what it takes back."""
+        """The largest magnitude that a coordinate of a client's noise may have, in steps."""
         stddev = math.hypot(self.integer_noise_stddev, self.integer_correction_stddev)
         return min(math.ceil(NOISE_TAIL * stddev), self._largest)
 
@@ -197,7 +197,7 @@ class Encoding:
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
-        """Whether residues uint32[d] can be a result of `encode`: an unmasked update without noise.
+        """Whether residues uint32[d] are a possible unmasked update without noise, as from `encode`.
 
         Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
         """
@@ -212,7 +212,7 @@ class Encoding:
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Turn residues, centred in [-2**(b-1), 2**(b-1)), into real values: uint32[d] -> float64[d]."""
+        """Decode residues, centred in [-2**(b-1), 2**(b-1)), into real values: uint32[d] -> float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits
@@ -244,13 +244,13 @@ class Encoding:
 
 
 def _squared_norm(steps: Integers) -> int:
-    """|z|**2 of integer steps z, exact; each chunk stays below 2**63, as the float norm was checked."""
+    """Compute |z|**2 of integer steps z exactly, in chunks that cannot overflow."""
     chunks = (steps[start : start + _CHUNK] for start in range(0, len(steps), _CHUNK))
     return sum(int(np.dot(chunk, chunk)) for chunk in chunks)
 
 
 def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
-    """Refuse a number of a grid that is not valid for any sum. Raises EncodingError."""
+    """Refuse numbers that no sum's grid can have, with EncodingError."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm > 0:
@@ -273,7 +273,7 @@ def _norm(values: Floats) -> float:
 
 
 def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
-    """Round updates to integer steps, round(values * scale / grid); above `limit` steps is refused."""
+    """Round values to integer steps, round(values * scale / grid); refuse more than `limit` steps."""
     steps = np.empty(len(values), dtype=np.int64)
     buffer = np.empty(min(_CHUNK, len(values)))
     for start in range(0, len(values), _CHUNK):

@@ -1,4 +1,4 @@
-"""Noise in removable parts: how fine it is, and how many bits a residue needs so that no sum wraps.
+"""Noise in several parts, some of which the server removes after a sum; and the bits that a sum needs.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds a part that always stays, and L parts
 that the server takes out again when fewer clients dropped than the part stands ready for.
@@ -31,7 +31,7 @@ _EXCESS_DENOMINATOR = 4096
 
 @dataclass(frozen=True)
 class NoiseLevels:
-    """A client's noise in one sum, in parts that the server can remove, measured in integer steps.
+    """One client's noise in a sum, split into parts that the server can remove, in integer steps.
 
     Part 0 is one draw of variance `NAMED_VARIANCES[base_stddev]`. Part l >= 1 is `multipliers[l-1]`
     times a draw of the finest distribution. Up to level l they have together at least
@@ -48,14 +48,14 @@ class NoiseLevels:
     multipliers: tuple[int, ...] = ()
 
     def level_of(self, num_dropped: int) -> int:
-        """The smallest noise level that is enough for this number of dropped clients; ValueError above D."""
+        """Return the lowest noise level that suffices for this many dropouts; ValueError above D."""
         for level, bound in enumerate(self.bounds):
             if num_dropped <= bound:
                 return level
         raise ValueError(f"{num_dropped} dropped, at most {self.bounds[-1]} are tolerated")
 
     def variance(self, level: int) -> int:
-        """Return the variance of parts 0..level of a client's noise together, in steps**2; exact."""
+        """Return the exact variance of noise parts 0 to `level` of a client together, in steps**2."""
         fine = NAMED_VARIANCES[FINE_STDDEV]
         return NAMED_VARIANCES[self.base_stddev] + sum(fine * m**2 for m in self.multipliers[:level])
 
@@ -65,7 +65,7 @@ class NoiseLevels:
         return sqrt(self.variance(len(self.multipliers)))
 
     def largest_excess(self, num_noisy: int) -> Fraction:
-        """The largest excess of a sum's variance over the plan's, as a fraction of the latter; exact.
+        """Return how much a sum's noise variance may exceed the planned one, as an exact fraction.
 
         It is that of the honest noise, over all numbers of dropouts up to D.
 
@@ -80,11 +80,11 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """The distribution of part 0..L of the noise, by its name in `NAMED_VARIANCES`, and a factor."""
+        """Return how noise part 0..L is drawn: a name in `NAMED_VARIANCES`, and a factor for the draw."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
-        """Part 0..L of a client's noise, a function of the 32-byte key alone: int64[dimension]."""
+        """Draw part 0..L of a client's noise from a 32-byte key alone: int64[dimension]."""
         stddev, factor = self.law(part)
         drawn = sample(dimension, stddev, key)
         if factor != 1:
@@ -92,13 +92,13 @@ class NoiseLevels:
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:
-        """Return the numbers of the noise parts that are removed from a sum if `level` is enough."""
+        """Yield the numbers of the noise parts that the server removes if `level` suffices."""
         return iter(range(level + 1, len(self.multipliers) + 1))
 
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide noise into at most `most_levels` levels, so that the largest excess is the smallest possible.
+    """Divide noise into at most `most_levels` levels that keep the largest excess of noise minimal.
 
     With r_{l-1} < dropped <= r_l the sum carries at most (n' - r_{l-1} - 1) / (n' - r_l) of what it needs, n'
     = n2 - c. `base_stddev`: a name in `NAMED_VARIANCES`, coarser than the finest when there are levels.
@@ -122,7 +122,7 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Numbers of dropouts 0 = r_0 < ... < r_L = most, one a level, with the least excess of noise."""
+    """Choose dropout numbers 0 = r_0 < ... < r_L = most, one a level, with the least excess of noise."""
     low, high = 0, _EXCESS_DENOMINATOR * num_noisy
     while low < high:
         middle = (low + high) // 2
@@ -134,7 +134,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Choose noise levels in turn, each as far as an excess of excess / 4096 of the variance allows."""
+    """Choose dropout numbers one by one, each the largest with at most excess / 4096 more variance."""
     bounds = [0]
     while bounds[-1] < most:
         most_noisy = (num_noisy - bounds[-1] - 1) * _EXCESS_DENOMINATOR
@@ -160,7 +160,7 @@ at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What members take back in a sum of the noise that they added to earlier sums.
+    """How members subtract, in a sum, part of the noise that they added to earlier sums.
 
     Attributes:
         members: how many may.
@@ -176,7 +176,7 @@ NO_CORRECTIONS = Corrections(0, 0.0)
 
 @dataclass(frozen=True)
 class Contributors:
-    """The members that send an update to a sum, each with a share of its noise, and how many may drop out.
+    """The members that send an update to a sum and share its noise, and how many may drop out.
 
     Attributes:
         number: n2, how many they are.
@@ -203,24 +203,24 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """n2 - D - c, the smallest number of members whose noise is in the sum and unknown to others."""
+        """n2 - D - c: the smallest number of members whose noise is in the sum and not known to colluders."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """n', the number that divides the noise that always stays: n2 - c with levels, n2 - D - c without."""
+        """n', how many members divide the permanent noise: n2 - c with levels, n2 - D - c without."""
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """sqrt(n') / sigma: the clipping norm in standard deviations of the client noise that stays."""
+        """sqrt(n') / sigma: the clipping norm in standard deviations of one client's permanent noise."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
-        """A client's noise levels, of which part 0 has this standard deviation; see `noise_levels`."""
+        """Return a client's noise levels, given the standard deviation of the permanent part 0."""
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """The finest noise that fits residues of half = 2**(b - 1). Raises EncodingError: none fits."""
+        """Return the finest noise with which a sum fits into residues up to half = 2**(b - 1)."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)
@@ -235,7 +235,7 @@ class Contributors:
         )
 
     def modulus_bits(self, noise_multiplier: float, noise_stddev: float = INTEGER_NOISE_STDDEVS[0]) -> int:
-        """b: the fewest bits a residue needs so that noise of `noise_stddev` steps cannot wrap.
+        """Return b, the fewest bits of a residue with which noise of `noise_stddev` steps does not wrap.
 
         The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or less
         noise take more bits; the clipping norm cancels, for the grid is a fraction of it. `noise_multiplier`:
@@ -257,7 +257,7 @@ class Contributors:
         return bits
 
     def _reach(self, noise_multiplier: float, levels: NoiseLevels) -> float:
-        """Return a bound on the sum's magnitude in a coordinate, in steps; it fails with chance < 2**-183."""
+        """Bound a coordinate of the sum, in steps; the chance that noise exceeds the bound is < 2**-183."""
         norm = self.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
         correcting = self.corrections.members
         signal = self.number * (norm + 0.5) + correcting * 0.5

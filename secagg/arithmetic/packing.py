@@ -1,4 +1,4 @@
-"""Packing: residues of b bits each, side by side in bytes.
+"""Packs residues of b bits each next to each other into bytes.
 
 Sixty-four residues fill b little-endian 64-bit words, residue i from bit i b on; the last block is
 filled up with zeros. 32 bits travel as plain little-endian words.
@@ -29,14 +29,14 @@ Words = NDArray[np.uint64]
 
 
 def packed_bytes(dimension: int, bits: int) -> int:
-    """How many bytes `dimension` residues of `bits` bits take, packed side by side."""
+    """Return the number of bytes for `dimension` residues of `bits` bits each."""
     if bits == FULL_BITS:
         return 4 * dimension
     return -(-dimension // _BLOCK) * bits * 8
 
 
 def pack(residues: Residues, bits: int) -> memoryview:
-    """Pack the low `bits` bits of each residue into `packed_bytes` bytes."""
+    """Pack the low `bits` bits of each residue next to each other into bytes."""
     residues = np.ascontiguousarray(residues, dtype="<u4")
     if bits == FULL_BITS:
         return residues.view(np.uint8).data
@@ -53,7 +53,7 @@ def pack(residues: Residues, bits: int) -> memoryview:
 
 
 def check_packed(data: memoryview, dimension: int, bits: int) -> None:
-    """Refuse bytes that `pack` cannot have written for `dimension` residues.
+    """Refuse bytes that cannot be `dimension` packed residues, with DecodeError.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -66,7 +66,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
-    """The residues that `pack` wrote: uint32[dimension]; at 32 bits it is a view of `data`.
+    """Unpack the residues that `pack` wrote: uint32[dimension]; at 32 bits a view of `data`.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -112,7 +112,7 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """The period of the packing, in pairs and words, with each pair's first word and bit offset."""
+    """Return after how many pairs and words the packing repeats, and where in the words each pair lies."""
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

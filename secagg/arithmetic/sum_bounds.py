@@ -1,4 +1,4 @@
-"""Bounds on an honest sum of clipped updates and their noise; a sum beyond them is refused.
+"""Checks a decoded sum: refuse one that honest clipped updates and noise cannot produce.
 
 Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
 is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.
@@ -46,7 +46,7 @@ _SLACK = 1 + 2.0**-22
 
 @dataclass(frozen=True)
 class SumBounds:
-    """Upper limits on the size of an honest sum, in the unit of updates.
+    """Upper limits on the size of a sum of honest members, in the unit of updates.
 
     `norm`: bound on the L2 norm. `coordinate`: bound on the magnitude of every coordinate. `noise_norm`:
     sqrt(d) times the standard deviation of the noise, which is near the noise's norm.
@@ -64,7 +64,7 @@ def sum_bounds(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> SumBounds:
-    """The limits on an honest sum of clipped updates and noise; infinite without clipping.
+    """Compute limits on a sum of clipped updates and noise of honest members; infinite without clipping.
 
     Args:
         encoding: the sum's grid, with the noise of one client.
@@ -95,7 +95,7 @@ def check_sum(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> None:
-    """Refuse a sum that clipped updates and their noise reach with probability at most 2**-40.
+    """Refuse a sum so large that honest updates and noise exceed it with probability at most 2**-40.
 
     Args:
         total: float64[d], the decoded sum. The others are those of `sum_bounds`.
@@ -113,7 +113,7 @@ def check_sum(
 
 
 def largest_undetected_push(encoding: Encoding) -> float:
-    """The norm of the largest change by one member that passes the checks of a sum half the time.
+    """Return how large a change by one member may be to pass the checks of a sum half the time.
 
     The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
     norm N into sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread over the

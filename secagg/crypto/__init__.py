@@ -1,1 +1,1 @@
-"""Cryptography of one sum: keys, masks, shared secrets and signatures. It knows no order of messages."""
+"""Cryptography of one sum: keys, masks, secret sharing and signatures, without the order of messages."""

@@ -1,4 +1,4 @@
-"""Every key of a sum: how keys are agreed, derived, committed to, and used to encrypt shares.
+"""All keys of a sum: how they are agreed on and derived, and how shares are encrypted.
 
 Each derived key is HKDF-SHA256 (RFC 5869) with info = purpose, sid, two client ids, so clients
 that were told different things derive different keys and their masks do not cancel.
@@ -36,7 +36,7 @@ _SHARE_PURPOSE = b"secagg/3/share"
 
 
 class PrivateKey:
-    """An X25519 private key (RFC 7748), loaded once: loading costs as much as an agreement.
+    """An X25519 private key (RFC 7748) in loaded form, since loading is as slow as a key agreement.
 
     Args:
         private_bytes: 32 secret bytes.
@@ -49,7 +49,7 @@ class PrivateKey:
         return self._key.public_key().public_bytes_raw()
 
     def agree(self, peer_public_key: bytes) -> bytes:
-        """Agree on a secret with the owner of a public key: X25519(private, public), 32 bytes.
+        """Agree on a secret with a peer: X25519(own private key, peer's public key), 32 bytes.
 
         Raises ValueError: the peer's key has a small order, so that the result would be no secret.
         """
@@ -57,12 +57,12 @@ class PrivateKey:
 
 
 def is_canonical_public_key(key: bytes) -> bool:
-    """Whether 32 bytes are a reduced coordinate, so that different bytes are different points."""
+    """Whether 32 bytes are the only encoding of their public key, so that equal keys have equal bytes."""
     return int.from_bytes(key, "little") < _FIELD_PRIME
 
 
 def is_sound_public_key(key: bytes) -> bool:
-    """Whether a key is canonical and can agree on a secret."""
+    """Whether a public key is in canonical form and can be used for a key agreement."""
     if not is_canonical_public_key(key):
         return False
     try:
@@ -73,12 +73,12 @@ def is_sound_public_key(key: bytes) -> bool:
 
 
 def commitment(seed: bytes) -> bytes:
-    """SHA-256(seed), which binds a client to its seed and hides it, as the seed has 256 random bits."""
+    """SHA-256(seed): commits a client to its random 256-bit seed without revealing the seed."""
     return hashlib.sha256(seed).digest()
 
 
 def session_id(parameters: bytes, member_keys: dict[int, bytes]) -> bytes:
-    """sid = SHA-256(version, parameters, (id, keys) in ascending order of id): 32 bytes."""
+    """Hash a sum's parameters and its members' keys to the session id sid, 32 bytes."""
     digest = hashlib.sha256(_SID_PURPOSE)
     digest.update(struct.pack(">II", len(parameters), len(member_keys)))
     digest.update(parameters)
@@ -100,7 +100,7 @@ def pair_mask_key(
     ids: tuple[int, int],
     context: bytes,
 ) -> bytes:
-    """s_ij: the key of the mask that two clients share, the same from either side.
+    """Derive s_ij, the key of the mask that two clients share; both derive the same key.
 
     `context` names what they computed their vectors from; with another one they derive another key.
     """
@@ -109,23 +109,23 @@ def pair_mask_key(
 
 
 def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
-    """The key of the mask a client adds on its own, from its seed b_i."""
+    """Derive the key of the mask that a client adds by itself, from its secret seed b_i."""
     info = _SELF_PURPOSE + sid + struct.pack(">QQ", client_id, client_id)
     return hkdf_sha256(seed, info, KEY_BYTES[suite])
 
 
 def graph_key(sid: bytes) -> bytes:
-    """Return the key, known to everybody, from which the members' order on the ring follows: 32 bytes."""
+    """Return the public 32-byte key from which everybody derives the members' order on the ring."""
     return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
 
 
 def noise_key(sid: bytes, seed: bytes, client_id: int) -> bytes:
-    """The key of one part of a client's noise, 32 bytes."""
+    """Derive the 32-byte key of one part of a client's noise from the seed of that part."""
     return hkdf_sha256(seed, _NOISE_PURPOSE + sid + struct.pack(">Q", client_id), 32)
 
 
 def noise_seeds(first: bytes, count: int) -> list[bytes]:
-    """Seeds of `count` parts of a client's noise, the first given, each derived from the one before.
+    """Derive the seeds of `count` noise parts from the first: each is the hash of the one before.
 
     So one seed gives all later parts and none of the earlier ones.
     """
@@ -136,12 +136,12 @@ def noise_seeds(first: bytes, count: int) -> list[bytes]:
 
 
 def noise_commitment(first: bytes, count: int) -> bytes:
-    """Return a client's commitment to the seeds of its noise parts: the hash of the last one."""
+    """Return a client's commitment to all seeds of its noise parts: the hash of the last seed."""
     return commitment(noise_seeds(first, count)[-1])
 
 
 def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes) -> bytes:
-    """Return a dealer's commitment to one share of a holder, 32 bytes; `ends` is (dealer, holder).
+    """Return a dealer's commitment to the share that it gives one holder; `ends` is (dealer, holder).
 
     Hiding, as a share is uniformly random to whoever holds fewer than t of them. `part` numbers the
     secrets that are shared: 0 the mask seed, 1 the masking key, from 2 on the noise seeds.
@@ -150,7 +150,7 @@ def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes)
 
 
 class Sealing:
-    """An encrypted channel from one member to another in a sum: an AEAD under a key of its own.
+    """An encrypted channel from one member to another in a sum: an AEAD cipher with its own key.
 
     The key holds for this sid, pair and direction; sid, source and destination are also the
     associated data (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
@@ -174,7 +174,7 @@ class Sealing:
         return nonce + self._cipher.encrypt(nonce, plaintext, self._associated_data)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """Decrypt a message; None if it was changed, or is for another channel."""
+        """Decrypt a message; None if it was changed or belongs to another channel."""
         nonce, ciphertext = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
         try:
             return self._cipher.decrypt(nonce, ciphertext, self._associated_data)
@@ -192,7 +192,7 @@ PUBLIC_KEYS_BYTES = 3 * SECRET_BYTES + 1
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """The public keys of a client: two X25519 keys and the SHA-256 of its self-mask seed.
+    """A client's public keys for one sum: two X25519 keys and the SHA-256 of its self-mask seed.
 
     Attributes:
         corrects: whether it brings no update and no noise, and only takes back noise of earlier sums. It is
@@ -209,7 +209,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PublicKeys":
-        """Read what `to_bytes` wrote; DecodeError if the last byte does not say whether updates come."""
+        """Read public keys that `to_bytes` wrote; DecodeError if the last byte is neither 0 nor 1."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
             raise DecodeError(f"a member brings {data[third:].hex()}, which is neither an update nor none")
@@ -217,5 +217,5 @@ class PublicKeys:
 
 
 def correctors_among(members: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Return the members that send no update, ascending; `members` maps numbers to `PublicKeys.to_bytes`."""
+    """Return the members, ascending, that send no update and only take back noise, by their public keys."""
     return tuple(sorted(member for member, keys in members.items() if PublicKeys.from_bytes(keys).corrects))

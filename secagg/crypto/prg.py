@@ -1,4 +1,4 @@
-"""Masks from a stream cipher: expansion of a key to uint32 words, added in place.
+"""Masks from a stream cipher: expands a key to random uint32 words, and adds them in place.
 
 A mask is the keystream of one key, read as little-endian 32-bit words, so each of the 2**32
 residues is equally likely (the PRG of Bonawitz et al., CCS 2017, section 3.2). A key serves one
@@ -50,7 +50,7 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
 
 
 def mask_stream(suite: str, key: bytes, segment: int) -> CipherContext:
-    """A cipher that encrypts zeros to the keystream of one segment of a mask.
+    """Return a cipher whose encryption of zeros is one segment of a mask.
 
     The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES counts
     on from block (nonce, 2), as GCM does (NIST SP 800-38D, 7.1): its fused kernels use vector AES, which
@@ -70,7 +70,7 @@ def add_masks(
     suite: str = "aes128ctr",
     num_threads: int | None = None,
 ) -> None:
-    """Add sign * PRG(key) modulo 2**32 to `vector` in place, for each (key, sign).
+    """Add the mask of each key, times its sign, to `vector` modulo 2**32, in place.
 
     All masks are applied to one chunk of the vector while it is in cache, and each cipher writes
     into the same buffer; mask by mask the vector would travel through memory once a mask.
@@ -103,7 +103,7 @@ def _add_segment(
 
 
 def unknown_suite(suite: str) -> str:
-    """The error message for a cipher suite that is not in `KEY_BYTES`."""
+    """Return the error message for an unknown name of a cipher suite."""
     *others, last = KEY_BYTES
     return f"suite={suite} is not known: use {', '.join(others)} or {last}"
 
@@ -135,7 +135,7 @@ def _add_batch(vector: NDArray[np.uint32], batch: list[tuple[CipherContext, int]
 
 
 def _chunk_edges(vector: NDArray[np.uint32]) -> list[int]:
-    """Where the chunks of a vector begin and end; all but the first begin on a cache line.
+    """Return where a vector's chunks begin and end; all but the first begin on a cache line.
 
     Adding into a vector that straddles lines takes up to half as long again.
     """
@@ -151,7 +151,7 @@ def _aligned_words(count: int) -> NDArray[np.uint32]:
 
 
 class Keystream:
-    """A secure source of random bytes: read(n) returns the next n bytes of a cipher's stream under a key.
+    """A secure source of random bytes: read(n) returns the next n bytes of a cipher's keystream.
 
     Args:
         key: `KEY_BYTES[suite]` secret bytes, used for nothing else.
@@ -166,12 +166,12 @@ class Keystream:
         self._start, self._position = int.from_bytes(start, "big"), 0
 
     def __call__(self, num_bytes: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `num_bytes` random bytes."""
         self._position += num_bytes
         return self._stream.update(bytes(num_bytes))
 
     def into(self, buffer: memoryview) -> None:
-        """Write the next bytes into a buffer; for many bytes of AES several threads write a part each."""
+        """Write the next random bytes into a buffer, in several threads if there are many."""
         size = max(_PART_BYTES, -(-len(buffer) // _KEYSTREAM_THREADS))
         parts = [buffer[start : start + size] for start in range(0, len(buffer), size)]
         if len(parts) < 2 or self._suite == "chacha20":
@@ -187,7 +187,7 @@ class Keystream:
         self._stream = self._from_here()
 
     def _from_here(self) -> CipherContext:
-        """The stream of AES from the present position on; a counter is for 16 bytes."""
+        """Return an AES stream that continues from the present position."""
         counter = (self._start + self._position // 16) % 2**128
         stream = cipher_stream(self._suite, self._key, counter.to_bytes(16, "big"))
         stream.update(bytes(self._position % 16))

@@ -1,4 +1,4 @@
-"""Recovery of a secret that a dealer split among holders, some of whom may have a wrong share.
+"""Recovers a secret that a dealer split among holders, even if some holders send wrong shares.
 
 Shamir's shares are a Reed-Solomon code (McEliece and Sarwate, 1981): the values of a polynomial of degree
 t - 1 at m points are a codeword; up to floor((m - t) / 2) of them may be wrong, and no other polynomial fits
@@ -29,7 +29,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:
-    """Recovers secrets from exactly `threshold` Shamir shares each, and remembers who sent wrong ones.
+    """Recovers secrets from `threshold` Shamir shares each, and remembers which holders sent wrong ones.
 
     A secret counts only if it fits its commitment. If the first t shares give no such secret, those that are
     not what the dealer committed to are left out, and the m others decoded as a Reed-Solomon code: up to
@@ -52,7 +52,7 @@ class ShareRecovery:
         fits: Callable[[bytes], bool],
         is_committed: Callable[[int, bytes], bool],
     ) -> bytes:
-        """The secret of `dealer`, 32 bytes.
+        """Recover a dealer's 32-byte secret from its holders' shares.
 
         Args:
             dealer: whose secret it is.
@@ -95,7 +95,7 @@ class ShareRecovery:
             raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
-        """The secret that the first t shares give, if it passes the check `fits`; else None."""
+        """Recover a secret from the first t shares; None if the secret fails the check `fits`."""
         secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
         return secret if secret is not None and fits(secret) else None
 
@@ -105,7 +105,7 @@ class ShareRecovery:
 
 
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """The holders, by number, whose shares of one secret are wrong; None if too many are.
+    """Find the holders, by number, whose shares of one secret are wrong; None if too many are wrong.
 
     Up to floor((m - t) / 2) of m shares are found, whatever their values and their limbs. The answer is
     checked: without these shares all others lie on polynomials of degree t - 1, and no other choice of as few
@@ -131,14 +131,14 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
 
 
 def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
-    """S_e of every limb of the shares, e = 0 .. m - t - 1, zero if no share is wrong: int64[m - t, limbs]."""
+    """Compute the syndromes S_e of all shares, all zero if no share is wrong: int64[m - t, limbs]."""
     powers = power_matrix(points, len(points) - threshold)
     checks = powers * inverse_difference_products(points)[:, None] % PRIME
     return matmul(checks.T, rows)
 
 
 def _recurrence(syndromes: Elements) -> Elements:
-    """The shortest c with c_0 = 1 and sum_i c_i S_{e-i} = 0 (Massey, 1969): its length is its degree + 1."""
+    """Find the shortest linear recurrence of the syndromes (Massey, 1969): its coefficients, c_0 = 1."""
     length, shift, before = 0, 1, 1
     current = np.zeros(len(syndromes) + 1, dtype=np.int64)
     current[0] = 1
@@ -161,7 +161,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Which shares' points are roots of the recurrence, so wrong; None if too many, or not all are points."""
+    """Mark the wrong shares, whose points are roots of the recurrence; None if they are too many."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

@@ -1,4 +1,4 @@
-"""The roster: the public key of each client, agreed before a run and signed by the consortium.
+"""The roster: all clients' public keys, agreed on before a run and signed by the consortium.
 
 A server that could choose it would choose its own keys. So the clients take it only with the signature of
 the consortium, whose public key they were given by hand.
@@ -26,7 +26,7 @@ _CLIENT_ID = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 class Roster(Mapping[int, bytes]):
-    """Each client's Ed25519 public key, by client id; a roster cannot be changed.
+    """The Ed25519 public key of each client, by client id; it cannot be changed once made.
 
     Args:
         keys: ids of 64 bits, keys of 32 bytes, no key under two ids.
@@ -61,7 +61,7 @@ class Roster(Mapping[int, bytes]):
         return self._keys[client_id]
 
     def __iter__(self) -> Iterator[int]:
-        """The client ids of the roster, ascending."""
+        """Iterate over the roster's client ids, ascending."""
         return iter(self._keys)
 
     def __len__(self) -> int:
@@ -81,11 +81,11 @@ class Roster(Mapping[int, bytes]):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the ids and keys in ascending order: 32 bytes, in everything that clients sign."""
+        """SHA-256 of the roster's ids and keys, 32 bytes; clients include it in all that they sign."""
         return self._digest
 
     def signed_by(self, consortium: Identity) -> bytes:
-        """The roster as a file with the consortium's signature: JSON."""
+        """Return the roster as a JSON file signed by the consortium."""
         content = {
             "version": ROSTER_VERSION,
             "number": self.number,
@@ -100,7 +100,7 @@ class Roster(Mapping[int, bytes]):
 
     @classmethod
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
-        """Read a roster that `signed_by` wrote, after a check of the consortium's signature.
+        """Read a roster that `signed_by` wrote, checking the consortium's signature.
 
         Raises RosterError: damaged, of another form, or not signed by this consortium.
         """

@@ -1,4 +1,4 @@
-"""Shamir's secret sharing (CACM 1979) over GF(p), p = 2**31 - 1, on whole byte strings.
+"""Shamir's secret sharing (CACM 1979) of byte strings, over GF(p) with p = 2**31 - 1.
 
 A secret is cut into limbs of 30 bits, so each limb is a field element, and every limb gets its
 own random polynomial of degree t - 1. Holder number x (from 1) has the values at x; any t holders
@@ -47,7 +47,7 @@ def power_matrix(points: Elements, count: int) -> Elements:
 
 
 def inverse_difference_products(points: Elements) -> Elements:
-    """1 / prod_{j != i} (x_i - x_j) modulo p, for each x_i of different points."""
+    """Compute 1 / prod_{j != i} (x_i - x_j) modulo p for each point x_i; points must differ."""
     differences = (points[:, None] - points[None, :]) % PRIME
     np.fill_diagonal(differences, 1)
     below = row_products(differences).tolist()
@@ -55,7 +55,7 @@ def inverse_difference_products(points: Elements) -> Elements:
 
 
 def row_products(matrix: Elements) -> Elements:
-    """The product modulo p along each row of a matrix, by halving: products of two stay below 2**62."""
+    """Multiply the entries of each row of a matrix modulo p."""
     while matrix.shape[1] > 1:
         half = matrix.shape[1] // 2
         product = matrix[:, :half] * matrix[:, half : 2 * half] % PRIME
@@ -67,12 +67,12 @@ _LIMB_BITS = 30
 
 
 def num_limbs(num_bytes: int) -> int:
-    """How many field elements hold a secret of this many bytes."""
+    """Return how many field elements a secret of this many bytes needs."""
     return -(-8 * num_bytes // _LIMB_BITS)
 
 
 def share_bytes(num_bytes: int) -> int:
-    """The length of one holder's share of a secret of this many bytes."""
+    """Return the length of one holder's share of a secret of this many bytes."""
     return 4 * num_limbs(num_bytes)
 
 
@@ -97,7 +97,7 @@ def split(
 
 
 def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
-    """The secret of `num_bytes` bytes from {holder number: share}; every given share is used.
+    """Recover a secret of `num_bytes` bytes from {holder number: share}, using every given share.
 
     Give exactly t shares. The result is only as good as the shares: compare it with a commitment. Returns the
     secret; None when the shares interpolate to no byte string of that length, which is proof that one of them
@@ -107,7 +107,7 @@ def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
 
 
 def interpolate(shares: dict[int, bytes], at: int, num_bytes: int) -> Elements:
-    """The polynomials through the shares, evaluated at holder number `at`: int64[limbs]."""
+    """Evaluate the polynomials through the shares at holder number `at`: int64[limbs]."""
     if not shares:
         raise ValueError("no shares to interpolate: give t of them")
     holders, rows = rows_of(shares, num_bytes)
@@ -115,19 +115,19 @@ def interpolate(shares: dict[int, bytes], at: int, num_bytes: int) -> Elements:
 
 
 def rows_of(shares: dict[int, bytes], num_bytes: int) -> tuple[tuple[int, ...], Elements]:
-    """The holders' numbers in ascending order, and their shares as rows: int64[holders, limbs]."""
+    """Return the holders' numbers, ascending, and their shares as rows: int64[holders, limbs]."""
     holders = tuple(sorted(shares))
     values = elements_of(b"".join(shares[holder] for holder in holders))
     return holders, values.reshape(len(holders), num_limbs(num_bytes))
 
 
 def elements_of(share: bytes) -> Elements:
-    """A share's field elements: int64, reduced modulo p."""
+    """Read a share as field elements: int64, reduced modulo p."""
     return np.frombuffer(share, dtype="<u4").astype(np.int64) % PRIME
 
 
 def random_elements(count: int, random_bytes: Callable[[int], bytes]) -> Elements:
-    """Independent uniform field elements by rejection: int64[count]."""
+    """Draw independent uniform field elements, by rejection of values outside the field: int64[count]."""
     kept = np.empty(0, dtype=np.int64)
     while len(kept) < count:
         missing = count - len(kept)
@@ -163,7 +163,7 @@ def _powers(num_holders: int, threshold: int) -> Elements:
 
 @lru_cache(maxsize=256)
 def _lagrange(holders: tuple[int, ...], at: int) -> Elements:
-    """The weights w_i by which values at x_i give a polynomial's value f(at) = sum_i w_i f(x_i), modulo p."""
+    """Return Lagrange weights w_i, with f(at) = sum_i w_i f(x_i) modulo p for polynomials f."""
     points = np.array(holders, dtype=np.int64)
     numerators = np.broadcast_to((at - points) % PRIME, (len(points), len(points))).copy()
     np.fill_diagonal(numerators, 1)

@@ -1,4 +1,4 @@
-"""Long-lived identities of clients, for sums with a server that may lie.
+"""Long-lived identities of clients (signing keys), for sums with a server that may lie.
 
 Ed25519 (RFC 8032). A client signs with the same key in every run; whose key is whose says a `Roster`, which
 reaches the clients by a way that the server cannot alter. What is signed begins with its purpose, so that a
@@ -28,7 +28,7 @@ _SURVIVORS_PURPOSE = b"secagg/3/signed survivors"
 
 
 class Identity:
-    """A client's signing key, or the consortium's.
+    """A long-lived signing key, of a client or of the consortium.
 
     Args:
         private_bytes: 32 secret bytes; they outlive runs.
@@ -42,7 +42,7 @@ class Identity:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "Identity":
-        """Read the private key that `to_pem` wrote.
+        """Read the private signing key that `to_pem` wrote.
 
         Raises ValueError: no Ed25519 private key in PEM without a password.
         """
@@ -55,15 +55,15 @@ class Identity:
         return cls(key.private_bytes_raw())
 
     def to_pem(self) -> bytes:
-        """The private key as PKCS#8 in PEM, not encrypted."""
+        """Return the private signing key as PKCS#8 in PEM, not encrypted."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def public_bytes(self) -> bytes:
-        """Return the public key, which the roster has: 32 bytes."""
+        """Return the 32-byte public key, which others find in the roster."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """Sign 64 bytes. Only sign statements that begin with a purpose, or that another protocol fixes."""
+        """Sign a statement, 64 bytes; it must begin with a purpose, or be fixed by another protocol."""
         return self._key.sign(statement)
 
 
@@ -79,7 +79,7 @@ def is_signed(public_key: bytes | None, signature: bytes, statement: bytes) -> b
 
 
 def join_statement(run: str, challenge: bytes, client_id: int, roster_digest: bytes = NO_ROSTER) -> bytes:
-    """Return the statement by which a client joins a run: I am this client, and answer this challenge.
+    """Return the statement that a client signs to join a run, in answer to a fresh challenge.
 
     ``challenge`` is fresh for each question, so that no signature serves a second time. The digest is that
     of the signed roster that server and client go by; empty where there is none.
@@ -91,14 +91,14 @@ def join_statement(run: str, challenge: bytes, client_id: int, roster_digest: by
 
 
 def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
-    """Return the statement that a client signs in the first stage: these keys are mine, for this sum."""
+    """Return the statement that a client signs about its keys: they are mine, for this sum."""
     return _KEYS_PURPOSE + roster_digest + parameters_hash + struct.pack(">Q", client_id) + keys
 
 
 def survivors_statement(
     roster_digest: bytes, sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]
 ) -> bytes:
-    """Return the statement of the check stage: I was told these contributors and survivors, and no others."""
+    """Return the statement that a client signs about who is in the sum, so that a server cannot lie."""
     digest = sha256(_SURVIVORS_PURPOSE + roster_digest + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))

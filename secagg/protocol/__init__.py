@@ -1,4 +1,4 @@
-"""The protocol of one sum: what server and clients send each other, in which order, and what they check.
+"""The protocol of one sum: the messages between server and clients, their order, and all checks.
 
 Its words:
 

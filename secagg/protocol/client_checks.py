@@ -17,7 +17,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> None:
-    """Raise RemoteProtocolError unless this client can take part in a sum of this mode.
+    """Refuse a sum that this client cannot take part in, by its mode: it may need signatures.
 
     `can_sign` says whether it has an identity and a roster.
     """
@@ -35,7 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError unless the members' keys are enough, distinct, and ours unchanged.
+    """Refuse lists of members that are too short, repeat keys, or change this client's own keys.
 
     `corrupt` is how many of the members this client takes for corrupt.
     """
@@ -63,7 +63,7 @@ def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes
 
 
 def check_signed_members(state: ClientState, request: ShareRequest, roster: Roster) -> None:
-    """Raise RemoteProtocolError, naming the member, unless each signed its keys for this sum."""
+    """Refuse, naming the member, keys that a member has not signed for this sum."""
     parameters_hash = hash_parameters(state.sum_parameters)
     odd = request.signatures.keys() ^ request.members.keys()
     if odd:
@@ -76,7 +76,7 @@ def check_signed_members(state: ClientState, request: ShareRequest, roster: Rost
 
 
 def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
-    """Raise RemoteProtocolError unless the request belongs to this client's sum."""
+    """Refuse a request whose session id is of another sum."""
     if sid != state.sid:
         reason = f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs"
         raise RemoteProtocolError(stage, None, reason, Cause.OTHER_SUM)
@@ -109,14 +109,14 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
-    """Raise RemoteProtocolError unless this client may sign these survivors."""
+    """Refuse a list of survivors that this client should not sign."""
     check_sid(state, Stage.CHECK, request.sid)
     dropped = tuple(set(state.contributors) - set(request.survivors))
     _check_split(state, Stage.CHECK, request.survivors, dropped)
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Raise RemoteProtocolError unless survivors and dropped members split the contributors soundly."""
+    """Refuse a request in which survivors and dropped members do not make up the contributors."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)
@@ -126,7 +126,7 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
-    """Raise RemoteProtocolError unless t members signed exactly the survivors that this client signed."""
+    """Refuse to unmask unless t members signed the same survivors as this client did."""
     if request.survivors != state.survivors:
         reason = "other survivors than this client signed in the check stage"
         raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
@@ -145,7 +145,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Check that survivors and dropped are exactly U2, the contributors, and survivors enough with this one.
+    """Refuse survivors and dropped members that are not exactly the contributors U2, or too few.
 
     So with the threshold above half of the neighbours no server can collect both secrets of a
     client by telling different stories (Bonawitz et al., section 6).

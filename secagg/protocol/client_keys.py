@@ -1,4 +1,4 @@
-"""Computations with a client's secrets: public keys, sealed shares, mask keys, noise, the masked vector."""
+"""What a client computes from its secrets: keys, encrypted shares, noise and the masked vector."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ from secagg.sum_errors import Cause, LocalProtocolError, RemoteProtocolError
 
 
 def own_public_keys(state: ClientState) -> PublicKeys:
-    """Return the public keys that this client sends in stage 1."""
+    """Return the public keys that this client sends in stage 1 (advertise)."""
     return PublicKeys(
         PrivateKey(state.mask_private_key).public_bytes(),
         PrivateKey(state.seal_private_key).public_bytes(),
@@ -51,7 +51,7 @@ def own_public_keys(state: ClientState) -> PublicKeys:
 
 
 def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> ShareReply:
-    """Return encrypted shares of this client's seed, masking key and noise seeds, and commitments to each.
+    """Split this client's secrets into shares, one set for each neighbour, encrypted and committed to.
 
     Each secret is split over the neighbours by their Shamir number; the share under the own number is
     thrown away, so that only others can recover it.
@@ -75,7 +75,7 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
 
 
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
-    """Decrypt the shares of each dealer's seed, masking key and noise seeds.
+    """Decrypt the shares that other members dealt to this client; leave out those that are invalid.
 
     Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
     its way, for another sum, or made wrong.
@@ -95,7 +95,7 @@ def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
 
 
 def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
-    """Return the shares that the (checked) request asks for, never of both secrets of one neighbour."""
+    """Return the shares that a checked request asks for, never of both secrets of one member."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
     orphans = set(request.orphans)
@@ -112,7 +112,7 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
 
 
 def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
-    """Return, for each partner, the key of the mask shared with it, for a vector made in this context."""
+    """Return the key of the mask that this client shares with each partner."""
     private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
     for other in sorted(state.partners()):
         peer_key, ends = PublicKeys.from_bytes(state.members[other]).mask_key, (state.member, other)
@@ -124,7 +124,7 @@ def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
 
 
 def signed_masks(state: ClientState) -> Iterator[tuple[bytes, int]]:
-    """Keys and signs of the masks of this client's vector."""
+    """Yield key and sign (1 or -1) of every mask of this client's vector."""
     yield self_mask_key(state.sum_parameters.suite, state.sid, state.self_seed, state.member), 1
     for other, key in state.pair_keys.items():
         yield key, 1 if state.member < other else -1
@@ -141,7 +141,7 @@ def _sealing(state: ClientState, private_key: PrivateKey, other: int, ends: tupl
 
 @contextmanager
 def _blaming(stage: Stage, member: int) -> Iterator[None]:
-    """Turn a failed key agreement into an error that names the other member."""
+    """Turn a failed key agreement into an error that names the other member as its cause."""
     try:
         yield
     except ValueError as error:
@@ -156,7 +156,7 @@ Noise = Steps | Literal["discrete_gaussian"] | None
 
 
 def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -> memoryview:
-    """The packed residues of an update with this client's noise and all its masks.
+    """Return this client's update with its noise and all its masks, as packed residues.
 
     `ClientSession.mask` says what may be given; the keys of the masks with partners are in the state. Raises
     LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
@@ -176,7 +176,7 @@ def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -
 
 
 def noisy_steps(state: ClientState, steps: Steps, noise: Noise) -> Steps:
-    """The update with this client's noise: int64[d]. `ClientSession.mask` says what may be given.
+    """Return the update with this client's noise added, after checking both: int64[d].
 
     Raises LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
     """
@@ -194,7 +194,7 @@ def noisy_steps(state: ClientState, steps: Steps, noise: Noise) -> Steps:
 
 
 def draw_noise(state: ClientState) -> Steps:
-    """All parts of this client's noise, added up: int64[d]."""
+    """Draw all parts of this client's noise and add them up: int64[d]."""
     total = np.zeros(state.sum_parameters.dimension, dtype=np.int64)
     for stddev, factor, key in noise_parts(state):
         drawn = sample(len(total), stddev, key)
@@ -205,7 +205,7 @@ def draw_noise(state: ClientState) -> Steps:
 
 
 def noise_parts(state: ClientState) -> Iterator[NoisePart]:
-    """The parts of the noise that this client draws from its own seeds; empty for a sum without noise."""
+    """Yield the parts of noise that this client draws from its own seeds; none for a sum without noise."""
     parameters, levels = state.sum_parameters, state.encoding().levels
     if levels is None:
         return
@@ -247,7 +247,7 @@ def _check_noise(state: ClientState, noise: Steps) -> None:
 
 
 def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
-    """Refuse noise so short that its probability is below 2**-40. Raises LocalProtocolError.
+    """Refuse noise so short that chance produces it with probability below 2**-40.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
     """

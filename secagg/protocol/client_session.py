@@ -1,4 +1,4 @@
-"""A client's side of one secure sum: bytes in, bytes out, no input or output of its own.
+"""The client's side of one secure sum: a state machine of bytes in, bytes out, without a network.
 
 Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the complete graph of
 the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
@@ -53,7 +53,7 @@ from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProt
 
 
 class ClientSession:
-    """One client in one secure sum, from its keys to the shares that unmask the sum.
+    """One client in one secure sum, from advertising keys to sending the shares that unmask the sum.
 
     Call `advertise`, `share`, `accept_shares`, `mask`, in active mode `check`, and `unmask` once
     each, in this order. After any error the session holds no secret and every further call raises.
@@ -103,7 +103,7 @@ class ClientSession:
 
     @property
     def complaints(self) -> tuple[int, ...]:
-        """The members whose shares did not open; the sum goes on, and the server is told."""
+        """The members whose shares this client could not decrypt; the server is told, and the sum goes on."""
         return self._state.complaints
 
     @property
@@ -112,12 +112,12 @@ class ClientSession:
 
     @property
     def corrects(self) -> bool:
-        """Whether this client sends no update, and only takes back noise of earlier sums."""
+        """Whether this client sends no update and only takes back noise that it added to earlier sums."""
         return self._state.corrects
 
     @property
     def updates(self) -> frozenset[int]:
-        """The members that bring an update and new noise, by their numbers; none before `accept_shares`."""
+        """The numbers of the members that send an update; empty before `accept_shares`."""
         return frozenset(self._state.contributors).difference(self._state.correctors)
 
     @property
@@ -126,7 +126,7 @@ class ClientSession:
         return self._state.sum_parameters
 
     def advertise(self, data: bytes) -> bytes:
-        """Stage 1: check the parameters against the policy and answer with fresh public keys.
+        """Stage 1: check the sum's parameters against this client's policy; answer with fresh public keys.
 
         Raises:
             RemoteProtocolError: malformed, out of order, or against the policy.
@@ -152,7 +152,7 @@ class ClientSession:
             return AdvertiseReply(state.member, hashed, keys, signature).encode()
 
     def share(self, data: bytes) -> bytes:
-        """Stage 2: take the members' keys and answer with encrypted shares of the own secrets.
+        """Stage 2: take the members' public keys, and answer with encrypted shares of this client's secrets.
 
         Raises:
             RemoteProtocolError: malformed, out of order, too few members, keys that repeat or are
@@ -190,7 +190,7 @@ class ClientSession:
             return state.num_updates(request.contributors)
 
     def encoding(self) -> Encoding:
-        """The grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
+        """Return the grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
         return self._state.encoding()
 
     def mask(
@@ -200,7 +200,7 @@ class ClientSession:
         *,
         noise: Noise = None,
     ) -> bytes:
-        """Stage 3, second half: add the noise, mask, and answer with the masked vector.
+        """Stage 3, second half: add noise and masks to the update, and return the masked vector.
 
         y_i = x_i + z_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) modulo 2**b, z_i being
         this client's noise of standard deviation `client_noise_stddev`.
@@ -235,7 +235,7 @@ class ClientSession:
             return MaskReply(state.member, state.sid, context, state.complaints, packed, *sizes).encode()
 
     def check(self, data: bytes) -> bytes:
-        """Between stages 3 and 4 in active mode: sign the survivors, once.
+        """Between stages 3 and 4, if the server may lie: sign the list of survivors, once only.
 
         Raises:
             RemoteProtocolError: malformed, out of order, another sid, or survivors that `unmask`
@@ -255,7 +255,7 @@ class ClientSession:
             return CheckReply(state.member, state.sid, signature).encode()
 
     def unmask(self, data: bytes) -> bytes:
-        """Stage 4: answer with a share of each survivor's seed, and of each dropped member's key.
+        """Stage 4: return a share of each survivor's seed, and a share of each dropped member's key.
 
         With noise levels, also a share of the first noise seed that so few dropped do not need.
 
@@ -275,13 +275,13 @@ class ClientSession:
             return reply
 
     def erase(self) -> None:
-        """End the session and forget its secrets; afterwards it answers nothing."""
+        """End the session and erase its secrets; it answers nothing afterwards."""
         self._state.erase()
         if self._state.stage is not ClientStage.ERROR:
             self._state.stage = ClientStage.CLOSED
 
     def to_bytes(self) -> bytes:
-        """The session as bytes. They hold its secrets: protect them, and keep only the newest."""
+        """Return the session as bytes, which contain its secrets: protect them, and keep only the newest."""
         return self._state.to_bytes()
 
     @classmethod
@@ -307,12 +307,12 @@ class ClientSession:
 
     @property
     def _signer(self) -> Identity | None:
-        """This client's identity in active mode; None in curious mode, in which nothing is signed."""
+        """This client's signing key if the server may lie; None in curious mode, where nothing is signed."""
         return self._identity if self.parameters.signs else None
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """One call of the session, in its order; any error ends the session and erases its secrets."""
+        """Run one call of the session in its order; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

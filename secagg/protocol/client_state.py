@@ -1,4 +1,4 @@
-"""The state that a client keeps between two messages, and its form in bytes."""
+"""The state that a client keeps between two messages of a sum, and its form in bytes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ _SHORT_FIELDS = (
 
 @dataclass(repr=False)
 class ClientState:
-    """What a session knows so far. An empty value is not yet known, or erased.
+    """What a client's session knows so far; an empty value is unknown yet, or erased.
 
     Attributes:
         client_id: this client, as it is known from sum to sum.
@@ -75,31 +75,31 @@ class ClientState:
         return self.parameters
 
     def encoding(self) -> Encoding:
-        """The sum's grid; LocalProtocolError before it is known how many contribute."""
+        """Return the sum's grid; LocalProtocolError before the number of contributors is known."""
         if not self.contributors:
             raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
         return self.sum_parameters.encoding(self.num_updates(self.contributors))
 
     def num_updates(self, members: Collection[int]) -> int:
-        """How many of these members send an update."""
+        """Return how many of these members send an update."""
         return len(set(members).difference(self.correctors))
 
     def graph(self) -> Graph:
-        """The graph of neighbours among the members."""
+        """Return the graph that says which members are neighbours."""
         return graph_of(self.sid, frozenset(self.members), self.sum_parameters.num_neighbours)
 
     def partners(self) -> frozenset[int]:
-        """The neighbours that share a mask with this client: those among the contributors, U2."""
+        """Return the members that share a mask with this client: its neighbours among the contributors."""
         return self.graph().neighbours(self.member) & frozenset(self.contributors)
 
     def erase_own_secrets(self) -> None:
-        """Forget the secrets that only this client's masked vector needs."""
+        """Erase the secrets that are of no use after this client's vector is masked."""
         self.mask_private_key = self.seal_private_key = self.self_seed = b""
         self.base_noise_seed = self.noise_seed = b""
         self.members = {}
 
     def erase(self) -> None:
-        """Forget every secret, its own and those that it holds for others."""
+        """Erase every secret, this client's own and the shares that it holds for others."""
         self.erase_own_secrets()
         self.held_shares, self.pair_keys = {}, {}
 
@@ -127,7 +127,7 @@ class ClientState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":
-        """Read `to_bytes`; raises only DecodeError."""
+        """Read a state that `to_bytes` wrote; DecodeError for anything else."""
         reader = Reader(data, _MESSAGE_TYPE)
         client_id, member = reader.client_id(), reader.client_id()
         stage, corrects = reader.integer("B"), reader.integer("B")

@@ -1,4 +1,4 @@
-"""Graphs of clients that share masks: complete, or a random ring of k neighbours each.
+"""Graphs of members that share masks: complete, or a random ring with k neighbours each.
 
 The sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (CCS 2020): a Harary graph,
 in which each node is linked to the k/2 nodes on either side of it on a ring, with the members in
@@ -23,7 +23,7 @@ COMPLETE_BELOW = 60
 
 @dataclass(frozen=True)
 class Graph:
-    """Which members of a sum are neighbours, so that they share masks and hold each other's shares.
+    """Which members of a sum are neighbours: they share masks, and hold shares of each other's secrets.
 
     Attributes:
         ring: the members in the order of the ring.
@@ -38,11 +38,11 @@ class Graph:
         return self.num_neighbours >= len(self.ring) - 1
 
     def neighbours(self, client_id: int) -> frozenset[int]:
-        """The other ends of this member's edges."""
+        """Return the neighbours of a member."""
         return frozenset(self.holders(client_id)) - {client_id}
 
     def holders(self, dealer: int) -> dict[int, int]:
-        """Client id -> Shamir number (from 1) of the dealer's neighbours and, unused, itself.
+        """Return, for a dealer's neighbours and the dealer itself, each one's Shamir number, from 1.
 
         Numbers go by ascending id.
         """
@@ -62,7 +62,7 @@ class Graph:
 
 
 def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
-    """The graph of a sum, computed from public numbers; num_neighbours = 0 means the complete graph."""
+    """Compute a sum's graph from public numbers; num_neighbours = 0 means the complete graph."""
     ordered = np.array(sorted(members), dtype=np.uint64)
     if not num_neighbours or num_neighbours >= len(ordered) - 1:
         return Graph(tuple(ordered.tolist()), max(len(ordered) - 1, 0))
@@ -73,7 +73,7 @@ def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
 
 @lru_cache(maxsize=64)
 def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: float) -> tuple[int, int]:
-    """The smallest numbers of neighbours k and threshold t that are private and correct (Bell et al.).
+    """Return the fewest neighbours k, and threshold t, that make a sparse graph private and correct.
 
     Private but for 2**-40: no client has t corrupt neighbours, and what is left of the ring without the
     corrupt and the dropped hangs together. Correct but for 2**-20: each client keeps t neighbours after the
@@ -103,7 +103,7 @@ def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: f
 
 @lru_cache(maxsize=1024)
 def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> bool:
-    """Whether P[t corrupt neighbours of some client] and P[the rest falls apart] are at most 2**-40.
+    """Whether a sparse graph keeps updates private, except with probability 2**-40.
 
     The first by a union bound over n hypergeometric tails. For the second, two runs of k/2 adjacent
     nodes, k in all, must be corrupt or gone: a union bound over the pairs of places.
@@ -117,7 +117,7 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """The fewest members of n selected with which the ring of neighbours stays private; n if none do.
+    """Return the fewest members with which the ring of neighbours stays private; n if none do.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """
@@ -131,7 +131,7 @@ def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, 
 
 
 def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> bool:
-    """Whether P[some client keeps fewer than t neighbours] is <= 2**-20, by a union bound."""
+    """Whether every client keeps t neighbours after dropouts, except with probability 2**-20."""
     ways = _tail(num_clients - 1, dropped, degree, degree - threshold + 1)
     return num_clients * ways << CORRECTNESS_BITS <= comb(num_clients - 1, degree)
 

@@ -1,11 +1,11 @@
-"""An update that a session masks without holding it, since it lies elsewhere, such as in a GPU's memory."""
+"""An update that stays in memory elsewhere, such as a GPU's, and is masked there."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class NoisePart(NamedTuple):
-    """A part of a client's noise: `factor` times `discrete_gaussian.sample(d, integer_stddev, key)`."""
+    """One part of a client's noise: `factor` times a discrete Gaussian drawn from a key."""
 
     integer_stddev: float
     factor: int
@@ -13,7 +13,7 @@ class NoisePart(NamedTuple):
 
 
 class HeldVector(Protocol):
-    """A client's update in integer steps, and noise of the caller's own if any, in memory elsewhere.
+    """An update in integer steps that stays in memory elsewhere, perhaps with the caller's own noise.
 
     Attributes:
         dimension: d.
@@ -29,7 +29,7 @@ class HeldVector(Protocol):
     def masked(
         self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
     ) -> memoryview:
-        """Add noise and masks, and return the residues as packed bytes, as `arithmetic.packing.pack` would.
+        """Add noise and masks to the update where it lies; return the packed residues.
 
         All of it or nothing: a vector that lacks a mask is never returned, whatever fails. Copies of the keys
         are erased before this returns or raises.

@@ -1,4 +1,4 @@
-"""The public numbers of one sum, which server and clients must agree on."""
+"""The public parameters of one sum, on which server and clients must agree."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ MODES = (OFF, CURIOUS, ACTIVE)
 
 @dataclass(frozen=True, kw_only=True)
 class SumParameters:
-    """All public values that define one sum; their hash goes into each key that the sum derives.
+    """All public values of one sum; a hash of them goes into each key that the sum derives.
 
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
@@ -170,11 +170,11 @@ class SumParameters:
 
     @property
     def signs(self) -> bool:
-        """Whether keys and survivors are signed, because the server may lie."""
+        """Whether members sign keys and survivors, because the server may lie."""
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server can get two sets of t signatures if so many members sign twice."""
+        """Whether a lying server could collect two sets of t signatures, if corrupt members sign twice."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -183,17 +183,17 @@ class SumParameters:
 
     @property
     def degree(self) -> int:
-        """k: how many neighbours in the graph each member has when all are there."""
+        """k: how many neighbours each member has if no one is missing."""
         return self.num_neighbours or self.num_clients - 1
 
     @property
     def num_updates(self) -> int:
-        """How many of the members asked send an update, with their own noise."""
+        """How many of the members asked are to send an update."""
         return self.num_clients - self.num_correctors
 
     @property
     def known_shares(self) -> int:
-        """max(1, c): the number of members whose noise others may know, so that it hides nothing.
+        """max(1, c): how many members' noise others may know, so that it protects nobody.
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
@@ -202,12 +202,12 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members may drop out of a sparse graph, in the same proportion as D to the updates."""
+        """How many members of a sparse graph may drop out: as large a share as D is of the updates."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
-        """The fewest contributors |U2| with whom a sum can be unmasked, some of them with noise.
+        """The smallest number of contributors |U2| from whom a sum can be unmasked.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
@@ -216,18 +216,18 @@ class SumParameters:
 
     @property
     def fewest_updates(self) -> int:
-        """The smallest number of updates n2: enough to carry the noise, and at least half of those asked."""
+        """The smallest number of updates: they must carry the noise, and be at least half of those asked."""
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
         noisy = self.dropout_tolerance + self.known_shares + 1
         return max(noisy, self.num_updates - most_lost)
 
     @property
     def fewest_members(self) -> int:
-        """The smallest number of members that must advertise, so that a sparse graph is private, too."""
+        """The smallest number of members that must send keys, so that a sparse graph stays private."""
         return self.fewest_members_against(self.graph_corrupt)
 
     def fewest_members_against(self, corrupt: int) -> int:
-        """The smallest number of members that must advertise if this many may be corrupt."""
+        """Return the smallest number of members that must send keys if this many may be corrupt."""
         if not self.is_sparse:
             return self.fewest_contributors
         private = fewest_private(
@@ -236,23 +236,23 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """The fewest survivors |U3| that are unmasked, of |U2| contributors; see `fewest_summed_updates`."""
+        """Return the smallest number of survivors |U3| that is unmasked, given |U2| contributors."""
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
     def fewest_summed_updates(self, num_contributors: int) -> int:
-        """The fewest updates in an unmasked sum, for n2 contributed ones: fewer carry too little noise."""
+        """Return the smallest number of updates that is unmasked; fewer would carry too little noise."""
         least = self.fewest_updates if self.is_sparse else self.num_updates // 2 + 1
         return max(num_contributors - self.dropout_tolerance, least)
 
     @property
     def fewest_in_sum(self) -> int:
-        """The fewest updates in any sum that can be unmasked under these parameters."""
+        """The smallest number of updates in any sum that these parameters allow to be unmasked."""
         survivors = self.fewest_survivors(self.fewest_contributors)
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """The members with an update if n2 = `number` contribute. Raises EncodingError: too few for noise."""
+        """Describe the members that send an update, if there are `number`; EncodingError if too few."""
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -263,7 +263,7 @@ class SumParameters:
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """Standard deviation of each client's noise, in clipping norms C: sigma / sqrt(n2 - D - max(1, c)).
+        """Return each client's noise in clipping norms: sigma / sqrt(n2 - D - max(1, c)).
 
         Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
         cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor
@@ -272,21 +272,21 @@ class SumParameters:
         return self.noise_multiplier / math.sqrt(self.contributors(num_contributors).noisy)
 
     def client_noise_stddev(self, num_contributors: int) -> float:
-        """Standard deviation of each client's noise, in the update's unit: C `client_noise_multiplier`."""
+        """Return each client's noise as a standard deviation in the update's unit."""
         multiplier = self.client_noise_multiplier(num_contributors)
         return self.clipping_norm * multiplier if multiplier else 0.0
 
     def encoding(self, num_contributors: int) -> Encoding:
-        """The integer grid of a sum of n2 = `num_contributors` updates; see `Encoding.for_sum`."""
+        """Return the integer grid of a sum of `num_contributors` updates."""
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """The parts of the noise, and the highest part that stays if this many members dropped out."""
+        """Return the parts of the noise, and the last part that stays if this many members dropped out."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """The index of the first noise seed to reveal among a client's shares; 0 if there is none."""
+        """Return the position of the first noise seed to reveal in a client's shares; 0 if none."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0
@@ -294,11 +294,11 @@ class SumParameters:
 
     @property
     def upload_bytes_per_coordinate(self) -> float:
-        """Bytes of a coordinate of a client's masked vector in a message, without headers: about b / 8."""
+        """Bytes that one coordinate of a client's masked vector takes in a message: about b / 8."""
         return packed_bytes(self.dimension, self.modulus_bits) / self.dimension
 
     def to_bytes(self) -> bytes:
-        """The parameters as bytes in canonical form: equal parameters give equal bytes."""
+        """Return the parameters as bytes; equal parameters give equal bytes."""
         writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
         for name in _COUNTS:
             writer.count(getattr(self, name))
@@ -336,7 +336,7 @@ class SumParameters:
 
 @lru_cache(maxsize=64)
 def _encoding(parameters: SumParameters, num_contributors: int) -> Encoding:
-    """The integer grid of a sum, cached for all of its members that one process simulates."""
+    """Return the integer grid of a sum, cached for simulations of many members in one process."""
     return Encoding.for_sum(
         parameters.contributors(num_contributors),
         dimension=parameters.dimension,

@@ -1,4 +1,4 @@
-"""The limits that a client sets for sums before it takes part, and the smallest threshold within them."""
+"""A client's own limits on the sums that it takes part in, and the threshold that fits them."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """A client's own limits, checked against the parameters in the first stage, before any cost.
+    """A client's own limits on a sum, checked against its parameters in the first stage.
 
     That more than half of the neighbours must help to unmask is not an option: `SumParameters`
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
@@ -77,7 +77,7 @@ class ClientPolicy:
             raise ValueError(f"mode={self.mode} is not known: use {', '.join(MODES[:-1])} or {MODES[-1]}")
 
     def own_corrupt(self, parameters: SumParameters) -> int:
-        """How many members this client assumes to be corrupt; at least as many as the sum assumes."""
+        """Return how many members this client assumes to be corrupt; at least as many as the sum assumes."""
         fraction = self.corrupt_fraction
         if parameters.is_sparse:
             fraction = max(fraction, self.sparse_corrupt_fraction)
@@ -85,7 +85,7 @@ class ClientPolicy:
         return max(parameters.corrupt_tolerance, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:
-        """Raise RemoteProtocolError (stage "advertise", from the server) if a limit is broken."""
+        """Refuse, with RemoteProtocolError, a sum that breaks one of this client's limits."""
         broken = (
             self._size_broken(parameters)
             or self._noise_broken(parameters)
@@ -163,7 +163,7 @@ class ClientPolicy:
 
 
 def threshold_for(num_clients: int, fraction: float, *, corrupt: int = 0, mode: str = CURIOUS) -> int:
-    """Shamir's threshold t on the complete graph, where k = num_clients - 1.
+    """Return Shamir's threshold t on the complete graph, where each member has num_clients - 1 neighbours.
 
     t = min(k, max(floor(k / 2), floor(fraction * k), c) + 1); for a server that may lie, at least floor((n +
     c) / 2) + 1. Above k / 2 always, so that no two disjoint groups of neighbours can reveal both of a

@@ -1,4 +1,4 @@
-"""The server's side of one secure sum: requests, replies, survivors, and the sum itself."""
+"""The server's side of one secure sum: sends requests, takes replies, and computes the sum."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,7 +33,7 @@ from secagg.sum_errors import (
 
 @dataclass(frozen=True, eq=False)
 class MaskedSum:
-    """The result of a secure sum, which is all that the server learns of the updates.
+    """The result of a secure sum: all that the server learns about the updates.
 
     Attributes:
         total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
@@ -56,7 +56,7 @@ class MaskedSum:
 
 
 class ServerSession:
-    """The server's part in one secure sum over `client_ids`.
+    """The server's part in one secure sum over the clients `client_ids`.
 
     In each stage: send `requests`, give every reply to `receive`, then call `close_stage`; until it
     is `done` (after four stages, five in active mode), then `result`. Who has not answered when a
@@ -125,17 +125,17 @@ class ServerSession:
 
     @property
     def done(self) -> bool:
-        """Whether the sum's `result` is ready."""
+        """Whether the sum is complete and `result` can be called."""
         return self._stage is Stage.DONE
 
     @property
     def pending(self) -> frozenset[int]:
-        """The clients whose answer in this stage is still awaited."""
+        """The clients that have not answered in this stage yet."""
         return frozenset(self._pending)
 
     @property
     def blamed(self) -> frozenset[int]:
-        """The clients that are certainly at fault in this sum so far, even if it has failed.
+        """The clients that are certainly at fault in this sum so far, even if the sum has failed.
 
         Those whose reply was refused, who gave another share than its dealer committed to, who dealt shares
         that lie on no polynomial, about whom more than half of the neighbours complain, or who complain
@@ -145,7 +145,7 @@ class ServerSession:
 
     @property
     def disputed(self) -> dict[int, frozenset[int]]:
-        """Clients left out because of complaints -> who complained; it cannot be known who is at fault.
+        """Clients left out because of complaints, with those who complained; either may be at fault.
 
         Of so few complaints either they are false, or the client dealt invalid shares to these alone.
         """
@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set, in 32 bytes, what the members make their vectors from, before the first vector is received.
+        """Set 32 bytes that name what members make their vectors from, so that others do not fit in.
 
         It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
 
@@ -173,7 +173,7 @@ class ServerSession:
         self._state.context = context
 
     def requests(self) -> dict[int, bytes]:
-        """Client id -> the message to send it in this stage, for each client still awaited.
+        """Return, for each client that has not answered yet, the message to send it in this stage.
 
         Raises LocalProtocolError: the sum is done or has failed.
         """
@@ -192,7 +192,7 @@ class ServerSession:
         return dict.fromkeys(sorted(self._pending), message)
 
     def receive(self, client_id: int, data: bytes) -> None:
-        """Take one client's reply in this stage.
+        """Take one client's reply in this stage; RemoteProtocolError if it is invalid.
 
         Raises:
             RemoteProtocolError: the reply is malformed (its sender is dropped), or nobody awaits
@@ -215,7 +215,7 @@ class ServerSession:
         self._answered.add(client_id)
 
     def close_stage(self) -> None:
-        """End the stage with those who answered, and open the next.
+        """End the stage with the clients that have answered, and open the next stage.
 
         Raises:
             ThresholdNotMet: too few answered. Nothing was unmasked; the session has failed.
@@ -240,7 +240,7 @@ class ServerSession:
             self._pending = set()
 
     def result(self) -> MaskedSum:
-        """The sum; LocalProtocolError unless `done`."""
+        """Return the sum; LocalProtocolError before the sum is complete."""
         self._following("result", "close every stage first")
         return self._result
 
@@ -251,7 +251,7 @@ class ServerSession:
         return after
 
     def _about_client(self, error: RemoteProtocolError) -> RemoteProtocolError:
-        """The same error, with the client's id in place of the member's number."""
+        """Return the same error with the client's id in place of its member number."""
         sender = None if error.sender is None else self._clients[error.sender]
         return RemoteProtocolError(error.stage, sender, error.reason, error.cause)
 
@@ -271,7 +271,7 @@ class ServerSession:
         ).encode()
 
     def _close(self, stayed: tuple[int, ...]) -> tuple[int, ...]:
-        """Close the stage with the members that answered; return who is asked in the next."""
+        """Close the stage with the members that answered; return the members asked in the next stage."""
         state, parameters = self._state, self.parameters
         if self._stage is Stage.ADVERTISE:
             self._require(len(stayed), parameters.fewest_members)
@@ -329,7 +329,7 @@ class ServerSession:
 
 
 def _numbered(asked: Sequence[int], random_bytes: Callable[[int], bytes], *, own_ids: bool) -> dict[int, int]:
-    """Member number -> client id: in random order from 0, or the ids themselves."""
+    """Map member numbers to client ids: in random order from 0, or each client's id itself."""
     if own_ids:
         return {client_id: client_id for client_id in asked}
     # Sorting by 128 random bits each: uniform but for ties, whose probability is below n**2 / 2**129.

@@ -1,4 +1,4 @@
-"""The server's state of one sum, and the checks of replies before it takes them.
+"""The server's state during one sum, and its checks of clients' replies.
 
 Members go by their numbers in the sum.
 """
@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """What a `ServerSession` knows so far. Sets that are empty are not yet known, or forgotten.
+    """What a `ServerSession` knows so far; empty sets are unknown yet, or erased.
 
     Attributes:
         parameters: the sum's public numbers.
@@ -80,34 +80,34 @@ class ServerState:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The contributors that are not survivors, U2 without U3, ascending."""
+        """The contributors (U2) that did not survive (U3), ascending."""
         return tuple(sorted(set(self.contributors) - set(self.survivors)))
 
     def keys_of(self, member: int) -> PublicKeys:
         return PublicKeys.from_bytes(self.members[member])
 
     def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
-        """Whether a share is the one that the dealer committed to; for `part` see `share_commitment`."""
+        """Whether a share is the one that its dealer committed to."""
         committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
         return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 
     def fix_members(self) -> None:
-        """Derive the session id and the graph; the members do not change afterwards."""
+        """Fix the members: derive the session id and the graph from them."""
         self.sid = session_id(self.parameters.to_bytes(), self.members)
         self.graph = graph_of(self.sid, frozenset(self.members), self.parameters.num_neighbours)
 
     def num_updates(self, members: Collection[int]) -> int:
-        """How many of these members bring an update."""
+        """Return how many of these members send an update."""
         return len(set(members) - self.correctors)
 
     def num_neighbours(self, member: int, present: Set[int]) -> int:
-        """How many neighbours a member has among those present."""
+        """Return how many neighbours a member has among those present."""
         if self.graph.is_complete:
             return len(present) - (member in present)
         return len(self.graph.neighbours(member) & present)
 
     def fix_survivors(self, fewest: int) -> None:
-        """Choose the survivors U3 among those whose vectors came, and add these vectors up.
+        """Choose the survivors U3 among the members whose vectors came, and add up their vectors.
 
         Who complains about more than half of its neighbours is left out, and its complaints with it. So is
         a member whose secrets fewer than t could give back: it would keep the sum from being unmasked. Of
@@ -136,14 +136,14 @@ class ServerState:
         self.masked = {}
 
     def _accused(self) -> Counter[int]:
-        """For each member, how many present members complain about it."""
+        """Count, for each member, the present members that complain about it."""
         return Counter(member for about in self.complaints.values() for member in about)
 
     def _who_accuses(self, member: int) -> frozenset[int]:
         return frozenset(holder for holder, about in self.complaints.items() if member in about)
 
     def _helpless(self) -> set[int]:
-        """The contributors whose secrets cannot be recovered, as fewer than t present members hold shares."""
+        """Return the contributors whose secrets cannot be recovered, since too few members hold shares."""
         present, accused = self.complaints.keys(), self._accused()
         return {
             member
@@ -152,7 +152,7 @@ class ServerState:
         }
 
     def forget(self) -> None:
-        """Delete what the sum no longer needs, above all shares of secrets."""
+        """Erase what the sum no longer needs, above all shares of secrets."""
         self.members, self.signatures, self.taken_keys = {}, {}, set()
         self.dealt, self.masked, self.unmask_replies = {}, {}, {}
         self.survivor_signatures = {}
@@ -163,7 +163,7 @@ _Bound = ShareReply | MaskReply | CheckReply | UnmaskReply
 
 
 def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> None:
-    """Decode a client's reply, check it, and keep what it holds.
+    """Decode a client's reply, check it, and store its content.
 
     Raises:
         DecodeError: malformed.

@@ -1,4 +1,4 @@
-"""The messages of the stages: frozen data with one canonical form in bytes.
+"""The messages of each stage of a sum, as frozen data with exactly one form in bytes.
 
 A request goes from the server to a client, a reply back. Every reply names its sender, and each
 message carries what binds it to its sum (the parameters' hash, then the sid), so that one from
@@ -26,7 +26,7 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """How many bytes one holder has of a client's shares: of its seed, masking key and noise seeds."""
+    """Return how many bytes of a client's shares (seed, masking key, noise seeds) one holder has."""
     return (2 + noise_levels) * SHARE_BYTES
 
 
@@ -35,7 +35,7 @@ def sealed_bytes(noise_levels: int) -> int:
 
 
 def committed_bytes(noise_levels: int) -> int:
-    """How many bytes a dealer's commitments to the shares of one holder take."""
+    """Return how many bytes a dealer's commitments to one holder's shares take."""
     return (2 + noise_levels) * KEY_BYTES
 
 
@@ -100,13 +100,13 @@ class AdvertiseReply:
 
 
 def hash_parameters(parameters: SumParameters) -> bytes:
-    """SHA-256 of the canonical parameters: 32 bytes."""
+    """Hash a sum's parameters with SHA-256: 32 bytes."""
     return hashlib.sha256(parameters.to_bytes()).digest()
 
 
 @dataclass(frozen=True)
 class ShareRequest:
-    """Stage 2, server to client: what every member advertised, this client among them.
+    """Stage 2, server to client: the public keys of all members, this client included.
 
     Attributes:
         members: id -> `PublicKeys.to_bytes`.
@@ -129,7 +129,7 @@ class ShareRequest:
 
 @dataclass(frozen=True)
 class ShareReply:
-    """Stage 2, client to server: the shares that it deals, one bundle for each neighbour.
+    """Stage 2, client to server: encrypted shares of its secrets, one bundle for each neighbour.
 
     `sealed`: holder -> sealed shares. `commitments`: holder -> what the dealer commits to each of them by,
     see `share_commitment`. `noise_commitment`: of the noise seeds; empty without noise levels.
@@ -160,7 +160,7 @@ class ShareReply:
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Stage 3, server to client: who shared (U2), and what its neighbours among them dealt to it.
+    """Stage 3, server to client: who shared secrets (U2), and the shares that neighbours dealt to it.
 
     `contributors`: U2, ascending. `sealed`: dealer -> sealed shares. `commitments`: dealer -> its commitments
     to them.
@@ -188,7 +188,7 @@ class MaskRequest:
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
-    """Stage 3, client to server: the masked vector, the low `bits` bits of each residue.
+    """Stage 3, client to server: the masked vector, of each residue the low `bits` bits.
 
     Attributes:
         context: names what the vector was made from. It is in the keys of the masks already, and travels
@@ -214,12 +214,12 @@ class MaskReply:
         return writer.fixed(self.packed, packed_bytes(self.dimension, self.bits)).frame()
 
     def vector(self) -> NDArray[np.uint32]:
-        """The masked vector: uint32[d]; read-only at 32 bits."""
+        """Unpack the masked vector: uint32[d]; read-only if residues have 32 bits."""
         return unpack(memoryview(self.packed), self.dimension, self.bits)
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
-        """Read `encode` without a copy of the vector; another length is refused."""
+        """Read a reply that `encode` wrote, without copying the vector; refuse a wrong length."""
         reader = Reader(data, 6)
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
         complaints, proof = read_ids(reader), reader.short()
@@ -235,7 +235,7 @@ class MaskReply:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """Check stage, server to client: who is in the sum (U3)."""
+    """Check stage, server to client: the members that are in the sum (U3)."""
 
     sid: bytes
     survivors: tuple[int, ...]
@@ -251,7 +251,7 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class CheckReply:
-    """Check stage, client to server: its signature of `survivors_statement`."""
+    """Check stage, client to server: its signature of the survivors that it was told."""
 
     sender: int
     sid: bytes
@@ -269,7 +269,7 @@ class CheckReply:
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """Stage 4, server to client: who is in the sum (U3) and who was lost (U2 without U3).
+    """Stage 4, server to client: who is in the sum (U3), and who dropped out (U2 without U3).
 
     Attributes:
         orphans: those lost members whose shares too few could open, so that no key of theirs comes back;
@@ -299,7 +299,7 @@ class UnmaskRequest:
 
 @dataclass(frozen=True)
 class UnmaskReply:
-    """Stage 4, client to server: shares of each neighbour in U2 that it holds.
+    """Stage 4, client to server: the shares that it holds of its neighbours' secrets.
 
     `seed_shares`: survivor -> share of its self-mask seed. `key_shares`: dropped -> share of its masking
     private key. `noise_shares`: survivor -> share of the first noise seed beyond the level that is needed;

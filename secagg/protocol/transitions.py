@@ -1,4 +1,4 @@
-"""The order of a sum: what each role may call in which stage, and the stage that follows.
+"""The order of a sum: which calls server and client may make in each stage, and what stage follows.
 
 One table for both roles and all modes, after h11's `_state.py`. A missing entry is the error: a session
 refuses what is not in it. Nothing leads out of ERROR, and mode "off" has no entry, for it has no sessions.
@@ -13,7 +13,7 @@ from secagg.protocol.parameters import ACTIVE, CURIOUS
 
 
 class Stage(StrEnum):
-    """The server's stages (Bonawitz et al., CCS 2017, figure 4), and the two ends of a sum.
+    """The stages of a sum at the server (Bonawitz et al., CCS 2017, figure 4), and its two ends.
 
     `CHECK` takes place only where the server may lie.
     """
@@ -46,7 +46,7 @@ Calls = Mapping[str, Mapping[AnyStage, AnyStage]]
 
 
 class Transitions(TypedDict):
-    """Which calls a role may make in each stage, by role and mode of the protocol."""
+    """Which calls server and client may make in each stage, by mode of the protocol."""
 
     client: Mapping[str, Calls[ClientStage]]
     server: Mapping[str, Calls[Stage]]
@@ -94,5 +94,5 @@ TRANSITIONS: Transitions = {
 
 
 def following(calls: Mapping[str, Calls[AnyStage]], mode: str, call: str, stage: AnyStage) -> AnyStage | None:
-    """Return the stage that follows `call` in `stage`; None if the role's table has no entry."""
+    """Return the stage that follows a call; None if the call is not allowed in this stage."""
     return calls.get(mode, {}).get(call, {}).get(stage)

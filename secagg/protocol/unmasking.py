@@ -1,4 +1,4 @@
-"""The last step of a sum: the server removes masks that did not cancel, and noise beyond the plan's.
+"""The last step of a sum: the server removes masks that did not cancel, and surplus noise.
 
 The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
 those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out as the integers that it
@@ -52,7 +52,7 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 
 
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
-    """Subtract from `state.total` surplus noise, which members added in case more of them dropped out.
+    """Subtract surplus noise, which members added in case more of them would drop out.
 
     A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than the
     plan's; recovery notes whose fault it is. Returns the level up to which the noise stays.
@@ -108,7 +108,7 @@ def _recovered(
     field: str,
     fits: Callable[[bytes], bool],
 ) -> bytes:
-    """A dealer's secret, recovered from the shares in one field of the replies."""
+    """Recover one secret of a dealer, from the shares in one field of the members' replies."""
     given = attrgetter(field)
     shares = {
         holder: of_dealers[dealer]
@@ -122,7 +122,7 @@ def _recovered(
 def _remaining_masks(
     state: ServerState, seeds: dict[int, bytes], private_keys: dict[int, bytes]
 ) -> Iterator[tuple[bytes, int]]:
-    """Keys of the masks still in the sum, with the sign that takes each out."""
+    """Yield the key of each mask that is still in the sum, with the sign that removes the mask."""
     suite = state.parameters.suite
     for survivor, seed in seeds.items():
         yield self_mask_key(suite, state.sid, seed, survivor), -1
@@ -137,7 +137,7 @@ def _remaining_masks(
 
 
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each mask that a survivor shares with an orphan, and the sign that removes it.
+    """Yield the key of each mask that a survivor shares with an orphan, with the sign that removes it.
 
     Raises ThresholdNotMet: a survivor that shares one has not answered.
     """
@@ -152,7 +152,7 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
 
 
 def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
-    """Subtract all draws of noise: each thread sums its part of them, and one thread changes `total`."""
+    """Subtract drawn noise from `total`: threads add up their part of the draws, one thread subtracts."""
     dimension = len(total)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))

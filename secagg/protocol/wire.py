@@ -1,4 +1,4 @@
-"""A strict binary codec for messages: big-endian integers, exact lengths, one form for each value.
+"""A strict binary format for messages: big-endian integers, exact lengths, one form for each value.
 
 Every message is a frame: version byte, type byte, body, 16-byte checksum. The checksum finds
 damage in transit (a flipped bit in a masked vector would otherwise pass as a wrong sum). It
@@ -24,7 +24,7 @@ MAX_CLIENTS = 2**16 - 1
 
 
 def checksum(*parts: Buffer) -> bytes:
-    """Sixteen bytes that detect changes of these parts: GMAC (NIST SP 800-38D) under a fixed, public key.
+    """Compute a 16-byte checksum that detects changes: GMAC under a fixed, public key.
 
     GMAC because it keeps up with AES-CTR: a hash would cost more than the masks of a small cohort.
     """
@@ -36,7 +36,7 @@ def checksum(*parts: Buffer) -> bytes:
 
 
 class Writer:
-    """Collects the fields of one message. Values out of range raise struct.error or ValueError."""
+    """Collects the fields of one message; struct.error or ValueError for values out of range."""
 
     def __init__(self, message_type: int) -> None:
         self._parts: list[Buffer] = [bytes((VERSION, message_type))]
@@ -66,7 +66,7 @@ class Writer:
 
 
 class Reader:
-    """Reads the fields of one message; raises only DecodeError, whatever the bytes."""
+    """Reads the fields of one message; raises nothing but DecodeError, whatever the bytes are."""
 
     def __init__(self, data: bytes, message_type: int) -> None:
         if not isinstance(data, bytes):
@@ -99,7 +99,7 @@ class Reader:
         return float(struct.unpack(">d", self.view(8))[0])
 
     def count(self, item_bytes: int) -> int:
-        """Read a number of items, bounded before memory is allocated for them."""
+        """Read a number of items, and refuse one that the remaining bytes cannot hold."""
         count = self.integer("I")
         if count > MAX_CLIENTS or count * item_bytes > len(self._rest):
             raise DecodeError(f"{count} items of {item_bytes} bytes, {len(self._rest)} bytes left")
@@ -118,7 +118,7 @@ class Reader:
 
 
 def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Writer:
-    """Write a table of client id -> fixed-length bytes, in ascending order of id."""
+    """Write a table from client id to bytes of fixed length, in ascending order of id."""
     writer.count(len(table))
     for client_id in sorted(table):
         writer.client_id(client_id).fixed(table[client_id], value_bytes)
@@ -126,7 +126,7 @@ def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Wr
 
 
 def read_table(reader: Reader, value_bytes: int) -> dict[int, bytes]:
-    """Read the table that `write_table` wrote; ids that repeat or descend are refused."""
+    """Read a table that `write_table` wrote; refuse ids that repeat or descend."""
     table: dict[int, bytes] = {}
     previous = -1
     for _ in range(reader.count(8 + value_bytes)):
@@ -146,7 +146,7 @@ def write_ids(writer: Writer, ids: tuple[int, ...]) -> Writer:
 
 
 def read_ids(reader: Reader) -> tuple[int, ...]:
-    """Read client ids; ids that repeat or descend are refused."""
+    """Read a list of client ids; refuse ids that repeat or descend."""
     ids = tuple(reader.client_id() for _ in range(reader.count(8)))
     for before, after in pairwise(ids):
         if after <= before:
