@@ -1,4 +1,4 @@
-"""A federation without its transport: it takes and returns plain values, which the Flower apps carry.
+"""A federation's logic without its network: it takes and returns plain values, which Flower apps carry.
 
 What it logs is a line of Flower's log, beside those of the apps.
 """

@@ -1,1 +1,1 @@
-"""The node: its settings, its budget and ledger, and what it refuses."""
+"""The node: its settings, its budget and ledger, and the requests that it refuses."""

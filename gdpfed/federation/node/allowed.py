@@ -1,4 +1,4 @@
-"""What a node's operator allows runs to use: overrides, models, files, weights, and its own noised counts.
+"""What a node's operator allows runs to do: change settings, choose models, files or weights, show counts.
 
 Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
 setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
@@ -29,7 +29,7 @@ EVERYTHING = "*"
 
 
 def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
-    """The first word of a run's configuration that is not allowed; None if all are.
+    """Return the first setting that a run changes without this node's permission; None if there is none.
 
     `run_config`: as Flower hands it to a node, the overrides in one string. `allowed`: words between blanks.
     """
@@ -47,7 +47,7 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
 
 
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
-    """Refuse a run with an override that the node's operator does not allow; without a list all are allowed.
+    """Refuse a run that changes a setting not allowed by the node's operator; without a list all are allowed.
 
     Raises NodeConfigError: it has one.
     """
@@ -59,7 +59,7 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
 def refuse_overrides(
     run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
 ) -> None:
-    """Raise ``error`` for a run with an override that is not allowed; ``whose`` says by what."""
+    """Raise ``error`` for a run that changes a setting which is not allowed; ``whose`` names the list."""
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(
@@ -93,7 +93,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
 
 def check_by_party(settings: "NodeSettings") -> None:
-    """Refuse a run that shows this node's own noised counts, unless the node's operator allows it.
+    """Refuse a run that would show this node's own noised counts, unless its operator allows that.
 
     Raises NodeConfigError: the operator does not.
     """
@@ -106,7 +106,7 @@ def check_by_party(settings: "NodeSettings") -> None:
 
 
 def check_weights(settings: "NodeSettings", wanted: str, named: str | None = None) -> None:
-    """Refuse a run built on a file of weights unless this node's own file has the same SHA-256.
+    """Refuse a run built on a weights file unless the node's file has the same SHA-256.
 
     `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
     node without a file of its own reads that.
@@ -137,7 +137,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 
 
 def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
-    """Refuse a run in which the server names a file for this node to open; only its operator chooses files.
+    """Refuse a run in which the server names a file for the node to open; only its operator may.
 
     Raises:
         NodeConfigError: the node has nothing of its own to train on in its place.
@@ -151,5 +151,5 @@ def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
 
 
 def trains_on_a_part(settings: "NodeSettings") -> bool:
-    """Whether the node would read a data set that the server names, and the server does not run the node."""
+    """Whether a node of another operator would read a data set that the server names."""
     return settings.data is None and settings.stand_in is None and not settings.simulated

@@ -1,4 +1,4 @@
-"""A node's budget: check the cost of a run, and in every round that the server keeps the run's terms.
+"""A node's budget: check what a run costs before it begins, and in every round that its terms are kept.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -49,7 +49,7 @@ LEAST_CHANCE = 1e-6
 
 
 class BudgetRefusedError(PrivacyError):
-    """A request of the server would break the client's budget or the terms.
+    """A request of the server would exceed the client's budget or break the terms of the run.
 
     Its text goes to the server, so it tells of no data and not of what other runs have cost this client.
     Those figures are in the node's own log.
@@ -57,7 +57,7 @@ class BudgetRefusedError(PrivacyError):
 
 
 def of_unit(budgets: Budgets, unit: Unit) -> Budget:
-    """The budget for runs that protect this unit.
+    """Return the node's budget for runs that protect this unit, client or record.
 
     Raises:
         BudgetRefusedError: the node gave one for the other unit only; the two never stand for each other.
@@ -71,13 +71,13 @@ def of_unit(budgets: Budgets, unit: Unit) -> Budget:
 
 
 def check_ledger(budget: Budget) -> None:
-    """Refuse to join with a ledger that cannot be relied on."""
+    """Refuse to join a run while the node's ledger is damaged or lost."""
     with locked_ledger(*budget.places):
         pass
 
 
 def consider(budgets: Budgets, terms: Terms) -> None:
-    """Check whether a run under these terms fits the budget; changes nothing.
+    """Check whether a run with these terms fits the budget, without charging anything.
 
     Raises:
         BudgetRefusedError: it does not.
@@ -89,7 +89,7 @@ def consider(budgets: Budgets, terms: Terms) -> None:
 
 
 def begin(budgets: Budgets, terms: Terms) -> None:
-    """Charge a run in full, on disk before this returns; a run that has begun is not charged again."""
+    """Charge a run in full and save the ledger; a run that has begun is not charged again."""
     budget = of_unit(budgets, terms.unit)
     with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
@@ -104,7 +104,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum that breaks its run's terms, or this client's limits unless it may be told to fill it."""
+    """Refuse a sum that breaks its run's terms, or an update in it that breaks this client's limits."""
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
         budget = of_unit(budgets, terms.unit)
@@ -114,7 +114,7 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Refuse to send an update in clear, unless the terms of its run make it private by itself.
+    """Refuse to send an update without masks, unless the terms of the run make it private by itself.
 
     To an edge that the node trusts it may: the edge owes the noise of the terms, which `charge` checks.
     """
@@ -131,7 +131,7 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
 def charge(
     budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
 ) -> None:
-    """Write down that an update is about to be sent, on the disk before this returns.
+    """Record in the ledger on disk that an update is about to be sent.
 
     Raises:
         BudgetRefusedError, PrivacyError: it must not be.
@@ -151,7 +151,7 @@ def charge(
 
 
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
-    """The path of the one ledger of all the node's budgets, and the path of its copy."""
+    """Return the path of the node's ledger, which all its budgets share, and the path of its copy."""
     return next(iter(budgets.values())).places
 
 
@@ -177,7 +177,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say with figures that the budget grew since the last run without a confirmation; else return "".
+    """Say that the budget was raised since the last run without a confirmation; "" if it was not.
 
     A node that is started anew by another command than before would have its usual budget again.
     """
@@ -195,7 +195,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say with figures why a run does not fit the budget; "" if it fits."""
+    """Say by which figures a run exceeds the budget; "" if it fits."""
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
@@ -218,7 +218,7 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
-    """The budget of every group of records of a run, or of the client; one number holds for all of them.
+    """Return the budget of each record group in a run, or of the client; one number stands for all.
 
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
@@ -235,7 +235,7 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
-    """Say how an order for the sum of this number breaks the terms; "" if it keeps them."""
+    """Say how an order for one sum breaks the terms of its run; "" if it does not."""
     those = f"the terms of run {terms.run}"
     if terms.task and order.task.digest != terms.task:
         return f"the order has another model, number of classes or form of examples than {those}"
@@ -252,7 +252,7 @@ def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: Sum
 
 
 def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, num_steps: int = 1) -> None:
-    """Refuse an update of this client's own that would be beyond its limits; zeros are within all of them."""
+    """Refuse a real update that would exceed one of this client's limits; zeros may always be sent."""
     terms = ledger.terms(round_of_run.run)
     if not once_in(terms, round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
@@ -277,7 +277,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round if random draws at the agreed rates would almost never ask this client so often."""
+    """Refuse a round if chance would almost never draw this client so often at the agreed rates."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
@@ -288,7 +288,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round that would be one too many for this client, or too soon after its last one."""
+    """Refuse a round if the client took part too often already, or too shortly before."""
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
@@ -307,7 +307,7 @@ def _own_separation(budget: Budget) -> str:
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round if the cost of all runs leaves no budget for it.
+    """Refuse a round that the budget cannot pay for after the cost of all runs.
 
     A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
     """
@@ -324,13 +324,13 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError for a sum with less noise, or more tolerance, than the terms state."""
+    """Refuse a sum with less noise, or with more dropouts or corrupt members, than the terms state."""
     if broken := _broken_term(terms, round_index, parameters):
         raise BudgetRefusedError(f"{broken}{_AGAINST}{terms.run}")
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
-    """Say how a sum breaks the terms; "" if it keeps them.
+    """Say which number of a sum breaks the terms; "" if none does.
 
     A sum of updates that are private by themselves owes no noise.
     """

@@ -1,4 +1,4 @@
-"""The file in which a SuperNode notes whether it reaches its server, for the node's operator.
+"""The file in which a SuperNode notes, for the node's operator, whether it can reach its server.
 
 The file lies in the SuperNode's own folder. No app and no guard sees it, and it has no secret.
 """
@@ -37,7 +37,7 @@ class ConnectionState:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the state of a connection from the file that a SuperNode wrote.
+        """Read the state of the connection from the file that a SuperNode wrote.
 
         Raises:
             AuditError: there is none, or it is another file.
@@ -60,11 +60,11 @@ class ConnectionState:
         return made
 
     def write(self, path: Path) -> None:
-        """Write the state of the connection to its file; OSError: the file system refuses."""
+        """Write the state of the connection to a file; OSError if that fails."""
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy``, and why; a SuperNode that has ended is unhealthy."""
+        """Return ``healthy`` or ``unhealthy``, and why; unhealthy also if the SuperNode has ended."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason
@@ -75,13 +75,13 @@ class ConnectionState:
         return HEALTHY, ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the connection's state in its JSON form."""
+        """Return the state of the connection as JSON."""
         state, reason = self.found()
         return {"state": state, "since": _iso(self.since), "seen": _iso(self.seen), "reason": reason}
 
     @property
     def line(self) -> str:
-        """Return the state of the connection, since when it holds, and its reason, in one line."""
+        """Describe the connection in one line: its state, since when, and why."""
         state, reason = self.found()
         return f"connection: {state} since {_iso(self.since)}{f': {reason}' if reason else ''}"
 

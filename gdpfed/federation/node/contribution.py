@@ -1,4 +1,4 @@
-"""Compare a message's training order and model with what the client agreed to.
+"""Computes a node's contribution to a sum, after checking the training order and model it received.
 
 Torch is imported here and only where a message orders a training: each message of a deployment starts a
 fresh process, and loading torch takes longer than what the other messages ask for.
@@ -36,7 +36,7 @@ Steps = TypeVar("Steps")
 def checked_order(
     ordered: Mapping[str, Any] | None, theta: npt.NDArray[Any] | None, parameters: SumParameters
 ) -> tuple["TrainingOrder", Vector]:
-    """The order and the model of a message, which are plain values until they are checked.
+    """Check a message's training order and model, and return both as typed values.
 
     Raises:
         OrderError: records are missing, the model has another size than the client agreed to, or the training
@@ -69,7 +69,7 @@ def checked_order(
 
 @dataclass(frozen=True)
 class Contributor:
-    """The client that contributes to a sum, and the source of its data.
+    """A client that contributes to a sum, and where its examples come from.
 
     Attributes:
         client_id: its number.
@@ -87,7 +87,7 @@ class Contributor:
     unusable: Callable[[Exception], None] = lambda error: None
 
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
-        """Refuse an order that cannot be carried out, before anything is charged or any example is read.
+        """Refuse a training order that cannot be carried out, before anything is charged or read.
 
         Raises:
             InputError: as in `check_order` and `check_source`, and for a work that is not for an edge.
@@ -106,7 +106,7 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """The client's contribution in integer steps, shape (d,), to an order that `check` has accepted.
+        """Compute the client's contribution to an accepted order, in integer steps, shape (d,).
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
         model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum
@@ -134,13 +134,13 @@ class Contributor:
         return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
 
     def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
-        """How far the model was moved by an edge or an app that answers for this client: float64[d]."""
+        """Return how far an edge or an app, answering for this client, moved the model: float64[d]."""
         import torch
 
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
 
     def or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
-        """Return `computed()`, or zeros if it fails, and tell the node's operator why."""
+        """Return `computed()`; if that fails, return zeros and tell only the node's operator why."""
         try:
             return computed()
         except StandInError:
@@ -164,7 +164,7 @@ def masked_update(
     share: KeyedNoise,
     taken_back: Sequence[KeyedNoise],
 ) -> bytes:
-    """Train, and return the session's masked vector, with new noise and minus the noise to take back."""
+    """Train; return the masked vector of the update with new noise, minus old noise to take back."""
     from gdpfed.clients.noise import own_noise
     from gdpfed.learning.task import choose_device
 
@@ -191,6 +191,6 @@ def masked_correction(session: ClientSession, context: bytes, taken_back: Sequen
 def update_in_clear(
     order: "TrainingOrder", theta: Vector, parameters: SumParameters, who: Contributor
 ) -> npt.NDArray[np.uint32]:
-    """One client's update as residues without noise, shape (d,), for sums without secure aggregation."""
+    """Return a client's update without noise as residues, shape (d,), for sums without masks."""
     encoding = parameters.encoding(parameters.num_clients)
     return encoding.to_residues(who.steps(order, theta, encoding))

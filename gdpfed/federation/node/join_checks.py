@@ -1,4 +1,4 @@
-"""Checks of a run against the node's own limits and data, before the node joins the run."""
+"""Checks by which a node refuses to join a run: its own limits, and whether its data fit."""
 
 from collections.abc import Mapping
 from logging import ERROR, WARNING
@@ -45,11 +45,11 @@ from gdpfed.privacy.events import Unit
 
 
 class DataRefusedError(NodeConfigError):
-    """A run that does not fit the node's own examples; the text reveals only that."""
+    """The run does not fit the node's own examples; the text reveals nothing else about them."""
 
 
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
-    """Refuse to join a run whose largest sum is too small for this node, before anything is charged in vain.
+    """Refuse to join a run whose largest sum is smaller than this node accepts, or that shows its counts.
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
@@ -74,7 +74,7 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
 
 def _check_installed(question: Mapping[str, Any]) -> None:
-    """Refuse a run whose model or loss is in a package that is not installed on this node."""
+    """Refuse a run whose model or loss comes from a package that is not installed on this node."""
     for entry, known in ((MODEL, MODELS), (LOSS, LOSSES)):
         if entry in question:
             try:
@@ -88,7 +88,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Refuse a run if this node cannot read the part of the data set that it would train on.
+    """Refuse a run if this node cannot read its part of the data set that the run names.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 
@@ -116,12 +116,12 @@ def check_part(settings: NodeSettings, source: str) -> None:
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:
-    """The unit that a run protects, clients or records, as the question to join states it."""
+    """Return the unit that a run protects, client or record, as the question to join states it."""
     return "record" if question.get(UNIT) == "record" else "client"
 
 
 def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | None:
-    """Return how many records the node has for a run that protects records; None if it has no own records.
+    """Return how many records the node brings to a run that protects records; None without own data.
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
@@ -154,7 +154,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:
-    """Return the node's training examples after all checks; they do not depend on any message.
+    """Return the node's training examples after checking them; the checks depend on no message.
 
     Raises:
         DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
@@ -166,7 +166,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Log, on this node alone, which of its values a run clips, and which files it does not read."""
+    """Warn in the node's own log which of its values a run clips, and which files it does not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)
@@ -184,7 +184,7 @@ def _refused(error: Exception) -> DataRefusedError:
 
 
 def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
-    """Refuse examples whose form differs from the run's form, if the server states one.
+    """Refuse examples whose shape or type differs from what the server states for the run.
 
     Raises:
         LearningError: as in `taken_as`.

@@ -1,4 +1,4 @@
-"""A node's journal, for its operator alone: what it began and refused, and when, in a file beside its ledger.
+"""A node's journal for its operator, a file beside the ledger: what was begun and refused, and when.
 
 A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
 runs. Where a node has answered with zeros, since its examples could not be used, its server was told nothing,
@@ -43,7 +43,7 @@ CAUSES: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One line of a node's journal: what was asked, whether it was refused, and when.
+    """One line of a node's journal: what the server asked, whether the node refused, and when.
 
     Attributes:
         time: seconds since 1970.
@@ -64,12 +64,12 @@ class JournalEntry:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the cause of a refusal for the journal, by the type of its error."""
+    """Return the cause that the journal gives for a refusal, by the type of the error."""
     return next((cause for kind, cause in CAUSES if isinstance(error, kind)), OTHER)
 
 
 def note(settings: NodeSettings, entry: JournalEntry) -> None:
-    """Add a line to the journal; if that fails, log the failure and continue."""
+    """Add a line to the journal; if that fails, log a warning and continue."""
     path = settings.kept_beside(JOURNAL_SUFFIX)
     if path is None:
         return
@@ -89,7 +89,7 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 
 def hear(settings: NodeSettings) -> None:
-    """Record when the server last asked this node, as a file's time; all are asked, so no sample shows."""
+    """Record when the server last asked this node; as all nodes are asked, this reveals no sample."""
     path = settings.kept_beside(HEARD_SUFFIX)
     if path is None:
         return
@@ -104,7 +104,7 @@ def hear(settings: NodeSettings) -> None:
 
 
 def read_journal(ledger: Path) -> list[JournalEntry]:
-    """Return the journal beside a ledger, oldest line first, without damaged lines; empty if none.
+    """Read the journal beside a ledger, oldest line first, skipping damaged lines.
 
     Raises NodeConfigError: the file cannot be read.
     """
@@ -113,7 +113,7 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
 
 
 def heard_at(ledger: Path) -> float | None:
-    """Return when the server last asked this node, in seconds since 1970; None if it never did."""
+    """Return when the server last asked this node, in seconds since 1970; None if never."""
     try:
         return ledger.with_name(ledger.name + HEARD_SUFFIX).stat().st_mtime
     except OSError:
@@ -121,7 +121,7 @@ def heard_at(ledger: Path) -> float | None:
 
 
 def now() -> float:
-    """Return the time for a line of the journal, in whole seconds since 1970; no line has a finer one."""
+    """Return the time in whole seconds since 1970; the journal has no finer times."""
     return float(int(time.time()))
 
 

@@ -1,4 +1,4 @@
-"""Hashes of the data a node uses in each run, so that a resumed run trains on the same examples.
+"""Hashes of the data that a node trains on in each run, so that a resumed run uses the same data.
 
 The names are hashes of private data. They lie in a file beside the node's ledger, and nothing of them is
 sent. Whether the examples changed is compared when a run is offered, before anything is charged; a round that
@@ -30,7 +30,7 @@ UNUSABLE = "data cannot be used, see the log of this client"
 
 
 def refuse_other_data(settings: NodeSettings, run: str) -> None:
-    """Refuse to continue a run if the node's examples have changed since it began; a new run passes.
+    """Refuse to continue a run if the node's examples have changed since it began.
 
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.
@@ -55,7 +55,7 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
 
 
 def keep_data(settings: NodeSettings, run: str) -> None:
-    """Record which data a run that has begun trains on; an earlier record is kept.
+    """Record the hash of the data that a run trains on; a hash recorded earlier stays.
 
     Raises:
         DataRefusedError: the examples cannot be read, or the file cannot be written.
@@ -73,7 +73,7 @@ def keep_data(settings: NodeSettings, run: str) -> None:
 
 
 def _name_of(own: OwnData) -> str:
-    """SHA-256 of everything that a node trains on and holds out, as its files hold it."""
+    """Return the SHA-256 of all the examples that a node trains on or holds out."""
     try:
         read = [read_own(own.path)]
         if own.held_out_path is not None:

@@ -1,4 +1,4 @@
-"""A client's ledger on its own disk: always written whole, and used by one process at a time.
+"""A client's ledger on its own disk: always written as a whole, and locked for one process at a time.
 
 Beside it lies its lock, and in this the hash of the ledger that was written last. So a ledger that is gone,
 or that is a copy from before, is seen: each forgets what was spent. Who puts back ledger and lock together
@@ -34,12 +34,12 @@ ANEW = (
 
 
 class LedgerError(NodeConfigError):
-    """A ledger that cannot be relied on; the client then takes part in nothing."""
+    """The node's ledger cannot be relied on, so the client takes part in nothing."""
 
 
 @dataclass
 class LedgerFile:
-    """A ledger while its lock is held; changes count once they are saved."""
+    """A client's ledger file while this process holds its lock; changes count once saved."""
 
     path: Path
     ledger: ClientLedger
@@ -48,7 +48,7 @@ class LedgerFile:
     _written: str = ""
 
     def save(self) -> None:
-        """Write the ledger to disk and wait until it is there.
+        """Write the ledger to disk and wait until it is stored.
 
         Raises:
             LedgerError: the file system refused.
@@ -65,7 +65,7 @@ class LedgerFile:
         self._written = digest
 
     def load(self) -> None:
-        """Read the ledger and write its hash beside it; make a new ledger if there has never been one.
+        """Read and check the ledger; make a new one only if there has never been one.
 
         Raises:
             LedgerError: it is damaged, lost, not the one that was written last, or another than its copy.
@@ -127,7 +127,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """The hashes of the ledgers that may be on disk; empty if the ledger was never opened."""
+        """Return the hashes of the ledgers that may be on disk; empty if there was never a ledger."""
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:
@@ -141,7 +141,7 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Record the hashes of the ledgers that may be on disk, all in a single write."""
+        """Record, in one write, the hashes of the ledgers that may be on disk."""
         line = json.dumps({"ledger": digests}).encode().ljust(MARK_BYTES - 1) + b"\n"
         try:
             os.pwrite(self.lock.fileno(), line, 0)
@@ -152,7 +152,7 @@ class LedgerFile:
 
 @contextmanager
 def locked_ledger(path: Path, copy: Path | None = None) -> Iterator[LedgerFile]:
-    """Open a ledger's file and lock it against other processes; it is made if there has never been one.
+    """Open and lock a client's ledger file; a new file is made if there has never been one.
 
     Args:
         path: of the file.
@@ -192,7 +192,7 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 
 
 def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the body of a ledger that holds everything that any of these holds."""
+    """Merge ledgers: return a ledger that has everything that any of them has."""
     runs: dict[str, dict[str, Any]] = {}
     for entry in (run for body in bodies for run in body["runs"]):
         known = runs.setdefault(entry["terms"]["run"], dict(entry))
@@ -215,7 +215,7 @@ def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:
-    """How many updates of its own the client has sent in each round of an entry."""
+    """Count the updates, other than zeros, that the client has sent in each round of a run."""
     return Counter(entry["rounds"]) - Counter(filled_rounds(entry))
 
 

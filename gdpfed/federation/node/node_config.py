@@ -1,4 +1,4 @@
-"""The settings of a node, given by ``--node-config``: each a field with the values that it takes.
+"""The settings of a node, given by ``--node-config``: each is a field with its allowed values.
 
 A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
 A setting ``max-participations`` is the field ``max_participations``.
@@ -22,12 +22,12 @@ MOST_COORDINATES = 2**31 - 1
 
 
 class NodeConfigError(InputError):
-    """A node configuration that cannot be used; the message names the key and the remedy."""
+    """The node configuration cannot be used; the message names the setting and the remedy."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Which values a setting of a node may have, and how errors describe them.
+    """The values that a node's setting may have, and how errors describe them.
 
     Attributes:
         wanted: in words, for an error.
@@ -41,27 +41,27 @@ class Kind:
 
 
 def whole(least: int, most: int) -> Kind:
-    """A setting that is a whole number from ``least`` to ``most``, not true or false."""
+    """Allow whole numbers from ``least`` to ``most`` as a setting."""
     return Kind(f"a whole number from {least} to {most}", lambda v: type(v) is int and least <= v <= most)
 
 
 def positive(below: float = inf) -> Kind:
-    """A setting that is a number above 0 and below ``below``."""
+    """Allow numbers above 0 and below ``below`` as a setting."""
     return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below, float)
 
 
 def share() -> Kind:
-    """A setting that is a share: numbers from 0 to below 1."""
+    """Allow shares as a setting: numbers from 0 to below 1."""
     return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1, float)
 
 
 def amount() -> Kind:
-    """A setting that is an amount: finite numbers from 0 on."""
+    """Allow amounts as a setting: finite numbers of at least 0."""
     return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v), float)
 
 
 def ascending() -> Kind:
-    """A setting that is one number above 0, or a text of several, each above the one before."""
+    """Allow as a setting one number above 0, or a text of several in ascending order."""
     return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending, _numbers_in)
 
 
@@ -70,27 +70,27 @@ def _numbers_in(value: float | str) -> tuple[float, ...]:
 
 
 def path() -> Kind:
-    """A setting that is the path of a file or folder."""
+    """Allow the path of a file or folder as a setting."""
     return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "", lambda v: Path(v).expanduser())
 
 
 def text() -> Kind:
-    """A setting that is any text."""
+    """Allow any non-empty text as a setting."""
     return Kind("a text in quotes", lambda v: isinstance(v, str) and v != "")
 
 
 def one_of(*words: str) -> Kind:
-    """A setting that is one of these words."""
+    """Allow only these words as a setting."""
     return Kind(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
 
 
 def yes_or_no() -> Kind:
-    """A setting that is true or false."""
+    """Allow true or false as a setting."""
     return Kind("true or false", lambda v: isinstance(v, bool))
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a real number, or a whole one that fits 64 bits; not true or false."""
+    """Whether a value is a number, and not true or false; whole numbers must fit into 64 bits."""
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
@@ -115,7 +115,7 @@ File = Annotated[Path, path()]
 
 @dataclass(frozen=True, kw_only=True)
 class SumLimits:
-    """The node's limits on a sum, as fields of ``ClientPolicy``; None for a limit that is not given."""
+    """The node's limits on sums, as fields of ``ClientPolicy``; None where no limit is set."""
 
     minimum_cohort: Clients | None = None
     minimum_survivors: Clients | None = None
@@ -135,7 +135,7 @@ class SumLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLimits:
-    """The settings that go with a node's own budget, as fields of ``Budget``; None if not given."""
+    """The settings that belong to a node's own budget, as fields of ``Budget``; None where not set."""
 
     max_epsilon_against_server: Positive | None = None
     max_participations: Rounds | None = None
@@ -146,7 +146,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(SumLimits, BudgetLimits):
-    """A node's settings as they were given at its start; None if not given, so that a default holds.
+    """The settings that a node was started with; None where a setting is not given.
 
     Attributes:
         partition_id: which client it is.
@@ -192,24 +192,24 @@ class NodeConfig(SumLimits, BudgetLimits):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read settings that `check_settings` has accepted; settings of edges and apps are left out."""
+        """Read settings that `check_settings` accepted; leave out those of edges and apps."""
         known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 
     def fields_of(self, group: type[SumLimits | BudgetLimits]) -> dict[str, Any]:
-        """The given settings of one group of fields, such as the limits on sums."""
+        """Return the given settings of one group, such as the limits on sums."""
         values = {field.name: getattr(self, field.name) for field in fields(group)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def _settings_of(group: type) -> dict[str, Kind]:
-    """The settings that a class of this file has as fields, and the values that each takes."""
+    """Return the settings that a class has as fields, with the allowed values of each."""
     hints = get_type_hints(group, include_extras=True)
     return {field.name.replace("_", "-"): _kind_in(hints[field.name]) for field in fields(group)}
 
 
 def _kind_in(annotation: Any) -> Kind:
-    """Return the allowed values that a field's type states, also if the field may be None."""
+    """Return the allowed values that the type of a field states."""
     stated = annotation if get_origin(annotation) is Annotated else get_args(annotation)[0]
     kind: Kind = stated.__metadata__[0]
     return kind
@@ -222,7 +222,7 @@ SETTING_OF: Mapping[Unit, str] = {"client": "epsilon", "record": "epsilon-record
 
 
 def check_settings(config: Mapping[str, Any]) -> None:
-    """Refuse a node's configuration that is not understood in every part.
+    """Refuse a node's configuration with an unknown setting or a wrong value.
 
     Raises:
         NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.

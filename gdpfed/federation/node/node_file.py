@@ -1,4 +1,4 @@
-"""A file on a node's own disk: always written whole, private to its owner, used by one process at a time."""
+"""A file on a node's own disk: written as a whole, readable by its owner only, locked for one process."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class NodeFile:
-    """The path of a node's own file, and how errors name it.
+    """A node's own file, and how errors name it.
 
     Attributes:
         path: of the file; its lock is another file beside it.
@@ -32,11 +32,11 @@ class NodeFile:
 
     @property
     def name(self) -> str:
-        """The file, as an error message names it."""
+        """How errors name the file: the setting that gives its path, and the path."""
         return f"{self.setting}={self.path}"
 
     def read(self) -> bytes | None:
-        """The bytes of the node's file; None if there is no file.
+        """Read the node's file; None if there is no file.
 
         Raises:
             NodeConfigError: it is not a regular file with one name, or the file system refused.
@@ -51,7 +51,7 @@ class NodeFile:
             raise self.error(f"{self.name} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> None:
-        """Write the node's file, and wait until it is on disk.
+        """Write the node's file as a whole, and wait until it is on disk.
 
         Raises:
             NodeConfigError: the file system refused; the old file is untouched.
@@ -63,7 +63,7 @@ class NodeFile:
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:
-        """Keep every other process away from the node's file; yields the locked file.
+        """Lock the node's file against all other processes; yield the lock file.
 
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.

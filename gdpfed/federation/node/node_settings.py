@@ -1,4 +1,4 @@
-"""The settings of a node, from ``--node-config`` or the simulation, as typed values."""
+"""The settings of a node as typed values, from ``--node-config`` or a simulation."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ SESSIONS_SUFFIX = ".sessions"
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """The settings of one node, as it was started.
+    """The settings that one node was started with.
 
     Attributes:
         config: the words as they were given, checked by `check_settings`, those of stand-ins among them.
@@ -64,7 +64,7 @@ class NodeSettings:
 
     @property
     def client_id(self) -> int:
-        """The number of the client that this node is."""
+        """The number of the client that this node answers for."""
         client_id = self.given.partition_id
         if client_id is None:
             raise NodeConfigError(
@@ -75,7 +75,7 @@ class NodeSettings:
 
     @property
     def mode(self) -> str:
-        """How much the node trusts the server: off, curious or active.
+        """How much the node trusts the server in secure aggregation: off, curious or active.
 
         What its operator says counts, and without a word it is curious. A node that trusts its edge is one
         that says off. Off, which lets updates leave in clear, is also the mode of a simulated node.
@@ -94,22 +94,22 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether the node takes part only in sums whose keys and survivors are signed."""
+        """Whether the node takes part only in sums in which all members sign."""
         return self.mode == ACTIVE
 
     @property
     def sends_in_clear(self) -> bool:
-        """Whether the operator allowed the node's updates to leave in clear, without masks."""
+        """Whether the operator allows this node to send updates without masks."""
         return self.mode == OFF
 
     @property
     def trusts_edge(self) -> bool:
-        """Whether the operator has said that the server is an edge, and trusts it with single updates."""
+        """Whether the operator says that the server is an edge, which may see this node's single updates."""
         return self.given.edge_trusted is True
 
     @property
     def stand_in(self) -> StandIn | None:
-        """What answers in place of this node's own data, such as an edge; None for all other nodes.
+        """What answers in place of the node's own data, such as an edge; None for most nodes.
 
         Raises:
             NodeConfigError: it has two.
@@ -121,7 +121,7 @@ class NodeSettings:
 
     @property
     def policy(self) -> ClientPolicy:
-        """The node's own limits on a sum under secure aggregation.
+        """The node's own limits on sums under secure aggregation.
 
         Raises:
             NodeConfigError: limits that no sum, or every sum, would meet by mistake.
@@ -136,18 +136,18 @@ class NodeSettings:
 
     @property
     def session_file(self) -> Path | None:
-        """The file with the keys of open sessions; beside the ledger unless named, None without both."""
+        """The file with the keys of open sessions: the configured one, or one beside the ledger."""
         return self.given.session_file or self.kept_beside(SESSIONS_SUFFIX)
 
     @property
     def session_seconds(self) -> float:
-        """How long a session of secure aggregation may stay open, in seconds."""
+        """How many seconds a session of secure aggregation may stay open."""
         seconds = self.given.session_seconds
         return DEFAULT_SESSION_SECONDS if seconds is None else seconds
 
     @property
     def data(self) -> OwnData | None:
-        """Where the node's own examples are; None if it trains on a part of a data set.
+        """Where the node's own examples are; None if it trains on a part of the run's data set.
 
         Raises:
             NodeConfigError: something is held out of data that the node does not have.
@@ -163,7 +163,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Return the terms with the node's own statements on held-out records and persons.
+        """Complete a run's terms with what the node states about its held-out records and persons.
 
         Raises:
             LearningError: a table without a declaration.
@@ -181,13 +181,13 @@ class NodeSettings:
         return replace(terms, held_out_by=own.rule if terms.held_out else "", record_is=person_words(parties))
 
     def kept_beside(self, suffix: str) -> Path | None:
-        """A file beside the node's ledger, or else its session file; None if it keeps neither."""
+        """Return the path of a file beside the node's ledger or, without one, beside its session file."""
         kept = self.given.ledger or self.given.session_file
         return None if kept is None else kept.with_name(kept.name + suffix)
 
     @property
     def budgets(self) -> Budgets:
-        """The node's own budgets by unit; empty if the node leaves them to the server's configuration.
+        """The node's own budgets, by protected unit; empty if the operator gave none.
 
         The settings are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``,
         which belong together, and with them ``delta``, ``delta-record`` and those of `BudgetLimits`.
@@ -218,7 +218,7 @@ class NodeSettings:
         }
 
     def _checked_ledger(self, first: str) -> Path:
-        """Return the ledger of a budget; refuse the first of its settings where others are missing."""
+        """Return the path of the ledger; refuse a budget without one, or with another setting missing."""
         given = self.given
         lacking = "epsilon" if given.epsilon is None and given.epsilon_record is None else "ledger"
         if lacking == "epsilon" or given.ledger is None:
@@ -240,7 +240,7 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """The numbers with which the node answers games and prices; None without a configured aversion.
+        """How the node answers games and prices; None if no aversion is configured.
 
         Raises:
             NodeConfigError: a first budget without an aversion.
@@ -255,7 +255,7 @@ class NodeSettings:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a run: its settings, the state that it keeps, and what it may spend.
+    """One node in a run: its settings, and the state that it keeps between messages.
 
     Attributes:
         settings: what it was told at its start.

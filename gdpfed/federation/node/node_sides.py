@@ -16,10 +16,10 @@ Values = Mapping[str, Any]
 
 
 class NodeSide:
-    """A plug-in's part at the node; by default it answers nothing and refuses nothing."""
+    """A plug-in's part at the node; by default it answers no questions and refuses nothing."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """What the node answers to values from the server's plug-in, as flat values of a message.
+        """Answer values that the server's plug-in sent, with flat values for a message.
 
         Raises:
             NodeConfigError: it was not started for that.
@@ -27,11 +27,11 @@ class NodeSide:
         raise NodeConfigError("this node is asked a question that has no answer here")
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """The epsilon that a node states when it joins, at most its own budget."""
+        """Return the epsilon that a node states when it joins, at most its own budget."""
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse terms that differ from what this node answered; `told` is None if no values came with them.
+        """Refuse terms that differ from what this node answered to the plug-in's values `told`.
 
         Raises:
             BudgetRefusedError: names what differs.

@@ -1,4 +1,4 @@
-"""The shares of noise that a node has added to sums and may take back; each part is used only once.
+"""Noise that a node has added to sums and may take back later; each part is used only once.
 
 They lie in the session file, on the node's disk, and so outlast its process; without such a file, as in
 simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md). Nothing
@@ -26,7 +26,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 
 @dataclass(frozen=True)
 class Correction:
-    """The server's request that a node subtracts, in this round, noise that it added in earlier rounds.
+    """The server's request that a node subtracts noise in this round that it added in earlier ones.
 
     Attributes:
         turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.
@@ -38,7 +38,7 @@ class Correction:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], round_index: int) -> "Correction":
-        """Read a message's record; RemoteProtocolError for one that names no earlier rounds, each once."""
+        """Read a correction request from a message; refuse one that names wrong or repeated rounds."""
         turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
             raise RemoteProtocolError(Stage.MASK, None, "the rounds whose noise to subtract are not numbers")
@@ -57,7 +57,7 @@ NO_CORRECTION = Correction()
 def keep_share(
     node: Node, round_of_run: RoundOfRun, noise: KeyedNoise, dimension: int, taps: Sequence[float]
 ) -> None:
-    """Keep the key from which a new share of noise is drawn, before any vector leaves with it."""
+    """Store the key of new noise on disk, before a vector with that noise leaves the node."""
     share = NoiseShare(
         run=round_of_run.run,
         round_index=round_of_run.index,
@@ -73,7 +73,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of noise from these turns that a round takes back; each part only once.
+    """Return the parts of noise from earlier turns that a round takes back, each only once.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """
@@ -93,7 +93,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase the node's shares of noise of which this and later rounds take nothing back."""
+    """Erase stored noise of which neither this round nor later ones take anything back."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):
@@ -111,7 +111,7 @@ def _left(shares: Sequence[NoiseShare], round_of_run: RoundOfRun) -> list[NoiseS
 
 @contextmanager
 def _shares(node: Node) -> Iterator[list[NoiseShare]]:
-    """Yield the node's stored shares of noise; changes to the list are saved afterwards."""
+    """Yield the node's stored noise as a list; changes to the list are saved afterwards."""
     file = session_file_of(node)
     if file is not None:
         with file.changed_shares() as shares:
@@ -128,7 +128,7 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse to take back noise in a sum if this client has none there, or if it breaks its run's terms."""
+    """Refuse to take back noise that this client has not added, or against the run's terms."""
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
@@ -141,7 +141,7 @@ def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: Sum
 def take_back(
     budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, turns: Sequence[int]
 ) -> None:
-    """Record that noise of these turns is about to be taken back, on disk before this returns.
+    """Record in the ledger on disk that noise of these turns is about to be taken back.
 
     The ledger is where it is noted that each part is sent once: an old copy of the session file, in which
     the share still lies, does not undo it.

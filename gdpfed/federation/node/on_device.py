@@ -1,4 +1,4 @@
-"""A node's part in a sum on the GPU that it trains on, from the update to the masked vector."""
+"""Computes a node's part in a sum on its GPU, from the update to the masked vector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from secagg import ClientSession
 
 @dataclass(frozen=True)
 class DevicePart:
-    """A node's part of one sum on its device. `there`: computes it. `session`: masks it."""
+    """A node's part of one sum on a GPU: `there` computes the vector, `session` masks it."""
 
     there: DeviceSum
     session: ClientSession
@@ -33,7 +33,7 @@ class DevicePart:
         share: KeyedNoise,
         taken_back: Sequence[KeyedNoise],
     ) -> bytes:
-        """Train, and return the session's masked vector, as `contribution.masked_update` does."""
+        """Train on the GPU; return the masked vector, as `contribution.masked_update` does on the CPU."""
         steps, law = self.steps(order, theta, who), law_of(order, self.session.parameters)
         context = order.context(theta)
         if law != "gaussian":
@@ -42,7 +42,7 @@ class DevicePart:
         return self.session.mask(self.there.vector(steps, noise), context)
 
     def steps(self, order: TrainingOrder, theta: Vector, who: Contributor) -> torch.Tensor:
-        """The client's contribution in integer steps, as `Contributor.steps`: int64[d], on the device."""
+        """Compute the client's contribution on the GPU, in integer steps: int64[d]."""
         encoding = self.session.encoding()
         if order.fills:
             return torch.from_numpy(filling_steps(encoding)).to(self.there.device)
@@ -62,7 +62,7 @@ class DevicePart:
 
 
 def device_part(device: torch.device, session: ClientSession) -> DevicePart | None:
-    """A node's part of a sum on its device; None if its CPU masks instead, with the reason in the log."""
+    """Prepare a node's part of a sum on its GPU; None if only the CPU can mask it (the log says why)."""
     found = device_sum(device, session.parameters.suite)
     if isinstance(found, str):
         log(INFO, "%s", found)

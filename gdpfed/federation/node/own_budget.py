@@ -18,7 +18,7 @@ BUDGET_KEYS = (
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of this client, or of each of its records, for all runs together that protect this unit.
+    """The budget of this client, or of each of its records, for all runs that protect the same unit.
 
     Attributes:
         epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
@@ -48,12 +48,12 @@ class Budget:
 
     @property
     def places(self) -> tuple[Path, Path | None]:
-        """The paths of the ledger that this budget pays into, and of the ledger's copy."""
+        """The paths of this budget's ledger and of the ledger's copy."""
         return self.ledger, self.ledger_copy
 
     @property
     def epsilon(self) -> float:
-        """The smallest epsilon of the client, or of its groups of records."""
+        """The smallest epsilon among the client's budget, or those of its record groups."""
         return min(self.epsilons)
 
 

@@ -1,4 +1,4 @@
-"""Compare the members of a signed sum with the schedule of turns that this node agreed to.
+"""Checks that a signed sum's members are those whose turn it is, by the schedule the node agreed to.
 
 Noise that a sum takes back uncovers what it was added to, unless new noise takes its place that those who see
 both do not know. New noise comes from members with an update alone. So a node has to know, by itself, that
@@ -27,7 +27,7 @@ def check_schedule(
     updates: Collection[int],
     corrupt_fraction: float,
 ) -> None:
-    """Refuse a signed sum of a run with turns if other clients than the scheduled ones are its members.
+    """Refuse a signed sum whose members are not the clients that the schedule of turns names.
 
     Args:
         budgets: of the node, with its ledger.
@@ -53,7 +53,7 @@ def check_schedule(
 
 
 def trusted_with(terms: Terms) -> str:
-    """Say that a run relies on the server's word about the other members of its sums; "" if it does not."""
+    """Say that in this run the node must trust the server about the other members; "" if it need not."""
     taken_back = terms.sums_hidden and any(tap > 0 for tap in noise_taps(terms))
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
@@ -87,5 +87,5 @@ def _broken(
 
 
 def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
-    """How many members of a sum a node assumes to be corrupt, by the terms and its operator; at least 1."""
+    """Return how many members of a sum this node assumes to be corrupt; at least 1."""
     return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

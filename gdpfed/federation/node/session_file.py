@@ -1,4 +1,4 @@
-"""The keys of a client's open sessions, in a file of its own.
+"""The file with the keys of a client's open sessions, so that no stage can be answered twice.
 
 Flower sends a reply before it stores the Context. A ClientApp that is killed in between has answered, and
 still has the Context from before: it could answer the same stage once more, and differently, which gives a
@@ -35,12 +35,12 @@ NONCE = bytes(12)
 
 
 class SessionFileError(NodeConfigError):
-    """A file of session keys that cannot be used; the client then answers no stage."""
+    """The file of session keys cannot be used, so the client answers no stage of a sum."""
 
 
 @dataclass(frozen=True)
 class OpenSession:
-    """What the file of session keys holds of one open session.
+    """One open session in the file of session keys.
 
     Attributes:
         key: hexadecimal, of what was sealed last.
@@ -55,7 +55,7 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """What the session file holds that is not too old: sessions by handle, and shares of noise."""
+    """The content of the session file without what is too old: sessions by handle, and noise shares."""
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Contents:
 
 @dataclass(frozen=True)
 class SessionFile:
-    """The file in which one node keeps the keys of its open sessions and its shares of noise.
+    """The file in which a node stores the keys of its open sessions and its shares of noise.
 
     Attributes:
         path: of the file.
@@ -76,7 +76,7 @@ class SessionFile:
     def seal(
         self, data: bytes, stage: str, bound: bytes, before: tuple[str, bytes] | None
     ) -> tuple[str, bytes]:
-        """Encrypt a session's content under a new key, which is on disk when this returns.
+        """Encrypt a session under a new key, and write the key to disk before returning.
 
         Args:
             data: the session.
@@ -101,7 +101,7 @@ class SessionFile:
         return handle, AESGCM(key).encrypt(NONCE, data, _associated(handle, bound))
 
     def open(self, sealed: tuple[str, bytes], bound: bytes) -> bytes:
-        """Decrypt the latest content of a session.
+        """Decrypt the latest stored content of a session.
 
         Raises:
             LocalProtocolError: it was answered with already, has ended, is too old, or is of something else.
@@ -111,7 +111,7 @@ class SessionFile:
             return _last(self._load().sessions, sealed, bound)[0]
 
     def delete(self, handle: str) -> None:
-        """Delete the key of a session, on disk before this returns: the session can never be opened again.
+        """Delete a session's key from disk, so that the session can never be opened again.
 
         Raises:
             SessionFileError: the file cannot be used.
@@ -120,13 +120,13 @@ class SessionFile:
             contents.sessions.pop(handle, None)
 
     def shares(self) -> list[NoiseShare]:
-        """The stored shares of this node's noise; SessionFileError if the file cannot be used."""
+        """Return the stored shares of this node's noise."""
         with self._file.locked():
             return self._load().shares
 
     @contextmanager
     def changed_shares(self) -> Iterator[list[NoiseShare]]:
-        """Yield the stored shares of noise to be changed; they are on disk afterwards."""
+        """Yield the stored shares of noise for changes, and write them to disk afterwards."""
         with self._changed() as contents:
             yield contents.shares
 
@@ -147,7 +147,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Load the entries of the session file that are not too old; empty if it is missing or damaged."""
+        """Read the session file without entries that are too old; empty if missing or damaged."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

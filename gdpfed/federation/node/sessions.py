@@ -1,4 +1,4 @@
-"""A client's secure-aggregation sessions, kept in the node's state between messages and erased afterwards.
+"""A client's secure-aggregation sessions, stored between messages and erased at their end.
 
 There are at most two: one whose vector is masked and whose sum is being unmasked, and one that has agreed
 on keys only, for that round or the next.
@@ -30,7 +30,7 @@ _TAKEN_BY_ONE = Lock()
 
 @dataclass(frozen=True)
 class StoredSession:
-    """What a node's state holds of a session of secure aggregation between two messages.
+    """A session of secure aggregation as the node's state stores it between two messages.
 
     Attributes:
         data: the session, sealed where there is a handle.
@@ -44,19 +44,19 @@ class StoredSession:
 
     @property
     def sealed(self) -> tuple[str, bytes]:
-        """The session's handle and encrypted bytes, as the session file takes them."""
+        """The session's handle and encrypted bytes."""
         return self.handle, self.data
 
 
 def open_session(node: Node) -> ClientSession:
-    """Start a session of secure aggregation; an older one that never masked a vector is erased."""
+    """Start a session of secure aggregation; erase an earlier one that never masked a vector."""
     erase_session(node, AGREEING)
     identity, roster = signing_of(node)
     return ClientSession(node.settings.client_id, node.settings.policy, identity=identity, roster=roster)
 
 
 def erase_session(node: Node, slot: str) -> None:
-    """Forget a session of secure aggregation and its secrets, on the node's disk too."""
+    """Erase a session of secure aggregation and its secrets, also from the node's disk."""
     with _TAKEN_BY_ONE:
         kept = _kept(node.state.get(slot))
         if slot in node.state:
@@ -68,7 +68,7 @@ def erase_session(node: Node, slot: str) -> None:
 def stored_session(
     node: Node, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
 ) -> Iterator[ClientSession]:
-    """Yield the session from an earlier message of the round; it is out of the state meanwhile.
+    """Take out the session stored by an earlier message of the round, and store it again afterwards.
 
     Afterwards it is kept in the slot ``then``, or ends where there is none; with a session file that is on
     the disk when this returns. Whatever goes wrong in between, the session has ended. A message of another
@@ -111,7 +111,7 @@ def keep_session(
     round_of_run: RoundOfRun,
     before: StoredSession | None = None,
 ) -> None:
-    """Store the session for the next message of its round, in place of ``before``."""
+    """Store a session for the next message of its round, replacing ``before``."""
     file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
@@ -132,7 +132,7 @@ def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
 
 
 def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
-    """The decrypted bytes of a session that the node's state holds."""
+    """Return a stored session's decrypted bytes; refuse one that is too old."""
     age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
@@ -149,17 +149,17 @@ def _delete(node: Node, kept: StoredSession | None) -> None:
 
 
 def session_file_of(node: Node) -> SessionFile | None:
-    """The file of session keys, so that no stage is answered twice; None if the settings name no file."""
+    """Return the file of session keys; None if the settings name no such file."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 
 
 def keeps_shares(node: Node) -> bool:
-    """Whether the node keeps shares of noise, parts of which it takes back in later rounds."""
+    """Whether the node has stored noise that it may have to take back in later rounds."""
     file = session_file_of(node)
     return SHARES in node.state if file is None else bool(file.shares())
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:
-    """The round and run that an encrypted session is bound to, as bytes."""
+    """Return the round and run as bytes, to which an encrypted session is bound."""
     return f"{round_of_run.index}/{round_of_run.run}".encode()

@@ -43,7 +43,7 @@ ROSTER_SUFFIX = ".roster"
 
 @dataclass(frozen=True)
 class RosterTrust:
-    """Which keys a node trusts to sign: its own, and those of the consortium's roster or the first one sent.
+    """Whose signatures a node trusts: its own key, and the consortium's roster or the first one sent.
 
     Attributes:
         identity: its own key; None draws one in each run.
@@ -55,7 +55,7 @@ class RosterTrust:
 
 
 def trust_of(settings: NodeSettings) -> RosterTrust | None:
-    """The keys that a node's settings tell it to trust for signatures; None for a node that signs nothing.
+    """Read from a node's settings which keys it signs with and trusts; None if it signs nothing.
 
     Raises:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
@@ -94,7 +94,7 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
 
 
 def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
-    """Refuse a roster with a lower number than this node has seen, or another roster of the same number.
+    """Refuse a roster that is older than the newest this node has seen.
 
     The consortium has signed it once, and perhaps a key in it was stolen since.
     """
@@ -125,7 +125,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
 
 
 def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the part of this node's answer that proves its identity: its key, and a signature with it.
+    """Prove the node's identity to the server: return its public key and a signature.
 
     Nothing where neither the server nor the node itself wants signatures.
 
@@ -155,7 +155,7 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
-    """Return this client's key and its roster; None for each that it does not have, or not yet."""
+    """Return this client's signing key and its roster; None for each that it does not have yet."""
     trust = trust_of(node.settings)
     if trust is None:
         return None, None
@@ -163,7 +163,7 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 
 
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
-    """Accept the first roster that a message holds, if this node takes any; refuse a different one later.
+    """Accept the first roster that a message brings, and refuse a different one later.
 
     Raises:
         RemoteProtocolError: another roster than before, or than the consortium's.
@@ -179,7 +179,7 @@ def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
 
 
 def _drawn_identity(node: Node) -> Identity:
-    """The key of a node without a key file, made when a run first needs it."""
+    """Return the signing key of a node without a key file, drawn when it is first needed."""
     if IDENTITY_KEY not in node.state:
         node.state[IDENTITY_KEY] = {"private": os.urandom(32)}
     identity = _kept_identity(node)

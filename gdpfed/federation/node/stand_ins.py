@@ -1,4 +1,4 @@
-"""Plug-in point: another source of updates in place of a node's own data, such as an edge's run.
+"""Plug-in point: something that gives updates in place of a node's own data, such as an edge's run.
 
 A package declares one under the name of the node's setting that chooses it, in the entry point group
 ``gdpfed.stand_ins``.
@@ -26,11 +26,11 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """A stand-in for a node's data gives no update; the text holds no data, as the server reads it."""
+    """A node's stand-in for its data gives no update; the server reads the text, so it has no data."""
 
 
 class StandIn(Protocol):
-    """Gives a node's updates in place of its own data."""
+    """Gives a node's updates in place of training on the node's own data."""
 
     def check(self, order: "TrainingOrder") -> None:
         """Refuse a training order that the stand-in cannot carry out, before anything is charged.
@@ -41,7 +41,7 @@ class StandIn(Protocol):
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """Return how far training under an order moves the model, shape (d,).
+        """Carry out a training order; return how far it moves the model, shape (d,).
 
         Raises:
             StandInError: it was not done.
@@ -55,7 +55,7 @@ class StandIn(Protocol):
 
 @dataclass(frozen=True)
 class StandInKind:
-    """A kind of stand-in for a node's own data: its settings, and how it is made from them.
+    """A kind of stand-in for a node's own data: its settings, and how to make one from them.
 
     Attributes:
         settings: of a node, and the values that each takes; the one that chooses the kind among them.
@@ -74,7 +74,7 @@ STAND_INS: Registry[StandInKind] = Registry(
 
 
 def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
-    """The stand-in that a node's settings choose; None for a node that answers with its own data.
+    """Make the stand-in that a node's settings choose; None for a node with its own data.
 
     Raises:
         NodeConfigError: settings that contradict it, or two stand-ins.
@@ -87,13 +87,13 @@ def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
 
 
 def all_settings() -> dict[str, Kind]:
-    """Every setting of a node, with those of stand-ins, and the allowed values of each."""
+    """Return all settings of a node, those of stand-ins included, with their allowed values."""
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
 
 
 def settings_in(words: str) -> dict[str, Any]:
-    """The settings in the text of ``--node-config``, or in a TOML file, as Flower reads them.
+    """Parse a node's settings from the text of ``--node-config`` or from a TOML file.
 
     Raises NodeConfigError: they cannot be read, or are not settings of a node.
     """

@@ -1,4 +1,4 @@
-"""A client's answer to each stage of a sum under secure aggregation."""
+"""A client's answers to the stages of a sum under secure aggregation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StageRequest:
-    """What the server asks a client in one stage of a secure sum.
+    """A request of the server to a client in one stage of a secure sum.
 
     Attributes:
         data: the bytes for the session.
@@ -68,7 +68,7 @@ class StageRequest:
 
 
 def advertise(request: StageRequest, node: Node) -> bytes:
-    """Stage 1: agree to the parameters of a secure sum, and answer with fresh public keys.
+    """Stage 1: accept the parameters of a secure sum, and answer with fresh public keys.
 
     Nothing is charged: keys tell nothing of the data, and those agreed ahead may never be used.
     """
@@ -86,7 +86,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
 
 
 def share(request: StageRequest, node: Node) -> bytes:
-    """Stage 2: answer with encrypted shares of the session's secrets, one for each neighbour."""
+    """Stage 2: answer with encrypted shares of this client's secrets, one for each neighbour."""
     with stored_session(node, AGREEING, request.round_of_run, then=AGREEING) as session:
         return session.share(request.data)
 
@@ -129,7 +129,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
 def _taken_back(
     node: Node, round_of_run: RoundOfRun, turns: tuple[int, ...], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Record in the node's own ledger that noise of these turns is taken back, and return that noise."""
+    """Record in the ledger that noise of these turns is taken back; return that noise."""
     if not turns:
         return []
     if own := node.settings.budgets:
@@ -138,19 +138,19 @@ def _taken_back(
 
 
 def check(request: StageRequest, node: Node) -> bytes:
-    """Against a server that may lie: sign the survivors that it names, only once."""
+    """Stage between 3 and 4 if the server may lie: sign the survivors that it names, only once."""
     with stored_session(node, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
         return session.check(request.data)
 
 
 def unmask(request: StageRequest, node: Node) -> bytes:
-    """Stage 4: answer with the shares of secrets that remove a sum's masks; this ends the session."""
+    """Stage 4: answer with the shares that remove the sum's masks, and end the session."""
     with stored_session(node, MASKED_SLOT, request.round_of_run) as session:
         return session.unmask(request.data)
 
 
 def plain(request: StageRequest, node: Node) -> bytes:
-    """Without secure aggregation: send the clipped, rounded update in clear; the server adds the noise.
+    """Without masks: send the clipped update in clear to a server that the operator trusts to add noise.
 
     The operator of this node trusts the server with the update itself, so its own noise would protect
     nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
@@ -172,7 +172,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """Return a request's order and model; refuse them if this node does not accept the model or files named.
+    """Return a request's checked order and model; refuse a model or file that the operator forbids.
 
     Which files a node opens is for its operator to say: a path that the server names is not read.
     """
@@ -210,7 +210,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) -> bytes:
-    """Answer one stage that a message asks for.
+    """Answer one stage of a sum.
 
     Args:
         stage: of `STAGES`.

@@ -1,4 +1,4 @@
-"""Compare a ledger with the runs that the server remembers of this client, to find a restored old copy.
+"""Finds a node's ledger that was restored from an old copy, by comparing it with the server's memory.
 
 A server that lies can bring about a refusal, and no more.
 """
@@ -16,7 +16,7 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
-    """Refuse a run if the ledger lacks rounds that the server remembers, unless the operator accepts it.
+    """Refuse a run if the ledger lacks rounds that the server remembers, unless the operator accepts that.
 
     Args:
         budget: of the node; all of its budgets have one ledger.
@@ -46,7 +46,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
-    """How many charged rounds a node's ledger lacks of each run; at least one of a run it does not know."""
+    """Return how many charged rounds of each run the ledger lacks; at least 1 for an unknown run."""
     known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {
         name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()

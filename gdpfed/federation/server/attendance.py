@@ -1,4 +1,4 @@
-"""Attendance: before each round the server finds out which nodes have left or come."""
+"""Attendance: before each round the server looks which nodes have left or come."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ MOST_FAREWELL_SECONDS = 30.0
 
 
 class Attendance:
-    """Knows which clients' nodes can be reached, and admits nodes that come late.
+    """Keeps track of which clients can be reached, and admits nodes that come late.
 
     A node that is no longer online has left. One that comes, for the first time or again, is asked once which
     client it is. It takes part from the next round on if that client id is free and the node accepts the
@@ -56,7 +56,7 @@ class Attendance:
         self._asked = set(joined.refused)
 
     def present(self, round_index: int, suffices: Callable[[Collection[int]], bool]) -> frozenset[int]:
-        """The clients that can be reached in the round that begins, with those that have just come.
+        """Return the clients that can be reached for a round; wait a limited time until they suffice.
 
         It waits until they suffice, or for as long as it has patience.
         """
@@ -77,7 +77,7 @@ class Attendance:
             time.sleep(POLL_SECONDS)
 
     def _look_round(self, round_index: int) -> frozenset[int]:
-        """Forget nodes that left, ask nodes that came, and return the clients that can be reached."""
+        """Remove nodes that left, admit nodes that came, and return the clients that can be reached."""
         nodes = self._joined.nodes
         online = self._transport.node_ids()
         left = [client_id for client_id, node_id in nodes.items() if node_id not in online]
@@ -103,7 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a node that comes late agree to the terms of the remaining rounds, and charge them.
+        """Have a late node agree to the terms of the remaining rounds, and charge them.
 
         Raises NodeRefusedError: it does not, or may not.
         """
@@ -113,7 +113,7 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return a late node's answer if the node may take part as the client that it states.
+        """Return a late node's answer if it may take part as the client it claims; else refuse it.
 
         Raises NodeRefusedError: it may not.
         """

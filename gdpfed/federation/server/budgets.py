@@ -29,7 +29,7 @@ NODE_CONFIG = {
 
 
 def plan_waits_for_clients(config: Config) -> bool:
-    """Whether nodes are asked for their budgets, or for their record counts, before the plan is made.
+    """Whether the plan can be made only after nodes have stated budgets or record counts.
 
     The budgets are asked for again to resume; how many records there are, the plan then knows.
     """
@@ -43,7 +43,7 @@ def _records_are_asked(config: Config) -> bool:
 
 
 def with_said_records(config: Config, joined: Joined) -> Config:
-    """The configuration with the record count of every client, if nodes bring their own data.
+    """Add the record count of every client to the configuration, if nodes bring their own data.
 
     A client whose node brings none has the part of the data set that the partition gives it.
     """
@@ -58,7 +58,7 @@ def with_said_records(config: Config, joined: Joined) -> Config:
 
 
 def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
-    """The configuration with the budgets that clients state, and a delta that all of them allow.
+    """Add the budgets that clients state to the configuration, with a delta that all of them allow.
 
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for each
     client to say when it is offered the terms. Without a configured delta the plan takes the smallest that a
@@ -103,14 +103,14 @@ class Offer:
     told: Records
 
     def content(self) -> Records:
-        """The offered terms as records of a message."""
+        """Return the offered terms as records of a message."""
         return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 
 def terms_of_clients(
     run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
 ) -> dict[int, Offer]:
-    """The terms from a round on, for every client with its own budget; empty once all rounds are charged.
+    """Make the terms of the remaining rounds for each client with its own budget.
 
     With them each is told of its earlier runs.
     """
@@ -148,7 +148,7 @@ def terms_of_clients(
 
 
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
-    """Offer the run to all clients with their own budgets; nothing is charged yet.
+    """Offer the run to all clients with their own budgets, leaving out those that refuse; no charge yet.
 
     Those that do not agree are left out as long as ``enough`` nodes stay. Raises RunError: too few stay; it
     says why the last one does not.
@@ -157,7 +157,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out the clients that `dealt_otherwise` names, as long as ``enough`` nodes stay.
+    """Leave out clients whose records fall into other groups than planned, if enough nodes stay.
 
     Raises RunError: too few stay; it says why.
     """
@@ -165,7 +165,7 @@ def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
 
 
 def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
-    """The clients whose records fall into other groups than planned, each with the reason.
+    """Return the clients whose records fall into other groups than planned, each with the reason.
 
     Shares deal records out by how many there are. With another number a record can pass from a strict group
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
@@ -193,7 +193,7 @@ def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None
 def begin_with_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> None:
-    """Have the clients charge the run to their own ledgers, before its first round.
+    """Have clients charge the run to their own ledgers before round 1; leave out those that cannot.
 
     One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
     the node is asked again, as one that comes late is.

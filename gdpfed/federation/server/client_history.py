@@ -1,4 +1,4 @@
-"""The server's record of its clients' runs, by which a node notices that its ledger is an old copy.
+"""The server's record of its clients' runs, from which a node notices that its ledger is an old copy.
 
 A node checks its ledger by its lock, and sees nothing where both are put back together. Its server has
 received the updates, so it tells each client, with the terms, its own earlier runs on this server, and the
@@ -27,7 +27,7 @@ Rounds = dict[str, dict[str, int]]
 
 
 class ClientHistory:
-    """The history of a server's clients, as one of its runs reads and writes it.
+    """The server's file with the past runs of its clients, as one run reads and writes it.
 
     Args:
         folder: where the server's run directories are; the file lies beside them, for its owner alone.
@@ -42,7 +42,7 @@ class ClientHistory:
         self._counted: set[tuple[int, int]] = set()
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
-        """What each client is told of its own newest runs, as message records; nothing without any.
+        """Return what to tell each client about its own newest runs, as message records.
 
         Raises RunError: the file cannot be used.
         """
@@ -55,11 +55,11 @@ class ClientHistory:
         }
 
     def begun(self, clients: Collection[int]) -> None:
-        """Record that clients have charged this run to their ledgers; RunError: the file cannot be used."""
+        """Record that clients have charged this run to their ledgers."""
         self._add(dict.fromkeys(clients, 0), begins=True)
 
     def received(self, clients: Collection[int], round_index: int) -> None:
-        """Record whose updates of a round arrived, for clients that have charged this run.
+        """Record that the updates of these clients in a round have arrived.
 
         Raises RunError: the file cannot be used.
         """
@@ -85,7 +85,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> Rounds:
-        """What the file of clients' histories holds; empty if there is no file."""
+        """Read the file of clients' histories; empty if there is no file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] != VERSION:

@@ -1,4 +1,4 @@
-"""Joining: each node says which client it is and what budget it has, before anything is charged.
+"""Joining: each node states its client number and budget before anything is charged.
 
 What a node says is taken in under one guard: an answer that cannot be used loses that node and nobody else.
 """
@@ -30,7 +30,7 @@ MOST_EPSILON = 1e6
 
 @dataclass(frozen=True)
 class OwnBudget:
-    """A client's own budget of epsilon and delta, as the client states it."""
+    """A client's own epsilon and delta, as the client states them."""
 
     epsilon: float
     delta: float
@@ -38,7 +38,7 @@ class OwnBudget:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What one node states when it joins: which client it is, its budget and its key.
+    """What one node states when it joins: its client number, its budget and its key.
 
     Attributes:
         node_id: of the node.
@@ -88,7 +88,7 @@ class NodeAnswer:
 
 @dataclass
 class Joined:
-    """The nodes that have joined a run.
+    """The nodes that have joined a run, and what each has stated.
 
     Attributes:
         nodes: the node id of every client.
@@ -107,7 +107,7 @@ class Joined:
     versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
-        """Add one joined node; if two say that they are the same client, the first stays.
+        """Add a node that joins; refuse a second node for the same client.
 
         Raises NodeRefusedError: another node is that client.
         """
@@ -133,7 +133,7 @@ class Joined:
             self.versions[client_id] = answer.versions
 
     def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
-        """Continue without some joined nodes, given by client, as long as ``enough`` stay.
+        """Continue without some clients, as long as ``enough`` nodes stay.
 
         Raises RunError: too few stay; it says why the last one does not.
         """
@@ -150,7 +150,7 @@ class Joined:
             log(WARNING, "%s", reason)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
-        """Add nodes by their answers to the question to join; the log names each that cannot take part."""
+        """Add nodes by their answers to the question to join; log each node that cannot take part."""
         for node_id, reply in replies.items():
             try:
                 self.add(NodeAnswer.of(node_id, reply, num_clients, questions))
@@ -165,7 +165,7 @@ def join_clients(
     questions: Questions,
     minimum_nodes: int | None = None,
 ) -> Joined:
-    """Wait for the nodes, and ask each for its client number, its budget and, if wanted, its key.
+    """Wait for nodes, and ask each for its client number, its budget and perhaps its key.
 
     Returns what they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
     of them if fewer are enough. A node that answers with what cannot be used is left out. Raises RunError:
@@ -199,7 +199,7 @@ def join_clients(
 def ask_which_clients(
     transport: Transport, node_ids: Collection[int], questions: Questions
 ) -> dict[int, NodeReply]:
-    """Ask nodes which clients they are; a node that could not be reached is missing from the answers."""
+    """Ask nodes which clients they are; nodes that cannot be reached are missing from the result."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
 
     def tell_silent(silent: Collection[int]) -> None:
@@ -248,7 +248,7 @@ def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
-    """Return online nodes not asked yet, once there are as many as wanted or no more come."""
+    """Return online nodes that were not asked yet, once enough are there or no more come."""
     changed = time.monotonic()
     fresh = transport.node_ids() - set(asked)
     while len(fresh) < wanted and time.monotonic() < deadline:

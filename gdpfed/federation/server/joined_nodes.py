@@ -1,4 +1,4 @@
-"""What the server sends joined nodes before any charge: a model to check, and questions of plug-ins."""
+"""What the server sends nodes before any charge: a message of the model's size, and plug-ins' questions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
 
 @dataclass(frozen=True)
 class NodesOfSide:
-    """The nodes of a run, as a plug-in can ask them and leave them out.
+    """The joined nodes of a run, as a plug-in may ask them and leave them out.
 
     `name`: of the side, and of its record in messages. `enough`: nodes that must stay.
     """
@@ -25,7 +25,7 @@ class NodesOfSide:
     enough: int
 
     def ask(self, told: Values) -> dict[int, Answer]:
-        """Ask every node a plug-in's question, and return the answers by client."""
+        """Ask every node a plug-in's question; return the answers by client."""
         nodes = {client: self.joined.nodes[client] for client in sorted(self.joined.nodes)}
         replies = self.transport.ask(ASK, {node: {self.name: told} for node in nodes.values()})
         return {client: self._answer(replies.get(node)) for client, node in nodes.items()}
@@ -38,17 +38,17 @@ class NodesOfSide:
         return Answer(dict(reply.records.get(self.name, {})))
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Continue without some clients; RunError if fewer than enough stay."""
+        """Continue without some clients; RunError if too few stay."""
         self.joined.leave_out(refusals, self.enough)
 
 
 def sides_wait_for_nodes(config: Config) -> bool:
-    """Whether a plug-in asks nodes before the plan of this run is made."""
+    """Whether a plug-in must ask nodes before the plan of this run is made."""
     return any(side().asks(config) for side in SERVER_SIDES.items().values())
 
 
 def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
-    """Have every plug-in ask nodes that does so; return the configuration with the answers.
+    """Have plug-ins ask nodes; return the configuration with the answers.
 
     Raises:
         RunError: fewer than ``enough`` nodes answer.
@@ -65,7 +65,7 @@ FLOAT_BYTES = 4
 
 
 def carry_model(transport: Transport, joined: Joined, dimension: int, enough: int) -> None:
-    """Leave out nodes that a message of the model's size does not reach, or that cannot send one.
+    """Send each node a test message of the model's size, and leave out nodes that cannot answer.
 
     A SuperNode whose memory is too small is ended when the model arrives, and nobody is told; all budgets
     would be charged by then. A small model goes where the questions went.

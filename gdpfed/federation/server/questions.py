@@ -1,4 +1,4 @@
-"""Questions to nodes, how they are carried, and the check that nodes that join prove their keys."""
+"""The server's questions to nodes, and the check that joining nodes own the keys they claim."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -46,7 +46,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class NodeReply:
-    """What one node answers to a question of the server: values, or an error.
+    """One node's answer to a question of the server: values, or an error.
 
     `records`: in the answer. `failure`: why it is none, in one printable line; None where it is one.
     `reached`: whether the node itself has answered; what has not reached it is a failure of the transport.
@@ -67,7 +67,7 @@ class Transport(Protocol):
     timeout_seconds: float
 
     def node_ids(self) -> set[int]:
-        """The nodes that are online."""
+        """Return the ids of the nodes that are online."""
         ...
 
     def ask(
@@ -78,7 +78,7 @@ class Transport(Protocol):
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question, by node id; nodes that did not answer in time are missing.
+        """Ask nodes a question; return answers by node id, without nodes that stayed silent.
 
         `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
         another one than the transport's. `tell_silent`: is told once, after `PATIENCE_SECONDS`, which nodes
@@ -94,7 +94,7 @@ def refusals(
     question: str,
     timeout_seconds: float | None = None,
 ) -> dict[int, str]:
-    """Ask clients a question, by client id; return a reason for each that refuses or stays silent."""
+    """Ask clients a question; return the reason of each that refuses or stays silent."""
     by_node = {nodes[client]: content for client, content in contents.items()}
     replies = transport.ask(question, by_node, timeout_seconds=timeout_seconds) if by_node else {}
     seconds = transport.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -109,7 +109,7 @@ class NodeRefusedError(RunError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on what a node may state, such as its budget, since the noise of all clients depends on it.
+    """Limits on what a node may state, such as its budget, since all clients' noise depends on it.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
@@ -124,7 +124,7 @@ WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:
-    """Makes the question to join for each node, with its own random challenge, and checks the proof.
+    """Makes the question to join for each node, with a fresh challenge, and checks the answering signature.
 
     Nodes prove their keys where there is a roster, and in active mode.
 
@@ -164,7 +164,7 @@ class Questions:
         self._challenges: dict[int, bytes] = {}
 
     def to(self, node_id: int) -> Records:
-        """The question to join for one node, with a fresh random challenge."""
+        """Return the question to join for one node, with a fresh random challenge."""
         question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit, **said_here()}
         if self._by_party:
             question[BY_PARTY] = True
@@ -184,7 +184,7 @@ class Questions:
         return {CLIENT_RECORD: question, **self._told}
 
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
-        """The public key that a node has proven to own; None if none is asked for; each challenge once.
+        """Return the public key that a node has proved to own; None if no proof is asked for.
 
         Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """
@@ -210,7 +210,7 @@ class Questions:
 
 
 def consortium_roster(config: Config) -> Roster | None:
-    """The consortium's signed roster, for a run that has one.
+    """Read the consortium's signed roster of keys; None for a run without one.
 
     Raises:
         ConfigError: a client of the run is not in it.
@@ -231,5 +231,5 @@ def consortium_roster(config: Config) -> Roster | None:
 
 
 def keys_of_clients(roster: Roster | None, num_clients: int) -> dict[int, str] | None:
-    """The public keys of a run's clients in hexadecimal, which are kept with the run."""
+    """Return the public keys of a run's clients in hexadecimal, for the run's files."""
     return None if roster is None else {client: roster[client].hex() for client in range(num_clients)}

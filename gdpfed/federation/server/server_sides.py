@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one client answers to the question of a plug-in.
+    """One client's answer to the question of a plug-in.
 
     `values`: flat, as its node sent them; nothing of them is checked. `refusal`: why there are none, in one
     line; None where there are some. `silent`: whether nothing came in time.
@@ -29,10 +29,10 @@ class Answer:
 
 
 class JoinedNodes(Protocol):
-    """The nodes of a run before its plan is made."""
+    """The nodes that have joined a run whose plan is not made yet."""
 
     def ask(self, told: Values) -> Mapping[int, Answer]:
-        """Ask every node a plug-in's question, and return the answers by client."""
+        """Ask every node a plug-in's question; return the answers by client."""
         ...
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
@@ -51,15 +51,15 @@ class ServerSide:
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Return the configuration with the nodes' answers included."""
+        """Ask the nodes, and return the configuration with their answers."""
         return config
 
     def told_at_join(self, config: Config) -> Values | None:
-        """Flat values that nodes are sent with the question to join; None for nothing."""
+        """Return flat values to send to nodes with the question to join; None for nothing."""
         return None
 
     def told_with_terms(self, config: Config) -> Values | None:
-        """Flat values that are sent with the terms of a run; None for nothing."""
+        """Return flat values to send with the terms of a run; None for nothing."""
         return None
 
 
@@ -71,12 +71,12 @@ SERVER_SIDES: Registry[type[ServerSide]] = Registry(
 
 
 def told_at_join(config: Config) -> dict[str, Values]:
-    """The values of each plug-in that nodes are sent with the question to join, by plug-in."""
+    """Return what each plug-in sends to nodes with the question to join, by plug-in."""
     told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
 
 
 def told_with_terms(config: Config) -> dict[str, Values]:
-    """The values of each plug-in that nodes are sent with the terms of a run, by plug-in."""
+    """Return what each plug-in sends with the terms of a run, by plug-in."""
     told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
