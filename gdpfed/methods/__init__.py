@@ -58,7 +58,7 @@ def methods_with(*options: RunOption) -> str:
 
 
 def resolve(config: Config) -> Config:
-    """Fill in what follows from public quantities: `Method.resolve`, and settings that are auto.
+    """Choose, from public quantities, the settings that are left open (auto or the method's own).
 
     Raises ConfigError, PrivacyError: as :func:`make_method`.
     """
@@ -75,7 +75,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Say whom epsilon holds against by default: everyone, if data set or method prefer it and it is proved.
+    """Return the default of privacy.against: everyone if the method or data set prefers it, else outsiders.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """
@@ -87,7 +87,7 @@ def _usual_against(config: Config, method: type[Method]) -> str:
 
 
 def make_method(config: Config) -> Method:
-    """The configured method with its plan, whether or not the configuration is resolved.
+    """Make the configured method with its plan; unresolved settings are resolved first.
 
     Raises:
         ConfigError: an unknown method, or options of another one.
@@ -162,7 +162,7 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 
 
 def _planned(method: type[Method], config: Config) -> Method:
-    """The method with its plan, which also pays for what is summed outside its rounds."""
+    """Make the method with its plan, adding the cost of sums outside the rounds."""
     if config.training.vote is not None:
         refuse_vote(config, method)
     if config.privacy.norm_histogram_share is not None:

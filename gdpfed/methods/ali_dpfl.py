@@ -31,7 +31,7 @@ from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_st
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
-    """Numbers in the bounds on a model's loss: smoothness, convexity, heterogeneity, noise, first distance.
+    """Assumptions about a loss (smoothness, convexity, heterogeneity, noise) from which its bound follows.
 
     Attributes:
         smoothness: L of every client's loss.
@@ -74,7 +74,7 @@ def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
 def steps_of_bound(
     known: Convergence, *, num_rounds: int, most_local_steps: int, steps_allowed: int | None = None
 ) -> int:
-    """Return the number of local steps, up to `most_local_steps`, with the least bound on the loss."""
+    """Return the number of local steps, up to `most_local_steps`, with the smallest bound on the loss."""
 
     def bound(tau: int) -> float:
         steps = num_rounds * tau
@@ -101,7 +101,7 @@ OF_BOUNDS = ("strong_convexity", "smoothness", "initial_distance")
 
 @dataclass
 class ALIDPFLConfig(DPSGDConfig):
-    """The options of method=ali_dpfl, beside those of dp_sgd."""
+    """The options of method=ali_dpfl, in addition to those of dp_sgd."""
 
     rule: str = "knee"
     most_local_steps: int = 50
@@ -141,7 +141,7 @@ class ALIDPFLConfig(DPSGDConfig):
 
 
 class ALIDPFL(DPSGD):
-    """DP-SGD on every client, with tau_r local steps in round r: X allowed steps are divided by a rule."""
+    """DP-SGD on every client; a rule divides the X steps that budgets allow into tau_r steps in round r."""
 
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
@@ -151,7 +151,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau_r, the local steps of every round, by ``method.rule`` for the largest budget.
+        """Return tau_r, the local steps of each round, by ``method.rule`` for the largest budget.
 
         Raises ConfigError: more steps in a round than a client takes.
         """
@@ -188,7 +188,7 @@ class ALIDPFL(DPSGD):
 
 
 def convergence(config: Config) -> Convergence:
-    """The numbers in the bounds on the loss, under this configuration.
+    """Return the assumptions about the loss for this configuration's model, data and noise.
 
     d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
     """
@@ -238,20 +238,20 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
 
 
 def _epsilons(config: Config) -> Sequence[float]:
-    """Every budget, of groups of clients or of records."""
+    """Return the epsilons of all budgets, of groups of clients or of records."""
     own = record_budgets(config)
     return [group.epsilon for group in record_groups(config)] if own is None else [each for each, _ in own]
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Spread X allowed steps over the rounds; evenly if it is open in which rounds a client takes part."""
+    """Spread X allowed steps over the rounds; equally many in each if clients miss some rounds."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Take tau steps a round until X are spent; the last round has the rest or, if rounds are whole, none."""
+    """Take tau steps a round until X are spent; a last partial round only if rounds need not be whole."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

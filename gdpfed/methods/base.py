@@ -55,19 +55,19 @@ class SumRequest(Release):
 
     @property
     def told(self) -> dict[str, Any]:
-        """The values about this sum that clients receive, by name, in a fixed order."""
+        """Return the values about this sum that clients are told, by name, in a fixed order."""
         names = ("noise", "work", "window", "norm_factor", "indicator_share", "taps", "settings")
         return {name: getattr(self, name) for name in names}
 
     @property
     def dimension(self) -> int:
-        """How many coordinates the sum has."""
+        """The number of coordinates of the sum."""
         return self.coordinates or len(self.start) + (self.indicator_share > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientSum:
-    """The answer to a request: the sum, or None if too few clients were left.
+    """The answer to a request: the sum, or None if too few clients were left for it.
 
     Attributes:
         total: float64[d], y_m; or None.
@@ -129,7 +129,7 @@ CurveStyle = tuple[str, Any, str]
 
 
 class Method(ABC):
-    """A federated method under a privacy plan.
+    """A federated method: it makes the privacy plan, requests sums and computes the next model.
 
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
@@ -180,12 +180,12 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose settings for records that the user left open, with reasons; None if the method cannot."""
+        """Choose settings for records that the user left open, with reasons; None without a rule."""
         return None
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Plan the configured run, whose configuration is resolved."""
+        """Make the method with its plan from a resolved configuration."""
         plan = cls.planned(config)
         if config.privacy.clipping == "adaptive":
             plan = with_adaptive_clipping(
@@ -212,32 +212,32 @@ class Method(ABC):
 
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
-        """Return the plan that holds against everyone; only asked of methods that support turns."""
+        """Make a plan that holds against everyone; only called for methods that support turns."""
         raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights of the plan's sums, by ``method.reweighting`` if the method has that option."""
+        """Return the weights with which the plan's sums enter the model, by ``method.reweighting``."""
         return Weighting.of(plan, getattr(config.method, "reweighting", "uniform"))
 
     def describe(self) -> dict[str, Any]:
-        """The plan and the weighting in their JSON form, as they are printed and saved."""
+        """Return the plan and the weighting as JSON, as they are printed and saved."""
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return tables in which `gdpfed plan` and logs show the plan; empty for the usual table."""
+        """Return the tables by which `gdpfed plan` and logs show the plan; empty for the usual table."""
         return ()
 
     def draw_plan(self, path: Path) -> bool:
-        """Draw the plan as PNG, for ``gdpfed plan --output``; returns whether there is a picture of it."""
+        """Draw a picture of the plan as PNG, for ``gdpfed plan --output``; return whether there is one."""
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return additional observers (`gdpfed.rounds.observers.Observer`) of a run in that directory."""
+        """Return the method's own observers of a run in this directory, besides the usual ones."""
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the requests of a round: one sum a group, noised on the clients."""
+        """Return the sums to request in a round: by default one for each group, with noise from clients."""
         ranges = [group.at(round_index) for group in self.plan.groups]
         return [
             SumRequest(
@@ -258,7 +258,7 @@ class Method(ABC):
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return those first requests of the next round that are known one round ahead.
+        """Return requests of the next round that are known already, so that clients can agree on keys early.
 
         Clients agree on the keys of these sums while the round before is still running, which saves two
         of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
@@ -268,21 +268,21 @@ class Method(ABC):
         return self.requests(theta, round_index, draw())
 
     def sample(self, round_index: int) -> Cohorts:
-        """Return a round's cohorts as they follow from what clients released, by `PrivacyPlan.rule`."""
+        """Return a round's cohorts, for methods in which released values decide who is sampled."""
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Receive the class counts that clients released before the first round, shape (n, B), as planned."""
+        """Receive the class counts that clients released before the first round, shape (n, B)."""
         raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return values that single clients have released in a round, for its log entry; by default none."""
+        """Return values that single clients have released in a round, for the log; none by default."""
         return {}
 
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """Carry out a round: from theta^t and the cohorts to theta^{t+1} and the sums it was made from."""
+        """Carry out a round: return the next model theta^{t+1}, and the sums from which it was computed."""
         sums = sum_updates(self.requests(theta, round_index, cohorts))
         return self.step(theta, sums), sums
 
@@ -304,15 +304,15 @@ class Method(ABC):
 
     @property
     def sum_weights(self) -> list[float]:
-        """omega, the weight in the model of each sum of a round, in the order of the requests."""
+        """omega: the weight with which each sum of a round enters the model, in the order of requests."""
         return list(self.weighting.group_weights)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Change a group's released sum before it enters the model, as to sparsify it; costs no privacy."""
+        """Change a group's released sum before it enters the model, as by top-k; costs no privacy."""
         return total
 
     def released(self, theta: Theta) -> Theta:
-        """The model that the run releases, by default theta; it is evaluated, saved and put into the card.
+        """Return the model to release, by default theta; it is evaluated, saved and described in the card.
 
         It is made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing,
         which costs no privacy. It changes neither, and may be asked for twice.
@@ -327,13 +327,13 @@ class Method(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Restore what :meth:`state_dict` returned. Raises ValueError: the state is of another method."""
+        """Restore the state that :meth:`state_dict` returned; ValueError for another method's state."""
         if state:
             raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
 
 
 class ConfiguredMethod(Method):
-    """A method that reads its run's configuration again between rounds.
+    """A method that still needs the run's configuration between rounds.
 
     Attributes:
         config: of the run.
@@ -349,5 +349,5 @@ class ConfiguredMethod(Method):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Plan the configured run."""
+        """Make the method with its plan from a resolved configuration."""
         return cls(cls.planned(config), config)

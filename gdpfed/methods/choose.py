@@ -1,4 +1,4 @@
-"""Proposed settings before any training, computed from public quantities alone.
+"""Proposes settings before any training, computed from public quantities alone.
 
 It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and learning
 rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not optimal.
@@ -27,7 +27,7 @@ INDICATOR_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of rounds that could be proposed, with estimates of noise and learning in closed form.
+    """A number of rounds that could be proposed, with its estimated noise and learning progress.
 
     `noise_per_step`: of a round, in a parameter and in units of C. `way`: the signal-to-noise ratio of all
     rounds, as a fraction of that of infinitely many rounds. `step`: the server's step at this noise, by
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A setting that is proposed as an override, and the reason."""
+    """A setting that is proposed as an override, and why."""
 
     key: str
     value: str
@@ -71,12 +71,12 @@ class Choice:
 
     @property
     def overrides(self) -> list[str]:
-        """The proposed overrides, for a command line."""
+        """The proposed settings as overrides for a command line."""
         return [proposal.override for proposal in self.proposals]
 
 
 def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:
-    """Propose rounds, norm, local steps and the server's step; settings that overrides give do not change.
+    """Propose rounds, clipping norm, local steps and server step, except for settings that are given.
 
     sigma = ln(1 + mu^2 / (q^2 T))^(-1/2) (Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4) at the mean mu
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
@@ -135,7 +135,7 @@ def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Can
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
-    """Return which settings to use with the best number of rounds, and why."""
+    """Propose the other settings that go with the best number of rounds, each with a reason."""
     enough = best.way >= ENOUGH
     training = config.training
     norm = training.learning_rate * math.sqrt(training.local_steps)
@@ -173,7 +173,7 @@ def _server_step(config: Config, best: Candidate) -> list[Proposal]:
 
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose adaptive clipping if the method supports it, with enough noise in the fraction to be cheap."""
+    """Propose adaptive clipping if the method supports it, with noise that makes measuring norms cheap."""
     if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
         return []
     noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))

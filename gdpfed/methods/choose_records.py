@@ -1,4 +1,4 @@
-"""Choose settings of methods on records that the user left open, from public numbers alone.
+"""Chooses settings of methods for records that the user left open, from public numbers alone.
 
 It reads the numbers of records and parties, their budgets and delta, and the number of parameters; no
 record, label, gradient or accuracy. A heuristic that costs no budget, and not optimal.
@@ -51,7 +51,7 @@ class PublicNumbers:
     parties: int = 1
 
     def reached(self, batch_rate: float, num_steps: int) -> float:
-        """Return the signal-to-noise ratio of a run, relative to a run with whole batches.
+        """Return a run's signal-to-noise ratio, relative to a run in which batches contain all records.
 
         sqrt(ln(1 + x) / x) with x = mu^2 / (q^2 T), by `noise_multiplier`.
         """
@@ -66,7 +66,7 @@ class PublicNumbers:
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the least batch rate that reaches `ENOUGH` with `LEAST_BATCH` records a step; else 1."""
+        """Return the smallest batch rate with enough signal (`ENOUGH`) and `LEAST_BATCH` records; else 1."""
         return next(
             (
                 rate
@@ -81,7 +81,7 @@ class PublicNumbers:
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return the learning rate, at most 1 / C, at which T steps add `parameter_noise` to a parameter.
+        """Return the learning rate with which T steps add `parameter_noise` to a parameter; at most 1 / C.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """
@@ -100,7 +100,7 @@ def propose(
     known: PublicNumbers,
     steps_of: Callable[[Config], int],
 ) -> tuple[Config, list[Proposal]]:
-    """Return the configuration with settings chosen where `unset`, and the reason for each.
+    """Choose the settings in `unset`; return the configuration with them, and a reason for each.
 
     `config`: whose set values stay. `unset`: keys of `CHOOSABLE` that may be chosen. `known`: the public
     numbers. `steps_of`: how many steps a configuration makes in all.
@@ -148,7 +148,7 @@ def propose(
 
 
 def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tuple[int, int]:
-    """Rounds and local steps: those that are set, and the others so that there are `STEPS` steps."""
+    """Return rounds and local steps: given ones stay, the others make `STEPS` steps in total."""
     if shares_noise:
         return STEPS, 1
     local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps
@@ -158,7 +158,7 @@ def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tu
 
 
 def with_value(config: Config, key: str, value: float) -> Config:
-    """Return the configuration with one setting of `CHOOSABLE` at a value."""
+    """Return the configuration with one setting changed to this value."""
     group, _, name = key.partition(".")
     section = getattr(config, group)
     kind = type(getattr(section, name))
@@ -166,7 +166,7 @@ def with_value(config: Config, key: str, value: float) -> Config:
 
 
 def chosen_lines(config: Config) -> Iterator[str]:
-    """Name the settings that were chosen in a resolved configuration, in one line; no line if none were."""
+    """Yield one line that names the settings chosen from public numbers; no line if none were."""
     chosen = dict(each.split("=") for each in getattr(config.method, "chosen", None) or () if "=" in each)
     form = {
         "run.num_rounds": "{} rounds",

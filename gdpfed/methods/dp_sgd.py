@@ -1,4 +1,4 @@
-"""DP-SGD on every client: local steps that are private before they leave, averaged by the server."""
+"""DP-SGD on every client: noisy local steps on records, whose results the server averages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ WEIGHTS = ("records", "batches", "equal")
 
 @dataclass
 class DPSGDConfig(RecordMethodConfig):
-    """The options of method=dp_sgd, beside those of all methods for records."""
+    """The options of method=dp_sgd, in addition to those of all methods for records."""
 
     client_weights: str = "records"
 
@@ -33,7 +33,7 @@ class DPSGDConfig(RecordMethodConfig):
 
 
 class DPSGD(RecordMethod):
-    """The mean of clients' updates: theta + sum_i p_i Delta_i, Delta_i by tau DP-SGD steps on own records.
+    """DP-SGD on clients: theta + sum_i p_i Delta_i, where client i makes Delta_i by tau steps on its records.
 
     p_i is D_i / sum D, or equal, or B_i / sum B, which adds least noise where batch rates differ; all over
     the clients whose update is in the sum. Every client adds its own noise in every step, so Delta_i may be
@@ -53,7 +53,7 @@ class DPSGD(RecordMethod):
 
     @cached_property
     def client_weights(self) -> npt.NDArray[np.float64]:
-        """w_i of every client's update, with mean one; p_i is w_i over the sum of the survivors'."""
+        """w_i: the weight of every client's update, with mean one; p_i is w_i over the survivors' sum."""
         by = self.config.method.client_weights
         if by == "equal":
             return np.ones(self.config.dataset.num_clients)
@@ -61,13 +61,13 @@ class DPSGD(RecordMethod):
         return np.asarray(weights / weights.mean())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of weighted updates that already have their noise."""
+        """Return the request for one sum of weighted updates, which have noise from their clients."""
         asked = super().requests(theta, round_index, cohorts)
         return [replace(each, client_weights=self.client_weights[each.clients]) for each in asked]
 
     @property
     def step_noise(self) -> float:
-        """The noise of a step of the common model: sqrt(sum_i (p_i sigma_i C_i / B_i)^2)."""
+        """Return the noise of one step of the common model: sqrt(sum_i (p_i sigma_i C_i / B_i)^2)."""
         scale = np.empty(len(self.expected_batches))
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             scale[list(group.clients)] = records.noise_multiplier * records.clipping_norm

@@ -1,4 +1,4 @@
-"""One noise for all clients: every round is one step on the sum of all records' clipped gradients."""
+"""DP-SGD on one noised sum: in each round one step on the sum of all records' clipped gradients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ VELOCITY_KEY = "velocity"
 
 
 class DPSum(RecordMethod):
-    """DP-SGD by the server: in each round one step on the noised sum of all clients' clipped gradients.
+    """DP-SGD at the server: each round takes one step on the noised sum of all clients' clipped gradients.
 
     theta - eta (sum_i sum_batch clip_C(grad) + C sigma N(0, I)) / sum_i B_i, B_i the expected batch.
     Clients draw their batches and send sums of clipped gradients, which secure aggregation adds up. They
@@ -45,7 +45,7 @@ class DPSum(RecordMethod):
         return int(configured_records(config).max())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of clipped gradients, bounded and noised as a whole."""
+        """Return the request for one sum of clipped gradients, with one bound and noise for the whole sum."""
         ranges = [group.at(round_index) for group in self.plan.groups]
         bound = ranges[0].clipping_norm
         noise_multiplier = max(each.noise_stddev for each in ranges) / bound
@@ -61,12 +61,12 @@ class DPSum(RecordMethod):
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """One step on records, whose noise is that of the sum."""
+        """Return the one DP-SGD step of a client in a round, without noise, since the sum has it."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     @property
     def step_noise(self) -> float:
-        """The noise of a step of the model: sigma C over the records that all clients draw together."""
+        """Return the noise of one step of the model: sigma C over the number of records in all batches."""
         summed = max(group.noise_stddev for group in self.plan.groups)
         return summed / (self.plan.sampling_rate * float(self.expected_batches.sum()))
 
@@ -83,7 +83,7 @@ class DPSum(RecordMethod):
         return np.asarray(self.server_learning_rate * rate * gradient)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The momentum, shape (d,) in float64; empty without momentum."""
+        """Return the momentum, shape (d,) in float64; empty without momentum."""
         return {} if self._velocity is None else {VELOCITY_KEY: self._velocity}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

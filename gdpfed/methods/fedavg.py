@@ -1,4 +1,4 @@
-"""FedAvg without privacy, the upper bound, and DP-FedAvg, which gives all clients the strictest budget.
+"""FedAvg without privacy (an upper bound), and DP-FedAvg, in which all clients get the strictest budget.
 
 Source: McMahan et al., AISTATS 2017 and ICLR 2018.
 """
@@ -38,7 +38,7 @@ class FedAvg(Method):
 
 
 class DPFedAvg(Method):
-    """All n clients at the strictest budget min_i eps_i, at rate q, weight 1 / (q n): one noised sum."""
+    """DP-FedAvg: one noised sum over clients sampled at rate q, all with the strictest budget min_i eps_i."""
 
     name: ClassVar[str] = "dp_fedavg"
     label: ClassVar[str] = "DP-FedAvg"

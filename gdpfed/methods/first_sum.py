@@ -1,4 +1,4 @@
-"""A sum before the first round, of votes or of norms: its part of the budget, and where it has no proof."""
+"""What the votes or norms summed before the first round cost, and when they are refused."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier of one Gaussian release that costs a share of mu^2 of the least budget.
+    """Return the noise multiplier of a Gaussian release that costs this share of mu^2 of the least budget.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """
@@ -17,7 +17,7 @@ def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> flo
 
 
 def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
-    """Refuse a sum before the first round where it has no proof, or nobody can pay for it.
+    """Refuse a sum before the first round that is not proved private, or that no budget can pay for.
 
     `setting`: which asks for the sum. `summed`: what clients send for it. Raises ConfigError.
     """

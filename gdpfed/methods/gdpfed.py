@@ -27,27 +27,27 @@ from gdpfed.privacy.release import Vector
 
 @dataclass
 class GDPFedConfig(MethodConfig):
-    """The options of method=gdpfed, beside server_learning_rate."""
+    """The options of method=gdpfed, in addition to server_learning_rate."""
 
     reweighting: str = "uniform"
 
 
 @dataclass
 class GDPFedOpConfig(MethodConfig):
-    """The options of method=gdpfed_op, beside server_learning_rate."""
+    """The options of method=gdpfed_op, in addition to server_learning_rate."""
 
     reweighting: str = "squared_participation"
 
 
 @dataclass
 class GDPFedPlusConfig(GDPFedOpConfig):
-    """The options of method=gdpfed_plus: those of gdpfed_op, and k_m / d of every group."""
+    """The options of method=gdpfed_plus: those of gdpfed_op, and the kept fraction k_m / d of each group."""
 
     keep_fraction: list[float] | None = None
 
 
 def default_keep_fractions(num_groups: int) -> list[float]:
-    """Fractions k_m / d that groups' sums keep: even steps from 0.7 (strictest) to 0.9; 0.8 for one group."""
+    """Return the kept fractions k_m / d: evenly from 0.7 (strictest group) to 0.9; 0.8 for one group."""
     if num_groups == 1:
         return [0.8]
     return [round(0.7 + 0.2 * m / (num_groups - 1), 6) for m in range(num_groups)]
@@ -111,7 +111,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give every group its kept fraction, if the settings fix the number of groups."""
+        """Give every group a kept fraction (top-k) by default, if the number of groups is known."""
         num_groups = config.privacy.planned_groups
         if config.method.keep_fraction is not None or num_groups is None:
             return config
@@ -120,7 +120,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights and the kept fractions, which the configuration gives for each group.
+        """Return the weights of groups' sums, and the fraction of entries that each sum keeps.
 
         Raises ConfigError: another number of fractions than of groups.
         """

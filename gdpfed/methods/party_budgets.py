@@ -1,4 +1,4 @@
-"""The groups of a plan, from configured budgets or clients' own, and the parties that may know one person."""
+"""Groups of clients by budget (configured, or each client's own), and parties that share persons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ TABLES = ("csv", "python")
 
 
 def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
-    """Put budgets by name into the order of the clients, and give a plan its number of groups.
+    """Order budgets given by name like the clients, and choose the number of groups.
 
     Args:
         one_sum: whether the clients of all groups are one sum; else each group is a sum that hides its
@@ -40,7 +40,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """The groups that the configuration describes, by budgets and shares or by the clients' own budgets.
+    """Form the configured groups, from budgets with shares or from the clients' own budgets.
 
     Raises:
         ConfigError: the clients' own budgets are not known yet, or are not one a client.
@@ -84,7 +84,7 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
 
 
 def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[float]:
-    """The budgets of clients with these names, in the order of the names.
+    """Return clients' budgets in the order of these names; refuse a name without a budget.
 
     Raises ConfigError: a name that no client has, or a client without a budget.
     """
@@ -104,7 +104,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """S, the largest number of clients that may hold one person, as a table declares; 0 if a record is a row.
+    """Return S, at how many clients one person may have records; 0 if each row is a record of its own.
 
     A plan that is made without its data takes a record for a row.
     """

@@ -1,4 +1,4 @@
-"""PFA: project the noisiest sum onto the principal subspace of the least noisy ones.
+"""PFA: projects the noisiest group's sum onto the principal subspace of the least noisy sums.
 
 Source: Liu, Lou, Xiong, Liu, Meng, "Projected Federated Averaging with Heterogeneous Differential
 Privacy", PVLDB 15(4), 2021, with sums in place of single updates, which secure aggregation hides.
@@ -27,7 +27,7 @@ HISTORY_KEY = "public_sums"
 
 @dataclass
 class PFAConfig(MethodConfig):
-    """The options of method=pfa, beside server_learning_rate."""
+    """The options of method=pfa, in addition to server_learning_rate."""
 
     reweighting: str = "squared_participation"
     history: int = MISSING
@@ -44,7 +44,7 @@ class PFAConfig(MethodConfig):
 
 
 class PFA(Method):
-    """Groups and noise as in gdpfed; the group with the largest budget is called public.
+    """Groups and noise as in gdpfed; the sums of the largest budget, called public, denoise the noisiest.
 
     Of the last ``history`` public sums, this round's among them, the principal subspace of
     ``subspace_dimension`` directions is taken, and the sum of the group with the smallest budget is
@@ -77,7 +77,7 @@ class PFA(Method):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Plan the configured run."""
+        """Make the method with its plan from a resolved configuration."""
         plan = cls.planned(config)
         return cls(
             plan,
@@ -97,7 +97,7 @@ class PFA(Method):
         return scheduled_group_plan(config, _several_groups(config))
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Take the step of every method, after this round's public sum has joined the history."""
+        """Take the usual step, after adding this round's public sum to the history."""
         public = sums[-1].total
         if public is not None:
             newest = public.astype(np.float32)[None, :]
@@ -106,14 +106,14 @@ class PFA(Method):
         return super().step(theta, sums)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Project the sum of the smallest budget, V V^T y, onto the public subspace; others do not change."""
+        """Project the sum of the strictest group, V V^T y, onto the public subspace; keep other sums."""
         history = self._public_sums
         if group_index > 0 or history is None or len(history) < self.subspace_dimension:
             return total
         return project_on_principal_subspace(total, history, self.subspace_dimension)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The history of public sums, shape (at most ``history``, d) in float32; empty before the first."""
+        """Return the history of public sums, shape (at most ``history``, d) in float32."""
         return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -146,7 +146,7 @@ SMALLEST_RELATIVE_VARIANCE = 1e-10
 def project_on_principal_subspace(
     vector: npt.NDArray[np.float64], history: npt.NDArray[np.float32], rank: int
 ) -> npt.NDArray[np.float64]:
-    """Project a vector onto the first right singular vectors V of ``history``, V V^T vector.
+    """Project a vector, V V^T vector, onto the first right singular vectors V of ``history``.
 
     V is never formed: with the eigenvectors U and eigenvalues s^2 of the Gram matrix H H^T, of shape (h, h),
     V^T is U^T H / s. Directions in which the history holds next to nothing are left out, so the result lies
@@ -170,5 +170,5 @@ def project_on_principal_subspace(
 
 
 def _blocks(length: int) -> Iterator[slice]:
-    """Slices that cover ``length``, so that no copy in float64 is as long as the history."""
+    """Yield slices that together cover ``length``, so that float64 copies stay short."""
     return (slice(start, start + BLOCK) for start in range(0, length, BLOCK))

@@ -1,4 +1,4 @@
-"""Private plans from the configuration: sampling rates, and the arguments that all plans share."""
+"""Makes private plans from the configuration: sampling rates, and the arguments of all plans."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -24,7 +24,7 @@ from gdpfed.privacy.sums_once import SumOnce
 
 
 def refuse_given_rates(config: Config) -> None:
-    """Refuse sampling rates by group if the method has its own rates.
+    """Refuse configured sampling rates by group if the method chooses rates itself.
 
     Raises ConfigError: names the method and the setting.
     """
@@ -37,7 +37,7 @@ def refuse_given_rates(config: Config) -> None:
 
 
 def given_rates(config: Config) -> tuple[float, ...] | None:
-    """Sampling rates q_m by the configuration or, for this data set, the paper; None if neither gives any.
+    """Return configured sampling rates q_m, perhaps the paper's for this data set; None if not configured.
 
     Raises ConfigError: rates that the configuration does not have.
     """
@@ -52,7 +52,7 @@ def given_rates(config: Config) -> tuple[float, ...] | None:
 
 
 def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) -> tuple[float, ...]:
-    """Sampling rates q_m of groups: the given ones, or those that solve the paper's Problem 1.
+    """Return each group's sampling rate q_m: the configured one, or the solution of the paper's Problem 1.
 
     Raises:
         ConfigError: rates that the configuration does not have, or an objective without an optimum.
@@ -79,7 +79,7 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
 
 
 def configured_delta(config: Config) -> float:
-    """delta of a plan: given, else `default_delta` of the clients, or 1e-5 where records are protected."""
+    """Return the plan's delta: the configured one, or the default for clients or for records."""
     if config.privacy.delta is not None:
         return config.privacy.delta
     if config.privacy.about_records:
@@ -88,7 +88,7 @@ def configured_delta(config: Config) -> float:
 
 
 def renyi_orders(config: Config) -> RenyiOrders:
-    """The orders of Renyi divergence that the rdp accountant uses: all, or only whole ones.
+    """Return which Renyi orders the rdp accountant uses: all, or whole ones only.
 
     The paper's printed noise at its own rates (FMNIST 1.42/0.89/0.73) follows from whole orders; all
     orders need 1.42/0.87/0.70. Asking for the paper's rates asks for its rows, so ``auto`` is whole there.
@@ -99,14 +99,14 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """The configured accountant, for the kind of noise in use, and after a sum that groups pay for first."""
+    """Return the configured accountant for the noise in use, including the cost of sums before round 1."""
     privacy, first = config.privacy, configured_first(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
     return own if first is None else AfterRelease(own, first.charge)
 
 
 def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
-    """The plan with one sum a group, in which every group has the overall rate q (GDPFed's plan)."""
+    """Plan one sum for each group, with every group sampled at the overall rate q, as GDPFed does."""
     return private_plan(
         config,
         groups=groups,
@@ -117,7 +117,7 @@ def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
 def one_noise_plan(
     config: Config, groups: Sequence[Group], apart: PrivacyPlan, weights: Sequence[float]
 ) -> PrivacyPlan:
-    """The plan with one sum whose noise meets every budget; groups keep the rates of separate sums.
+    """Plan one sum over all groups whose noise meets every budget, with clipping norms C_m ~ 1 / sigma_m.
 
     C_m is proportional to 1 / sigma_m, with mean C under these weights of the groups.
     """
@@ -136,7 +136,7 @@ def one_noise_plan(
 def scheduled_plan(
     config: Config, groups: Sequence[Group], *, own_turns: bool = True, own_norms: bool = True
 ) -> PrivacyPlan:
-    """Make the plan of privacy.against=everyone: one sum a round over clients that have turns.
+    """Plan for privacy.against=everyone: in each round one sum over the clients whose turn it is.
 
     `config`: of the run. `groups`: with their budgets. `own_turns`: whether larger budgets may have more
     turns; all have as many without. `own_norms`: whether larger budgets may have larger norms.
@@ -150,7 +150,7 @@ def scheduled_plan(
 def scheduled_group_plan(
     config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
 ) -> PrivacyPlan:
-    """Make the plan of privacy.against=everyone with one sum a group, each with its own correlated noise.
+    """Plan for privacy.against=everyone with one sum for each group, each with its own correlated noise.
 
     `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
     which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.
@@ -162,7 +162,7 @@ def scheduled_group_plan(
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
-    """The limits within which turns of clients are planned, by the configuration."""
+    """Return the configured limits within which turns of clients are planned."""
     privacy = config.privacy
     return TurnBudget(
         groups=tuple(groups),
@@ -178,7 +178,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
 
 
 def configured_first(config: Config, groups: Sequence[Group]) -> SumOnce | None:
-    """What clients pay for before the first round: a vote, a histogram of norms, or nothing (None)."""
+    """Return what clients pay for before the first round: a vote, a histogram of norms, or None."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)
     delta = configured_delta(config)
@@ -194,7 +194,7 @@ def private_plan(
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """Make a plan with sampled clients; arguments that all methods share come from the configuration.
+    """Make a plan with sampled clients, taking common arguments from the configuration.
 
     Raises PrivacyError where no valid accounting exists, as of a vote before rounds that are allocated.
     """

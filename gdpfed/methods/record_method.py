@@ -1,4 +1,4 @@
-"""The base class of methods that protect records: plans of DP-SGD steps, and one sum over all clients."""
+"""Base class of methods that protect records: DP-SGD steps, and one sum over all clients."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ HETEROGENEOUS = get_args(Heterogeneous)
 
 @dataclass
 class RecordMethodConfig(MethodConfig):
-    """The options of every method that protects records."""
+    """The options that all methods for records have."""
 
     heterogeneous: str = "rate"
     noise_multiplier: float | None = None
@@ -60,7 +60,7 @@ class RecordMethodConfig(MethodConfig):
 
 
 class RecordMethod(ConfiguredMethod):
-    """All clients form one sum of the results of DP-SGD steps on their records.
+    """A method that protects records: one sum over all clients of what their DP-SGD steps give.
 
     Args:
         config: where the numbers of records come from, which are public; they are read when they are needed.
@@ -74,7 +74,7 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     @abstractmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau, the number of DP-SGD steps, for each of the rounds that a client takes part in."""
+        """Return tau, the number of DP-SGD steps, for each round that a client takes part in."""
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest D_i, records of a client, if a sum's bound depends on it; else None."""
+        """Return the largest number of records of a client, if a sum's bound depends on it; else None."""
         return None
 
     @classmethod
@@ -148,14 +148,14 @@ class RecordMethod(ConfiguredMethod):
 
     @cached_property
     def expected_batches(self) -> npt.NDArray[np.float64]:
-        """B_i = sum_k q_k share_k D_i, the expected batch of every client, shape (num_clients,)."""
+        """Return B_i = sum_k q_k share_k D_i, every client's expected batch size, shape (num_clients,)."""
         batches = self.record_counts.copy()
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             batches[list(group.clients)] *= records.mean_rate
         return batches
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """The DP-SGD steps that a client of a group takes in a round, with its own noise."""
+        """Return the DP-SGD steps of a group's client in a round, with their noise."""
         records = records_of(self.plan)[group_index]
         return RecordSteps(
             num_steps=self.plan.groups[group_index].at(round_index).record_steps,
@@ -165,7 +165,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """All steps of a run on the client's own records; each step has the noise of the common model.
+        """Return steps with which a client can rehearse a whole run alone, with the common model's noise.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.
@@ -188,7 +188,7 @@ class RecordMethod(ConfiguredMethod):
 
     @property
     def step_noise(self) -> float:
-        """The standard deviation of the noise in a step of the common model, divided by its step size."""
+        """Return the noise of one step of the common model, as a standard deviation per step size."""
         raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property
@@ -196,7 +196,7 @@ class RecordMethod(ConfiguredMethod):
         return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Ask for one sum over all clients that have steps left, without its own bound or noise."""
+        """Return the request for one sum over all clients that have steps left."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
@@ -229,11 +229,11 @@ class RecordMethod(ConfiguredMethod):
 
     @abstractmethod
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return the change of theta by a released sum, shape (d,)."""
+        """Return how a released sum changes theta, shape (d,)."""
 
 
 def _epsilons(config: Config) -> list[float]:
-    """Every budget of the run, of clients or of records."""
+    """Return the epsilons of all budgets of the run, of clients or of records."""
     shares = record_budgets(config)
     return (
         [each.epsilon for each in record_groups(config)] if shares is None else [each for each, _ in shares]
@@ -252,14 +252,14 @@ def configured_records(config: Config) -> npt.NDArray[np.float64]:
 
 
 def configured_dimension(config: Config) -> int:
-    """d, the number of parameters of the configured model; slow, since it loads torch."""
+    """Return d, the number of parameters of the configured model; slow, since it loads torch."""
     from gdpfed.clients.configured import task_of
 
     return task_of(config).dimension
 
 
 def _mean_privacy(config: Config) -> float:
-    """mu that the budgets allow one Gaussian release, averaged over clients or over records."""
+    """Return the mean over clients or records of mu, the Gaussian DP parameter that a budget allows."""
     shares = record_budgets(config)
     if shares is None:
         shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]
@@ -268,14 +268,14 @@ def _mean_privacy(config: Config) -> float:
 
 
 def record_groups(config: Config) -> tuple[Group, ...]:
-    """The groups of clients by budget, or one group if records have the budgets."""
+    """Return the groups of clients by budget; one group of all clients if records have the budgets."""
     if config.privacy.budgets_of == "clients":
         return configured_groups(config)
     return (Group(min(config.privacy.budgets), range(config.dataset.num_clients)),)
 
 
 def record_budgets(config: Config) -> list[tuple[float, float]] | None:
-    """Epsilon and share of every group of a client's records; None if clients have the budgets."""
+    """Return epsilon and share of every record group; None if budgets are of clients."""
     privacy = config.privacy
     if privacy.budgets_of == "clients":
         return None

@@ -1,4 +1,4 @@
-"""Methods with one sum over all clients and one noise: IDP-FedAvg, and GDPFed*.
+"""Methods with one noised sum over all clients: IDP-FedAvg, and GDPFed*.
 
 IDP-FedAvg samples larger budgets more often, or clips them to larger norms. Source: Boenisch et al., "Have it
 your way: Individualized Privacy Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Sample and Scale,
@@ -32,7 +32,7 @@ from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates, s
 
 
 class SharedNoise(Method):
-    """All cohorts form one sum with noise of one standard deviation s; group m is clipped to C_m.
+    """All groups share one noised sum; a client of group m is clipped to its group's norm C_m.
 
     Groups are drawn independently, and a client moves the sum by at most its own C_m. So for a client of
     group m a round is the sampled Gaussian mechanism of q_m, C_m and s, of multiplier sigma_m = s / C_m,
@@ -47,7 +47,7 @@ class SharedNoise(Method):
     goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum over the cohorts of all groups, bounded and noised for the largest C_m."""
+        """Return the request for one sum over all groups, with bound and noise for the largest C_m."""
         groups = [group.at(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [
@@ -73,7 +73,7 @@ class SharedNoise(Method):
 
 
 class GDPFedStar(SharedNoise):
-    """Group m has rate q_m, with mean q, and norm C_m ~ 1 / sigma_m(q_m), with mean C, under one noise.
+    """GDPFed*: group m has sampling rate q_m and clipping norm C_m ~ 1 / sigma_m(q_m), under one noise.
 
     The rates maximise sum_m q_m |G_m| C_m over the noise, or are given; then the C_m are the best for them.
     """
@@ -105,7 +105,7 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
 def _found_rates(
     find: Callable[..., tuple[float, ...]], config: Config, groups: tuple[Group, ...]
 ) -> tuple[float, ...]:
-    """The rates by group that a search of `shared_noise_rates` finds for the configured plan.
+    """Search each group's sampling rate by a function of `shared_noise_rates`, for the configured plan.
 
     Those of allocation are the rates of Poisson sampling: any are valid, and its noise follows from them.
     """
@@ -123,7 +123,7 @@ def _found_rates(
 
 
 class IDPFedAvgSample(SharedNoise):
-    """One clipping norm C and noise sigma for all; rates q_m, with mean q, meet each group's budget eps_m."""
+    """Same clipping norm and noise for all groups; sampling rates q_m meet each group's budget eps_m."""
 
     name: ClassVar[str] = "idp_fedavg_sample"
     label: ClassVar[str] = "IDP-FedAvg, sample"
@@ -142,7 +142,7 @@ class IDPFedAvgSample(SharedNoise):
 
 
 class IDPFedAvgScale(SharedNoise):
-    """One sampling rate q for all; norms C_m ~ 1 / sigma_m, with mean C, and sigma_m as in gdpfed."""
+    """Same sampling rate for all groups; clipping norms C_m ~ 1 / sigma_m meet each group's budget eps_m."""
 
     name: ClassVar[str] = "idp_fedavg_scale"
     label: ClassVar[str] = "IDP-FedAvg, scale"

@@ -1,4 +1,4 @@
-"""The public parameters of one sum, from the configuration and the cohort's size; which sizes make a sum."""
+"""Computes the public parameters of one sum from the settings, and which cohort sizes make a sum."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -28,7 +28,7 @@ NO_EDGE = (
 def parameters_of(
     secagg: SecAggConfig, label: str, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
 ) -> SumParameters:
-    """Return the public parameters of a sum; `corrections` counts members that only take noise back.
+    """Return a requested sum's public parameters; `corrections` counts members that only take back noise.
 
     An edge that is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is
     to add any. Raises ValueError: a sum that cannot be.
@@ -60,7 +60,7 @@ def sum_parameters(
     corrections: Corrections = NO_CORRECTIONS,
     most_members: int = 0,
 ) -> SumParameters:
-    """The parameters of a sum over ``num_clients`` clients, and over others that only take noise back.
+    """Return the public parameters of a sum over ``num_clients`` updates, and perhaps noise corrections.
 
     Fractions become counts. Of all members, or of ``most_members`` that a schedule has where these are more,
     ceil(corrupt_tolerance n) are corrupt: they may all be among those with an update. Of the clients with an
@@ -97,12 +97,12 @@ def sum_parameters(
 
 
 def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
-    """Whether a sum over this many clients is possible under the configured limits."""
+    """Return whether a sum over this many clients is possible under the limits of the settings."""
     return tolerated_dropouts(secagg, num_clients) is not None
 
 
 def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
-    """How many of this many clients may vanish, and there still is a sum; None if none is possible."""
+    """Return how many of these clients may vanish and still leave a sum; None if no sum is possible."""
     if num_clients < secagg.minimum_cohort:
         return None
     try:
@@ -115,7 +115,7 @@ def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
 
 
 def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
-    """Return the smallest size of a sum that stands though a member vanishes, of at most this many clients.
+    """Return the fewest members, of at most `num_clients`, with which a sum survives the loss of one member.
 
     Where `secagg.dropout_tolerance` is 0, the smallest one that stands if all stay. `num_clients` where no
     sum may lose a member; 0 where none stands.
@@ -132,7 +132,7 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
-    """A sum's numbers of neighbours k, threshold t, and tolerated corrupt members; k = 0: complete graph.
+    """Return a sum's number of neighbours k (0: complete graph), threshold t, and tolerated corrupt members.
 
     Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
     sparse graph serves gets the complete one: it protects more and costs more.
@@ -156,7 +156,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
 
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """The configured bits of a residue, or the fewest that hold the finest noise; 32 without either."""
+    """Return the configured bits of a residue, or the fewest that can hold the finest noise."""
     if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:

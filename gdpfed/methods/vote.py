@@ -1,4 +1,4 @@
-"""A vote over settings before a run: every client tries them on its own records and votes for the best.
+"""A vote on settings before a run: each client tries them on its own records and votes for the best.
 
 Source: DP-Hype, arXiv:2510.04902. Settings are those that no accounting depends on; the server sees one
 noised sum of votes and takes the largest. What it costs is in `gdpfed.privacy.sums_once`.
@@ -28,7 +28,7 @@ Setting = tuple[float, ...]
 
 
 class RecordRun(Protocol):
-    """A method on records whose run a client can rehearse alone on its own records.
+    """A method for records whose run each client can rehearse alone on its own records.
 
     Attributes:
         config: by which it goes on; the setting that was chosen goes there.
@@ -41,7 +41,7 @@ class RecordRun(Protocol):
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:
-    """Return the settings of a vote, every combination of the listed values; empty without a vote."""
+    """Return the settings that clients vote on: all combinations of listed values; empty without a vote."""
     grid = config.training.vote
     if grid is None:
         return ()
@@ -50,14 +50,14 @@ def settings_of(config: Config) -> tuple[Setting, ...]:
 
 
 def with_setting(config: Config, setting: Sequence[float]) -> Config:
-    """Return the configuration with the setting that the vote chose."""
+    """Return the configuration with the setting that won the vote."""
     rate, momentum, decay = setting
     training = replace(config.training, learning_rate=rate, momentum=momentum, learning_rate_decay=decay)
     return replace(config, training=training)
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Refuse a vote without a privacy proof, or whose trial differs from the run.
+    """Refuse a vote that is not proved private here, or whose trials would differ from the run.
 
     Raises ConfigError: names what does not go with it.
     """
@@ -94,7 +94,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
 ) -> Vote | None:
-    """Return what a vote costs every client: privacy.vote_share of mu^2 of the least budget."""
+    """Return the cost of a vote to every client: a share of mu^2 of the smallest budget."""
     options = len(settings_of(config))
     if not options:
         return None
@@ -110,7 +110,7 @@ def planned_vote(
 
 
 def vote_request(method: Method, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
-    """Return the request for the votes of some clients, before the first round.
+    """Return the request for clients' votes before the first round.
 
     Where clients are protected, a trial is all rounds of local training, with the noise over the step that
     the plan's rounds have (`Weighting.noise_per_step`).
@@ -144,7 +144,7 @@ def vote_request(method: Method, model: Theta, clients: Sequence[int], config: C
 
 
 def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
-    """Return the chance that a setting with all votes wins against options that have only noise.
+    """Return the chance that a setting with all votes wins against settings that only have noise.
 
     P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
     """

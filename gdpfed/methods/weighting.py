@@ -1,4 +1,4 @@
-"""Weighting: how released sums enter the model, which costs no privacy.
+"""Weights with which released sums enter the model; choosing them costs no privacy.
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level Heterogeneous
 Differential Privacy", Section 4 and Table 5.
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """How a group's released sum enters the model: its weight, and how many of its entries top-k keeps.
+    """How much each group's released sum weighs in the model, and how many of its entries top-k keeps.
 
     Attributes:
         reweighting: the rule of the weights.
@@ -46,7 +46,7 @@ class Weighting:
         reweighting: str = "uniform",
         keep_fractions: Sequence[float] | None = None,
     ) -> "Weighting":
-        """Return the weighting of a plan's groups; `keep_fractions` None keeps everything.
+        """Return the weights for a plan's groups; `keep_fractions` None keeps all entries.
 
         Raises PrivacyError for a rule that there is not, fractions outside (0, 1], and, where all groups are
         one sum, for what would need their sums one by one.
@@ -62,11 +62,11 @@ class Weighting:
         return cls(reweighting=reweighting_rule(reweighting), group_weights=weights, keep_fractions=keep)
 
     def noise_magnitude(self, plan: PrivacyPlan) -> float:
-        """Return Lambda, the magnitude of noise in the model, of the plan under this weighting."""
+        """Return Lambda, the noise magnitude in the model, for a plan with these weights."""
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
-        """Return sum_m omega_m r_m, by which the server's step scales an update that all clients share.
+        """Return sum_m omega_m r_m: how far the model moves if all clients send the same unit update.
 
         1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
         """
@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return a parameter's noise in a round divided by the step: with less of it a method learns more.
+        """Return the noise in one parameter and round relative to the model's step; less is better.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
@@ -96,7 +96,7 @@ class Weighting:
         return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
-        """Return the JSON form, with the values that follow from it."""
+        """Return the weighting as JSON, with the quantities that follow from it."""
         return {
             "reweighting": self.reweighting,
             "group_weights": list(self.group_weights),
@@ -114,7 +114,7 @@ def reweighting_rule(name: str) -> Reweighting:
 
 
 def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
-    """Return weights omega_m of groups from their cohort sizes, shape (..., M), up to a common factor."""
+    """Return groups' weights omega_m without a common factor, from cohort sizes, shape (..., M)."""
     return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
@@ -163,7 +163,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return the step min(1, 0.12 / (sqrt(T) v)): T rounds then add noise 0.12 C to a parameter at most.
+    """Return a server step, at most 1, with which T rounds add noise of at most 0.12 C to a parameter.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.
