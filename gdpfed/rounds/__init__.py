@@ -1,1 +1,1 @@
-"""One run: round loop, sums and observers, the same for both kinds of fleet."""
+"""One run: the loop over rounds, sums and observers, for simulated clients and for real nodes."""

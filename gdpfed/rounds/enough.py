@@ -1,4 +1,4 @@
-"""Whether there are enough clients for a sum; this is checked before anything is charged.
+"""Checks that there are enough clients for a sum, before anything is charged.
 
 Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
 leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
@@ -30,7 +30,7 @@ def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> li
 
 
 def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) -> bool:
-    """Whether the reachable clients are enough for at least one sum of a round."""
+    """Whether enough clients can be reached for at least one sum of a round."""
     sizes = reachable_by_group(plan, present)
     return any(can_sum(secagg, size) for size in ([sum(sizes)] if plan.one_sum else sizes))
 
@@ -38,7 +38,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Return who can be reached in a round, once some sum is possible; None if all clients always can.
+    """Wait until some sum of a round is possible; return who can be reached, or None for all.
 
     `path`: of the run's files.
 
@@ -70,7 +70,7 @@ def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    """Whether a cohort that is drawn of these clients may be too small, and tell of rounds drawn with it."""
+    """Whether a cohort of these clients could be so small that it reveals other rounds of its block."""
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
     index = min(round_index, plan.num_rounds - 1)
     return tells_turns(plan, least, index, reachable_by_group(plan, present))
@@ -79,7 +79,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Return the cohorts of a round without those that are too small for a sum, if draws hide nothing.
+    """Empty those cohorts of a round that are too small for a sum, unless the draw must stay secret.
 
     Who could only be asked in vain is as one who is absent: it is neither asked nor charged, and has its
     turn later if the plan lets it.
@@ -94,7 +94,7 @@ def without_small_sums(
 
 
 def without_a_sum(records: Sequence[RoundLogEntry], path: Path) -> str:
-    """Say in one line what became of a run that had no sum and so learnt nothing."""
+    """Describe in one line a run in which no sum was possible, so that the model learnt nothing."""
     reasons = Counter(reason for record in records for reason in record.failures.values())
     most = f", most often: {reasons.most_common(1)[0][0]}" if reasons else ""
     return (

@@ -40,12 +40,12 @@ def any_number(clients: Collection[int]) -> bool:
 
 
 def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
-    """Return no requests: none are expected in the next round."""
+    """Return no requests, for a run that does not announce its next round's sums."""
     return []
 
 
 class Fleet(ABC):
-    """Turns charged requests into sums.
+    """Sends charged requests to clients and returns the sums of their answers.
 
     Requests over disjoint cohorts form a wave, which is summed at once; requests that share clients go
     one after the other.
@@ -67,40 +67,40 @@ class Fleet(ABC):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether keys for the next round's sums are agreed during this round."""
+        """Whether clients agree on keys for the next round's sums during this round."""
         return False
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edges between clients and server, which may be trusted with single updates."""
+        """Whether there are edge servers between clients and server, which may be trusted with updates."""
         return False
 
     @property
     def shows_single_updates(self) -> bool:
-        """Whether one client's update may be read in clear."""
+        """Whether the server may read single clients' updates."""
         return False
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """The clients that can be reached in the round that begins; None if all always can.
+        """Return the clients that can be reached for a round; None if all always can.
 
         A fleet whose clients come and go waits until those who are there suffice, for a while.
         """
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """The public keys of at least these clients; empty if clients do not sign."""
+        """Return the public keys of these clients, perhaps of more; empty if clients do not sign."""
         return Roster({})
 
     @abstractmethod
     def exchange(self, asked: Sequence[StageRequests]) -> Sequence[Mapping[int, bytes]]:
-        """Send one stage of every sum to its clients; return the answers that came, in the sums' order."""
+        """Send each sum's clients the messages of one stage; return the answers, in the sums' order."""
 
     @abstractmethod
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Sum a wave, which are requests without common clients, in clear; return every sum by name."""
+        """Compute sums without masks, over clients of whom none is in two sums; return them by name."""
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Sum a wave, which are requests without common clients, and return every sum by name.
+        """Compute sums that have no common clients, with or without masks; return them by name.
 
         ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
         """
@@ -116,7 +116,7 @@ class Fleet(ABC):
         upcoming: Upcoming = nothing_upcoming,
         extensions: Extensions = NO_EXTENSIONS,
     ) -> list[ClientSum]:
-        """Return one sum for each charged request, in order; a request cannot be summed again.
+        """Compute one sum for each charged request, in order; a request cannot be summed twice.
 
         ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
         a fleet that prepares ahead. ``extensions`` put something beside the updates of a sum.
@@ -160,7 +160,7 @@ class Fleet(ABC):
         requests: Sequence[SumRequest],
         extensions: Extensions = NO_EXTENSIONS,
     ) -> None:
-        """Refuse sums whose cohorts would be too small, or that would not fit the summed integers.
+        """Refuse sums whose cohorts would be too small, or that the integers of the protocol cannot hold.
 
         ``requests`` are for the largest cohorts that are to be expected.
 
@@ -201,7 +201,7 @@ class Fleet(ABC):
         *,
         ahead: bool = False,
     ) -> list[PreparedSum]:
-        """The requests whose cohorts are large enough, with what a run's extensions add to them."""
+        """Prepare the requests whose cohorts are large enough, with what extensions add to each."""
         prepared = []
         for request in wave:
             if len(request.clients) < self._least(request):
@@ -221,7 +221,7 @@ class Fleet(ABC):
         return clients
 
     def _least(self, request: SumRequest) -> int:
-        """The smallest number of clients that a sum may have."""
+        """Return the smallest number of clients that a requested sum may have."""
         return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
 
     def _too_few(self, round_index: int, request: SumRequest) -> ClientSum:
@@ -233,7 +233,7 @@ class Fleet(ABC):
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
     def _parameters_or_why(self, round_index: int, request: SumRequest) -> SumParameters | str:
-        """The parameters of a sum, or why there are none, such as too few updates to carry the noise."""
+        """Return a sum's parameters, or the reason why there are none, such as too few updates."""
         try:
             return self.parameters(round_index, request)
         except ValueError as error:
@@ -242,7 +242,7 @@ class Fleet(ABC):
     def parameters(
         self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
     ) -> SumParameters:
-        """The parameters that the clients of a sum agree to; `corrections` counts members without an update.
+        """Return the parameters that a sum's clients must agree to.
 
         Raises RunError: noise of which nobody is to add any. Raises ValueError: a sum that cannot be.
         """

@@ -1,4 +1,4 @@
-"""The loop over rounds: charge the round, sum updates, step the model, evaluate it, tell observers."""
+"""The loop over rounds: charge a round, sum updates, change the model, evaluate, tell observers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ EvaluateModel = Callable[[Theta], Evaluation]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a round's log entry says of its clients: cohorts, survivors, failures."""
+    """What the log says about a round's clients: cohort sizes, survivors, failures."""
 
     cohort_sizes: list[int]
     failures: dict[str, str]
@@ -72,7 +72,7 @@ class RoundLoop:
     announce: Announce
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
-        """Run the rounds that remain, at most to ``last_round``; yields the model and the log entry of each.
+        """Run the remaining rounds, up to ``last_round``; yield each round's model and log entry.
 
         Raises:
             RunError: a model whose loss is not finite, or too few clients for any sum of a round, which is
@@ -90,7 +90,7 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
-        """Run one round and return its log entry; one that an earlier process charged is not run again."""
+        """Run one round and return model and log entry; skip a round that an earlier process charged."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:
@@ -174,11 +174,11 @@ class RoundLoop:
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 
     def released(self, theta: Theta) -> Theta:
-        """The model to release after the last round, shape (d,)."""
+        """Return the model to release after the last round, shape (d,)."""
         return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
-        """Return the cohort sizes of an interrupted round: the ledger's counts minus those in the log."""
+        """Describe a round that was interrupted: its cohort sizes are the ledger's counts minus the log's."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]
@@ -206,7 +206,7 @@ class RoundLoop:
         return cohorts
 
     def _reachable(self, present: frozenset[int] | None) -> list[int]:
-        """How many clients of every group are present."""
+        """Return how many clients of every group can be reached."""
         return reachable_by_group(self.method.plan, present)
 
     def _order_for(self, index: int) -> TrainingOrder:

@@ -1,4 +1,4 @@
-"""Correlated noise of sums, parts of which later rounds take back: by which clients, and from which keys.
+"""Correlated noise across rounds: remembers the noise keys of earlier sums, so that it can be taken back.
 
 What is new in a round is drawn from 32 bytes of the operating system: by the server where it adds the noise,
 by every client where sums are masked. While parts of it are still to be taken back the server keeps its
@@ -27,7 +27,7 @@ _HEAD = struct.Struct(f">{KEY_BYTES}sdd")
 
 @dataclass(frozen=True)
 class NewNoise:
-    """The noise that is new in a round's sum, with the key to draw it again when parts are taken back.
+    """The new noise of one round's sum, with the key to draw it again when part is taken back.
 
     Attributes:
         round_index: of the sum.
@@ -48,7 +48,7 @@ class NewNoise:
 
 @dataclass(frozen=True)
 class SumNoise:
-    """The noise of one sum: what is new in it, and what it takes back.
+    """The noise of one sum: new noise, minus parts of the noise of earlier rounds.
 
     Attributes:
         key: of the noise that is new.
@@ -62,12 +62,12 @@ class SumNoise:
 
     @property
     def largest_correction(self) -> float:
-        """The largest standard deviation of the noise that one client takes back."""
+        """The largest noise that one client takes back, as a standard deviation."""
         return hypot(*(tap * each.largest_share for each, tap in self.taken_back))
 
 
 class NoiseStreams:
-    """The noise that is still to be taken back in every stream, the sums of one name.
+    """The noise of earlier rounds that is still to be taken back, for each stream of sums by name.
 
     Args:
         most_taps: p, for how many rounds after its own a key is needed; 0 where noise is not correlated.
@@ -79,17 +79,17 @@ class NoiseStreams:
         self._drawn: dict[str, NewNoise] = {}
 
     def draw(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return a sum's noise under a fresh key; it takes back g_j of what was new in round t - j."""
+        """Draw a key for a sum's new noise, and say which earlier noise the sum takes back."""
         drawn = NewNoise(round_index, os.urandom(KEY_BYTES))
         self._drawn[name] = drawn
         return _noise(drawn.key, taps, round_index, self._kept.get(name, {}))
 
     def asked(self, name: str, clients: tuple[int, ...], largest_share: float) -> None:
-        """Note which clients were asked for a share of the drawn noise, and the largest size of a share."""
+        """Record which clients add a share of the drawn noise, and how large a share can be."""
         self._drawn[name] = replace(self._drawn[name], asked=clients, largest_share=largest_share)
 
     def expected(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return what the next round subtracts if this round's sums are released; it holds no key."""
+        """Return which noise the next round takes back if this round's sums are released."""
         drawn = {each.round_index: each for each in [self._drawn.get(name)] if each is not None}
         return _noise(b"", taps, round_index, self._kept.get(name, {}) | drawn)
 
@@ -112,7 +112,7 @@ class NoiseStreams:
             self._kept[name] = {index: each for index, each in kept_of.items() if index >= oldest}
 
     def state_dict(self) -> State:
-        """Return the stored noise that a resumed run needs, as bytes for every sum; may be empty."""
+        """Return the stored noise keys that a resumed run needs, as bytes for each sum."""
         return {
             f"{PREFIX}{index}.{name}": np.frombuffer(_packed(each), np.uint8)
             for name, kept in self._kept.items()
@@ -120,7 +120,7 @@ class NoiseStreams:
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
-        """Remove the noise that `state_dict` returned from a checkpoint's state, and return the rest.
+        """Take the stored noise keys out of a checkpoint's state; return the rest of the state.
 
         Raises ValueError for keys that a run with `most_taps` does not keep.
         """
@@ -152,7 +152,7 @@ def _packed(each: NewNoise) -> bytes:
 
 
 def _unpacked(index: int, data: npt.NDArray[Any]) -> NewNoise:
-    """Read the stored noise of one round's sum."""
+    """Read the stored noise key of one round's sum."""
     if data.dtype != np.uint8 or data.ndim != 1 or len(data) < _HEAD.size or (len(data) - _HEAD.size) % 8:
         raise ValueError(ODD_KEYS)
     raw = data.tobytes()

@@ -1,4 +1,4 @@
-"""Observers, and the events of a run that they receive.
+"""Observers of a run, and the events that they receive.
 
 The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
 run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the
@@ -49,7 +49,7 @@ class RoundEnded:
 
 @dataclass(frozen=True, eq=False)
 class RunConcluded:
-    """This process has run its rounds of the run, so that observers can write results.
+    """The last round of this process is over, so that observers can write results.
 
     Attributes:
         released: what the method releases of the last model, shape (d,).
@@ -70,13 +70,13 @@ class Observer:
     """Receives what happens in a run, and cannot change it; each method does nothing unless overridden."""
 
     def opened(self, run: RunOpened) -> None:
-        """The run begins or goes on."""
+        """Called when the run begins or is resumed."""
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """A round is over; its record and its checkpoint are on disk."""
+        """Called after a round, when its log entry and checkpoint are on disk."""
 
     def concluded(self, run: RunConcluded) -> None:
-        """The last round of this process is over; the final model is not written yet."""
+        """Called after the last round of this process, before the final model is written."""
 
     def closed(self) -> None:
-        """This process will send no more events."""
+        """Called at the end: no more events follow from this process."""

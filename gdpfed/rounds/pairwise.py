@@ -1,4 +1,4 @@
-"""Sums under secure aggregation: the stages of several sums, merged into few exchanges.
+"""Runs several sums under secure aggregation together, with few message exchanges.
 
 A sum's keys (stages advertise and share) depend on its cohort and not on the model. So they can be agreed
 while the sums of the round before are masked and unmasked: two exchanges a round instead of four.
@@ -31,7 +31,7 @@ AGREEMENT = (Stage.ADVERTISE, Stage.SHARE)
 
 @dataclass(frozen=True)
 class StageRequests:
-    """The requests of one sum to its clients in an exchange, by client id.
+    """The messages of one sum to its clients in one stage, by client id.
 
     In one exchange no client is asked twice for one stage.
     """
@@ -49,7 +49,7 @@ Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
 
 
 class RunningSum:
-    """One sum under secure aggregation that is under way, stage by stage.
+    """One sum under secure aggregation while it runs, stage by stage.
 
     Args:
         prepared: what is summed, and over whom.
@@ -65,12 +65,12 @@ class RunningSum:
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
-        """What the keys of the sum were agreed for: parameters, members, and members without an update."""
+        """What the sum's keys were agreed for: parameters, members, and members without an update."""
         return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
     def running(self) -> bool:
-        """Whether the sum has neither a result nor failed."""
+        """Whether the sum has neither finished nor failed."""
         return self.failure is None and not self._session.done
 
     @property
@@ -80,26 +80,26 @@ class RunningSum:
 
     @property
     def disputed(self) -> Mapping[int, Set[int]]:
-        """Clients left out because of complaints, and who complained; either may be at fault."""
+        """Clients left out because of complaints, with those who complained; either may be at fault."""
         return self._session.disputed
 
     @property
     def agreeing(self) -> bool:
-        """Whether the keys of the sum are still being agreed."""
+        """Whether the members are still agreeing on the sum's keys."""
         return self.running and self._session.stage in AGREEMENT
 
     def bind(self, prepared: PreparedSum) -> None:
-        """State what the clients train (`TrainingOrder.context`), as the sum's own round prepared it."""
+        """State what clients compute in the round, for a sum whose keys were agreed on before the round."""
         self.prepared = prepared
         if self.running:
             self._session.bind(prepared.context)
 
     def asks(self) -> StageRequests:
-        """The requests of the sum in its present stage."""
+        """Return the sum's messages to clients in its present stage."""
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """Close a stage of the sum with these answers; an unusable answer loses only its sender."""
+        """Close the sum's present stage with these answers; an invalid answer drops only its sender."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)
@@ -111,13 +111,13 @@ class RunningSum:
             self.failure = str(error)
 
     def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
-        """The standard deviation of a member's noise in the sum, without the parts that were removed."""
+        """Return how much noise one member has in the sum, after removable parts were subtracted."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
 
     def outcome(self) -> ClientSum:
-        """The result of the sum, or why there is none."""
+        """Return the sum's result, or why there is none."""
         name = self.prepared.name
         if self.failure is not None:
             return ClientSum(name, None, 0, self.failure)
@@ -145,7 +145,7 @@ class RunningSum:
 
 
 class PairwiseSums:
-    """Sums round after round; keys agreed ahead for the next round are kept here, in memory only.
+    """Runs masked sums round after round; keeps keys agreed on early for the next round in memory.
 
     Args:
         roster_of: whose key is whose of some clients; empty where nobody signs.
@@ -158,7 +158,7 @@ class PairwiseSums:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """Clients that have been at fault in sums too often, and are asked no more.
+        """Clients that were at fault in too many sums, and are not asked any more.
 
         A server that leaves them out treats them as out of reach: they are not asked, and charged as the
         sampling says of clients out of reach. The faults are of messages and tell nothing of any data.
@@ -168,7 +168,7 @@ class PairwiseSums:
     def sum(
         self, exchange: Exchange, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]
     ) -> dict[str, ClientSum]:
-        """Return every sum by name; all of them share the same exchanges.
+        """Compute several sums with common exchanges of messages; return them by name.
 
         Args:
             exchange: reaches the clients.
@@ -204,11 +204,11 @@ class PairwiseSums:
                 logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
-        """Discard keys agreed ahead with clients that have lost their secrets; their round agrees anew."""
+        """Discard keys agreed on early with clients that have lost their secrets."""
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """The sum that was begun a round ahead, if it is this one; else a new one."""
+        """Return the sum whose keys were agreed on in the round before, if it is the same; else a new sum."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 
@@ -217,6 +217,6 @@ class PairwiseSums:
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:
-    """Carry out one stage of every sum."""
+    """Carry out the present stage of every sum in one exchange."""
     for each, answers in zip(sums, exchange([each.asks() for each in sums]), strict=True):
         each.take(answers)

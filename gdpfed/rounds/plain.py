@@ -1,4 +1,4 @@
-"""Sums without secure aggregation, for both kinds of fleet: the server adds the noise once for each sum."""
+"""Sums without secure aggregation: the server adds noise once to each sum."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ logger = logging.getLogger(FLOWER_LOGGER)
 
 
 def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -> dict[str, ClientSum]:
-    """Return every sum of unmasked answers, with the same encoding, kind of noise and dropout rules.
+    """Add up clients' unmasked answers to sums, with the server's noise; return the sums by name.
 
     The server sees whose update is none within its bound, leaves it out, and adds the noise of the whole sum.
     """
@@ -44,7 +44,7 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
 
 
 def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
-    """One client's update as residues; None if it is not an update within its bound."""
+    """Read one client's unmasked update as residues; None if it exceeds its bound."""
     encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
     own = encoding if isinf(norm) else encoding.clipped_to(norm)
     if len(data) != 4 * encoding.dimension:
@@ -61,7 +61,7 @@ def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[
 def plain_sum(
     name: str, parameters: SumParameters, total: npt.NDArray[np.uint32], members: Sequence[int]
 ) -> ClientSum:
-    """The sum of unmasked updates, with the same encoding, bounds and tolerance of dropouts as masked ones.
+    """Decode a sum of unmasked updates under the same bounds and dropout limits as for masked sums.
 
     ``members`` are the clients whose residues are in it.
     """
@@ -81,7 +81,7 @@ def plain_sum(
 def sum_noise_steps(
     order: TrainingOrder, parameters: SumParameters, stream: SumNoise | None = None
 ) -> npt.NDArray[np.int64]:
-    """Draw the noise of a sum for the party that sums in clear, in integer steps: int64[d].
+    """Draw a sum's noise in integer steps, for whoever adds up unmasked updates: int64[d].
 
     Whoever adds it knows that it is there, so it has standard deviation C sigma whoever drops out or
     colludes: n - D - c shares of variance C^2 sigma^2 / (n - D - c). Gaussian noise is drawn in one go and

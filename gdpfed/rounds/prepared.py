@@ -1,4 +1,4 @@
-"""A sum as a fleet carries it out: a charged request, its parameters, and each client's part."""
+"""A sum that is ready to be carried out: charged request, parameters, and each client's part."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from secagg import SumParameters
 
 @dataclass(frozen=True, eq=False)
 class PreparedSum:
-    """One sum as a fleet carries it out: its request, its parameters, and each client's part.
+    """One sum that is ready to be carried out: its request, parameters, and each client's part.
 
     Attributes:
         name: of the request.
@@ -59,17 +59,17 @@ class PreparedSum:
 
     @cached_property
     def fillers(self) -> frozenset[int]:
-        """The clients that were not drawn and send zeros, so that there is a sum whoever was drawn."""
+        """The clients that were not drawn, and send zeros so that the sum takes place."""
         return frozenset(client for client, part in self.parts.items() if part.fills)
 
     @cached_property
     def drawn(self) -> list[int]:
-        """The clients whose own updates are in the sum, in the order of ``clients``."""
+        """The clients that send real updates, in the order of ``clients``."""
         return [client for client in self.clients if client not in self.fillers]
 
     @cached_property
     def without_update(self) -> frozenset[int]:
-        """The members of the sum that send no update, but take noise back."""
+        """The members that send no update and only take noise back."""
         return frozenset(self.beside.members).difference(self.clients)
 
     @cached_property
@@ -79,7 +79,7 @@ class PreparedSum:
 
     @property
     def norms(self) -> Vector:
-        """The bound on every client's contribution, in the order of ``clients``."""
+        """The norm to which every client's contribution is clipped, in the order of ``clients``."""
         largest = self.parameters.clipping_norm
         if not self.parts:
             return np.full(len(self.clients), largest)
@@ -92,7 +92,7 @@ class PreparedSum:
         return self.parameters.clipping_norm * sigma if sigma else 0.0
 
     def norms_of(self, clients: Iterable[int]) -> float:
-        """The sum of the norms that these clients' contributions are clipped to."""
+        """Return the sum of the norms to which these clients' contributions are clipped."""
         largest = self.parameters.clipping_norm
         return fsum(min(self.part(client_id).clipping_norm, largest) for client_id in clients)
 
@@ -103,7 +103,7 @@ class PreparedSum:
 
 
 def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
-    """Return the round's order, changed where the request says something else."""
+    """Return the round's training order with the changes that this request asks for."""
     alike = _are_alike(request)
     least, largest = (1.0, 1.0) if alike else request.weights_between
     return replace(
@@ -117,7 +117,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """The part of every client whose bound, weight or steps differ; empty if all are equal."""
+    """Return each client's clipping norm, weight and steps, if they differ; empty if all are equal."""
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
@@ -131,5 +131,5 @@ def client_parts(request: SumRequest) -> dict[int, ClientPart]:
 
 
 def _are_alike(request: SumRequest) -> bool:
-    """Whether all clients of a requested sum have its bound and weight 1."""
+    """Whether all clients in a request have weight 1 and the same clipping norm."""
     return request.client_clipping_norms is None and request.client_weights is None

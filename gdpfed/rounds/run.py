@@ -1,4 +1,4 @@
-"""One run, from its configuration to its files: prepare, begin or resume, train, conclude."""
+"""One run from configuration to files: prepare, begin or resume, train, conclude."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """A run that is planned and checked, before its clients are known and anything is written.
+    """A run that is planned and checked, before clients join and files are written.
 
     Attributes:
         path: where its files go.
@@ -65,7 +65,7 @@ class PreparedRun:
         identities: Mapping[int, str] | None = None,
         evaluate_model: EvaluateModel | None = None,
     ) -> Self:
-        """Plan, load the data, and read the run that is resumed, if any.
+        """Make the plan, load the data, and read the files of the run to resume, if any.
 
         A run that is continued keeps the clients' keys: another one is refused. ``evaluate_model`` stands in
         for the evaluation on the data's test split.
@@ -111,12 +111,12 @@ class PreparedRun:
 
     @property
     def next_round(self) -> int:
-        """The first round, from 0, that is not charged yet."""
+        """The next round, from 0, that is not charged yet."""
         return 0 if self.resumed is None else self.resumed[1][0].ledger.charged_rounds
 
     @property
     def last_round(self) -> int:
-        """The number of the round after which this process stops."""
+        """After how many rounds this process stops."""
         return self.config.run.last_round
 
     def open(
@@ -126,7 +126,7 @@ class PreparedRun:
         announce: Announce,
         more: Sequence[Extension] = (),
     ) -> "OpenRun":
-        """Check the fleet's sums, make the observers, then make or continue the run directory.
+        """Check all sums, make observers, and create the run directory or continue in it.
 
         An observer that cannot do its work says so when it is made: nothing is written yet. ``more`` are
         extensions of whoever starts the run; they keep nothing in its checkpoint.
@@ -176,7 +176,7 @@ class PreparedRun:
             return run
 
     def _largest_requests(self) -> list[SumRequest]:
-        """Return the method's requests over the largest cohorts, for every kind of round."""
+        """Return the method's requests with the largest possible cohorts, for every kind of round."""
         plan, theta = self.method.plan, flatten(self.task.build_model())
         starts = {0}
         for group in plan.groups:
@@ -188,7 +188,7 @@ class PreparedRun:
         ]
 
     def largest_cohorts(self, round_index: int) -> list[ClientIds]:
-        """Return the largest cohort of every group to be expected in a round, from 0."""
+        """Return the largest cohort that a round may draw from every group."""
         law = self.method.plan.law
         rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [
@@ -230,7 +230,7 @@ class OpenRun:
 
     @property
     def released(self) -> Theta:
-        """The model to release after the last round, shape (d,)."""
+        """Return the model to release after the last round, shape (d,)."""
         return self.loop.released(self.theta)
 
     def rounds(self) -> Iterator[RoundLogEntry]:
@@ -242,7 +242,7 @@ class OpenRun:
             yield record
 
     def conclude(self) -> None:
-        """Tell the observers; then write the released model, unless the run is to be resumed later.
+        """Tell observers that the run ends; write the released model, unless the run is to be resumed.
 
         The checkpoint goes last, so that a run whose observers fail here can be resumed and concluded.
 
@@ -273,7 +273,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def there(self, round_index: int) -> list[int]:
-        """The clients that can be reached for a sum outside the rounds; new ones agree to later rounds.
+        """Return the clients that can be reached for a one-time sum; late nodes join first.
 
         Raises RunError: too few for any sum, which is not charged then.
         """
@@ -283,7 +283,7 @@ class OpenRun:
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:
-        """Charge a sum outside the rounds, on disk before any client is asked, and have it summed.
+        """Charge a one-time sum in the ledger on disk, then ask the clients and return the sum.
 
         ``index`` is the round that its clients are told. Raises PrivacyError: the plan pays for no such sum,
         or it has been charged.

@@ -1,4 +1,4 @@
-"""The state of a run, either new or restored from its files, and the observer that writes them."""
+"""The state of a run, new or restored from files, and the observer that saves it."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ REQUESTS = (SumRequest, LocalTraining, RecordSteps)
 
 @dataclass
 class RunState:
-    """The state from which a run continues.
+    """The state from which a run continues: ledger, sampling key, and extensions.
 
     Attributes:
         completed_rounds: rounds behind it.
@@ -39,7 +39,7 @@ class RunState:
 
 
 def begin(files: RunDirectory, method: Method, task: Task, extensions: Extensions) -> tuple[RunState, Theta]:
-    """Return a new run's state, which is saved before its first round.
+    """Make a new run's state, and save it before the first round.
 
     The cohorts of a private run are drawn with a key from the operating system, since amplification
     holds only while nobody can know who was sampled. Without privacy the seed draws them, so that the
@@ -60,17 +60,17 @@ def new_ledger(method: Method) -> Ledger:
 
 
 def subject_of(method: Method) -> str:
-    """Return the name of the method for a ledger's errors."""
+    """Return how a ledger's errors name the method."""
     return f"method {method.name}"
 
 
 def secret_sampling_key() -> bytes:
-    """Return a new random key that makes cohorts unpredictable."""
+    """Draw a new secret key for sampling, so that cohorts are unpredictable."""
     return os.urandom(KEY_BYTES)
 
 
 def restore(files: RunDirectory, method: Method, extensions: Extensions) -> tuple[RunState, Theta]:
-    """Restore the state of a stopped run, with those of method and extensions; writes no file."""
+    """Restore the state of a stopped run from its files, without writing any."""
     checkpoint = Checkpoint.load(files.path)
     ledger = files.load_ledger(method.plan, subject_of(method), REQUESTS)
     if not 0 <= ledger.charged_rounds - checkpoint.completed_rounds <= 1:
@@ -98,7 +98,7 @@ class RoundFiles(Observer):
         self._files, self._method, self._state = files, method, state
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Save theta itself, from which the run continues, and not the model released from it."""
+        """Save a round: its log entry, then a checkpoint with theta, from which the run continues."""
         self._files.append_round(ended.record)
         state = self._state
         kept = self._method.state_dict() | state.extensions.state_dict()

@@ -1,4 +1,4 @@
-"""Adaptive clipping: a factor scales the clipping norms of the plan, and released sums change the factor.
+"""Adaptive clipping: a factor scales all clipping norms, and released sums change the factor.
 
 Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 arXiv:1905.03871, Algorithm 1.
@@ -25,7 +25,7 @@ FACTOR = "factor"
 
 
 class NormFactor(Extension):
-    """F(t), the factor of all clipping norms; it is 1 in the first round.
+    """F(t), the factor on all clipping norms in adaptive clipping; it is 1 in the first round.
 
     A sum is asked for in units of F(t), so that norms and noise are the plan's in every round, and what comes
     of it is multiplied by F(t). Its last coordinate says which part of the clients was within its norm; F
@@ -53,16 +53,16 @@ class NormFactor(Extension):
 
     @property
     def clipping_norm(self) -> float:
-        """C(t) = C F(t), the clipping norm of updates in round t."""
+        """C(t) = C F(t): the clipping norm of updates in round t."""
         return self._plan.clipping_norm * self._factor
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests with the clipping norms of this round."""
+        """Return the requests with this round's clipping norms."""
         share = self._adaptive.indicator_share
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums in the unit of updates, without their last coordinate, which moves F."""
+        """Return sums without their last coordinate, which counts norms and updates the factor F."""
         self.fraction, self._norm_of_round = None, self.clipping_norm
         factor, taken = self._factor, list[ClientSum]()
         for each in sums:
@@ -82,15 +82,15 @@ class NormFactor(Extension):
 
     @property
     def _heard(self) -> float:
-        """sum_m r_m B_m: the expected sum of the norms of a round's contributions."""
+        """Return sum_m r_m B_m: the expected sum of the norms of all contributions in a round."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:
-        """Return the state that holds the factor."""
+        """Return the factor F as the state to save."""
         return {FACTOR: np.array(self._factor)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore what `state_dict` returned. Raises ValueError for a state without the factor."""
+        """Restore the factor that `state_dict` returned; ValueError for another state."""
         if state.keys() != {FACTOR}:
             raise ValueError("the factor of its clipping norms is not one that this run keeps")
         self._factor = float(state[FACTOR])

@@ -1,4 +1,4 @@
-"""The average of a run's models, released in place of the last one.
+"""Releases a weighted average of a run's models instead of the last model.
 
 Source: Shamir, Zhang, "Stochastic Gradient Descent for Non-smooth Optimization: Convergence Results and
 Optimal Averaging Schemes", ICML 2013, arXiv:1212.1824, Section 4 (polynomial-decay averaging).
@@ -22,7 +22,7 @@ AVERAGE, COUNT = "average", "rounds"
 
 
 class ReleasedAverage(Extension):
-    """average_t = (1 - g_t) average_{t-1} + g_t theta_t with g_t = (DECAY + 1) / (DECAY + t), t = 1, 2, ...
+    """The running average of models: average_t = (1 - g_t) average_{t-1} + g_t theta_t, g_t falling with t.
 
     It is made of models that are known anyway: post-processing, which costs no privacy. Training goes on from
     theta.
@@ -36,7 +36,7 @@ class ReleasedAverage(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the average of a run; None if the last model is released."""
+        """Return a new average for a run; None if the run releases its last model."""
         return None if run.config.method.average == "none" else cls()
 
     def stepped(self, theta: Theta) -> None:
@@ -47,17 +47,17 @@ class ReleasedAverage(Extension):
         self._average = (1 - share) * before + share * theta
 
     def released(self, theta: Theta) -> Theta:
-        """Return the average, or theta before there is one."""
+        """Return the average of models, or theta before the first round."""
         return theta if self._average is None else self._average.astype(np.float32)
 
     def state_dict(self) -> State:
-        """Return the average, shape (d,) in float64, and its number of rounds; empty before the first."""
+        """Return the average, shape (d,) in float64, and the number of rounds in it."""
         if self._average is None:
             return {}
         return {AVERAGE: self._average, COUNT: np.array(self._count)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore what `state_dict` returned. Raises ValueError for a state that is not an average's."""
+        """Restore the average that `state_dict` returned; ValueError for another state."""
         if not state:
             return
         if state.keys() != {AVERAGE, COUNT} or state[AVERAGE].ndim != 1:

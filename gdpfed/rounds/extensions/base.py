@@ -1,4 +1,4 @@
-"""An extension is an option of a run that no round needs: one file, and one object in the run's list.
+"""Base class of extensions: an extension is an option that rounds do not need, in a file of its own.
 
 The moments of an extension, in the order in which a run comes to them:
 
@@ -45,7 +45,7 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Nobody takes part in the round that begins; the text says why, and the round's log entry holds it."""
+    """Raised if the round that begins has no participants; the log entry contains the text."""
 
 
 class Extension(Observer, ABC):
@@ -68,23 +68,23 @@ class Extension(Observer, ABC):
     key: ClassVar[str]
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return requests besides those of the method, over the largest cohorts, to be checked first."""
+        """Return this extension's requests with the largest possible cohorts, to check them beforehand."""
         return []
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: Sequence[SumRequest]) -> None:
-        """Refuse a run that is not possible, before anything is written.
+        """Refuse a run that cannot be carried out, before anything is written.
 
         ``requests`` are those of the method over its largest cohorts. Raises InputError.
         """
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Begin or continue: the run's files exist, and state of an earlier process is restored."""
+        """Called when the run's files exist, and the state of an earlier process is restored."""
 
     def before_rounds(self, run: "OpenRun") -> None:
-        """Do what comes before the first round of this process."""
+        """Called before the first round of this process."""
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Return the model that a round starts from, shape (d,).
+        """Return the model from which a round starts, shape (d,).
 
         ``theta`` is the model that the round before has left. Nothing is charged yet, so it may wait. Raises
         RoundLeftOut to go on with the next round, TrainingOver to end the training before this one.
@@ -92,62 +92,62 @@ class Extension(Observer, ABC):
         return theta
 
     def replaces(self, round_index: int) -> bool:
-        """Say whether clients do something else than the method in a round, from 0; see `round`."""
+        """Whether this extension replaces the method in a round, counted from 0."""
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Do a round in place of the method's round; the model does not change."""
+        """Carry out a round in place of the method; the model does not change."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests that are really made. Also called for later rounds, so it stores nothing."""
+        """Return the requests as they are really made; also called for later rounds, so it keeps no state."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Note the charged requests, which are summed now."""
+        """Called with the charged requests that are about to be summed."""
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
-        """Note the results of sums that were requested together, by name."""
+        """Called with the results, by name, of sums that were requested together."""
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
         """Return the sums as the method receives them, in the order of its requests."""
         return list(sums)
 
     def stepped(self, theta: Theta) -> None:
-        """Receive a round's model as the method releases it; not called in a round that was replaced."""
+        """Receive a round's model as the method releases it; not called if the round was replaced."""
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model that the run releases, computed only from released models; may be called twice."""
+        """Return the model that the run releases, made from released models only; may be called twice."""
         return theta
 
     def evaluated(self, ended: RoundEnded) -> None:
-        """Receive a round that is over and evaluated; nothing of it is on disk yet."""
+        """Called when a round is over and evaluated, before anything of it is saved."""
 
     def record(self) -> dict[str, Any]:
-        """Return fields of the round's entry in the log, by the names of `RoundLogEntry`."""
+        """Return fields for the round's log entry, by their names in `RoundLogEntry`."""
         return {}
 
     def saved(self) -> None:
-        """The checkpoint of a round is on disk."""
+        """Called when a round's checkpoint is on disk."""
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Do what follows the last round of this process; observers have not been told yet."""
+        """Called after the last round of this process, before observers are told."""
 
     def finished(self) -> None:
-        """The run is over, and its files are written."""
+        """Called when the run is over and its files are written."""
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs, by names without `key`; empty by default."""
+        """Return what a resumed run needs from this extension; empty by default."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore what `state_dict` returned. Raises ValueError: the state is not one of this run."""
+        """Restore what `state_dict` returned; ValueError for the state of another run."""
         if state:
             raise ValueError(f"{self.key} keeps nothing, but got {', '.join(sorted(state))}")
 
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What extensions have added to a sum beside the updates.
+    """What extensions have added to a sum, besides the updates: noise, corrections, client states.
 
     Attributes:
         noise: of a stream of sums; None where it is independent of other sums.
@@ -162,11 +162,11 @@ class Beside:
 
     @property
     def members(self) -> Collection[int]:
-        """The clients that are asked beside those with an update, and those that take noise back."""
+        """The clients that are asked to take noise back in a sum."""
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return which of some members take noise back, and of which rounds, as pairs."""
+        """Return pairs (client, round): which of these members take back noise of which rounds."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 
@@ -175,7 +175,7 @@ NOTHING_BESIDE = Beside()
 
 
 class SumExtension(Extension):
-    """An extension of this project, which may also add to a sum beside the updates.
+    """An extension that may also change a sum: who is asked, its parameters, and its noise.
 
     What it returns decides about noise, so `run.extensions` takes none from elsewhere.
     """
@@ -183,24 +183,24 @@ class SumExtension(Extension):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts that are asked in a round; only `present` can be reached, None for all."""
+        """Return the cohorts to ask in a round; `present` are the reachable clients, None for all."""
         return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return the largest parameters of a sum, which must fit the integers that are summed."""
+        """Return a sum's parameters at their largest, to check that they fit the integers that are summed."""
         return parameters
 
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return a sum with what is added beside its updates; ``ahead`` if it is for the next round."""
+        """Return a sum with what this extension adds to it; ``ahead`` if the sum is for the next round."""
         return prepared
 
 
 class Extensions(Sequence[Extension]):
-    """The extensions of a run, each called in order.
+    """All extensions of a run, called one after the other.
 
     `items`: no two of one `key`, none of which begins with another's and a dot.
     """
@@ -225,11 +225,11 @@ class Extensions(Sequence[Extension]):
             getattr(each, moment.__name__)(*arguments)
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests of all extensions."""
+        """Return the requests of all extensions with the largest possible cohorts."""
         return [request for each in self for request in each.largest(run)]
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Return the model that a round starts from, after all extensions."""
+        """Return the model from which a round starts, after all extensions have changed it."""
         for each in self:
             theta = each.start(order, theta)
         return theta
@@ -255,7 +255,7 @@ class Extensions(Sequence[Extension]):
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return the largest parameters of a sum with all extensions."""
+        """Return a sum's largest parameters after all extensions have changed them."""
         for of_sum in self._of_sums:
             parameters = of_sum.sum_checked(fleet, request, round_index, parameters)
         return parameters
@@ -263,33 +263,33 @@ class Extensions(Sequence[Extension]):
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return the sum with what all extensions add to it."""
+        """Return the sum after all extensions have added to it."""
         for of_sum in self._of_sums:
             prepared = of_sum.sum_prepared(fleet, request, prepared, ahead=ahead)
         return prepared
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums after all extensions, applied in reverse order."""
+        """Return the sums as the method receives them, after all extensions in reverse order."""
         for each in reversed(self):
             sums = each.taken(order, sums)
         return list(sums)
 
     def released(self, theta: Theta) -> Theta:
-        """Return the released model after all extensions, one after the other."""
+        """Return the released model after all extensions have changed it, one after the other."""
         for each in self:
             theta = each.released(theta)
         return theta
 
     def record(self) -> dict[str, Any]:
-        """Return the log fields of all extensions."""
+        """Return the log fields of all extensions together."""
         return {name: value for each in self for name, value in each.record().items()}
 
     def state_dict(self) -> State:
-        """Return the states of all extensions, each under its key."""
+        """Return the states of all extensions in one mapping; names begin with the extension's key."""
         return {f"{each.key}.{name}": value for each in self for name, value in each.state_dict().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
-        """Restore each extension's state, and return the rest, which is the method's.
+        """Restore each extension's state from a checkpoint; return what is left, which is the method's.
 
         Raises ValueError for a state that is not one of this run.
         """

@@ -31,17 +31,17 @@ class ReleasesCounts(Protocol):
     """A fleet whose clients can be asked for their class counts."""
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """Return the class counts of every client, each under its client's own noise, shape (n, B)."""
+        """Return the class counts of every client, shape (n, B), each with noise that the client added."""
 
 
 class ClassCounts(Extension):
-    """Every client's class counts, from which the method draws its cohorts."""
+    """Collects every client's noised class counts, from which the method draws its cohorts."""
 
     key = "class_counts"
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the class counts of a run; None if its sampling needs none."""
+        """Return the extension for a run; None if sampling needs no class counts."""
         return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
@@ -54,7 +54,7 @@ class ClassCounts(Extension):
         require_classes(run.task.load().labels, run.task.source.name)
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Have every client release its class counts, unless it has; then give them to the method.
+        """Collect class counts from every client, if not done before, and give them to the method.
 
         They are charged, and that is on the disk, before any client adds its noise. So they are never
         released a second time: where they are charged and not there, the run is over.

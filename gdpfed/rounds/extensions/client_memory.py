@@ -1,4 +1,4 @@
-"""The states that clients of a run keep between rounds: the server's part.
+"""The server's part of client memory: what clients keep between rounds, and are told about it.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -38,7 +38,7 @@ NO_CLIENT_STATES = (
 
 
 class ClientMemory(SumExtension):
-    """The states of a run's clients.
+    """Keeps track of the states that a run's clients keep between rounds.
 
     `config`: of the run, which has a `training.client_state`. `plan`: of its method. `directory`: of its
     files. Raises LearningError for a state that there is not, or that does not go with the training.
@@ -64,7 +64,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Refuse clients that cannot keep a state, and sums that cannot update what clients are told.
+        """Refuse a fleet whose clients cannot keep states, and sums from which states cannot be updated.
 
         Raises RunError: the fleet keeps nothing, or clients have weights or a training of their own.
         """
@@ -78,14 +78,14 @@ class ClientMemory(SumExtension):
                 )
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Make the folder, and remove the files of rounds that were not completed."""
+        """Make the folder for states, and delete states from rounds that were not completed."""
         self._folder.mkdir(exist_ok=True)
         for path, client, index in self._files():
             if self._last.get(client) != index or index >= run.loop.state.completed_rounds:
                 path.unlink()
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Find the states of the clients of these requests; a request for counts does not change them."""
+        """Find the stored states of the clients in these requests."""
         updates = [request for request in requests if request.coordinates is None]
         self._asked, self.kept = {client for update in updates for client in update.clients.tolist()}, None
         if not updates:
@@ -98,7 +98,7 @@ class ClientMemory(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Give the sum the states of its clients."""
+        """Add its clients' states to the sum."""
         counts = request.coordinates is not None
         return (
             prepared
@@ -107,7 +107,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Update what clients are told by the sums of the round, and count the states that members have kept.
+        """Update, from the round's sums, the vector that clients are told, and note whose state is new.
 
         A client whose sum there is not keeps what it had.
         """
@@ -133,23 +133,23 @@ class ClientMemory(SumExtension):
         return list(sums)
 
     def saved(self) -> None:
-        """Remove files that are replaced: the checkpoint names the newer ones now."""
+        """Delete replaced states, since the new checkpoint names the newer ones."""
         for path in self._replaced:
             path.unlink(missing_ok=True)
         self._replaced.clear()
 
     def finished(self) -> None:
-        """Remove all states, since the run is over."""
+        """Delete all client states, since the run is over."""
         rmtree(self._folder, ignore_errors=True)
 
     def state_dict(self) -> State:
-        """Return what clients are told, float32[d], and how many have kept something."""
+        """Return the vector that clients are told, float32[d], and how many clients have a state."""
         if self._told is None:
             return {}
         return {TOLD: self._told, KEEPING: np.array(len(self._last))}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Take what `state_dict` returned, and find the clients' files.
+        """Restore what `state_dict` returned, and find the files with clients' states.
 
         Raises ValueError for a state that is not this run's, or where files are missing.
         """
@@ -168,13 +168,13 @@ class ClientMemory(SumExtension):
             )
 
     def _expected(self, round_index: int, sums: Sequence[ClientSum]) -> float:
-        """The expected number of updates in these sums, over the draw of the cohort."""
+        """Return how many updates these sums have on average over the draw of cohorts."""
         groups = range(len(self._plan.groups))
         asked = groups if self._plan.one_sum else {group for each in sums for group in each.groups}
         planned = [self._plan.groups[m] for m in asked]
         return float(sum(each.at(round_index).sampling_rate * len(each.clients) for each in planned))
 
     def _files(self) -> list[tuple[Path, int, int]]:
-        """Every state's file, with its client and its round."""
+        """Return the file of every client state, with its client and round."""
         named = [(path, path.name.split(".")) for path in self._folder.glob("*.*.npy")]
         return [(path, int(parts[0]), int(parts[1])) for path, parts in named]

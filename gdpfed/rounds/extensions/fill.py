@@ -1,4 +1,4 @@
-"""Cohorts are filled up, so that there is a sum of every group whoever was drawn.
+"""Fills up cohorts with clients that send zeros, so that every round has a sum, whoever was drawn.
 
 Under Poisson sampling epsilon counts on a secret draw, and a round without a sum would tell of it. So where a
 cohort is too small for a sum that may lose a client, further reachable clients of its group are asked for
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Who was drawn for one sum of a round.
+    """The clients that were drawn for one sum of a round.
 
     Attributes:
         round_index, index: of the round, and of the sum in it; both from 0.
@@ -53,7 +53,7 @@ class _Drawn:
 
     @classmethod
     def together(cls, groups: Sequence[Self]) -> Self:
-        """Return those drawn of all groups, which are one sum."""
+        """Combine the drawn clients of all groups, if all groups are summed together."""
         return cls(
             groups[0].round_index,
             0,
@@ -65,7 +65,7 @@ class _Drawn:
 
 
 class Fill(SumExtension):
-    """The clients that fill the cohorts of a run; with `secagg.same_size` to as many in every round.
+    """Fills up cohorts with clients that send zeros; with `secagg.same_size` to the same size every round.
 
     `plan`: one whose epsilon counts on a secret draw by Poisson sampling.
     """
@@ -81,23 +81,23 @@ class Fill(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the filling of a run; None if no sum of it, or the lack of one, tells of a secret draw."""
+        """Return the extension for a run; None if a missing sum would reveal no secret draw."""
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Take the run's sampling key, from which those that fill are drawn as well."""
+        """Remember the run's sampling key, from which filling clients are drawn as well."""
         self._sampling_key = run.loop.state.sampling_key
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Note which round begins."""
+        """Remember which round begins."""
         self._round_index = order.round_index
         return theta
 
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts of a round with those that fill them; the same ones for the same cohorts."""
+        """Return the cohorts of a round with the filling clients added; always the same ones for a cohort."""
         plan, there = self._plan, reachable_by_group(self._plan, present)
         groups = [group.clients for group in plan.groups]
         rates = [group.at(round_index).sampling_rate for group in plan.groups]
@@ -116,7 +116,7 @@ class Fill(SumExtension):
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
-        """Return who fills the cohort of one sum. `present`: who can be reached; None for everybody."""
+        """Draw the clients that fill one sum's cohort; `present` are those in reach, None for all."""
         size = max(len(drawn.cohort), size_to_lose_one(secagg, drawn.reachable))
         if secagg.same_size and can_sum(secagg, drawn.reachable):
             size = max(size, usual_size(self._plan, drawn.expected, drawn.reachable))
@@ -132,7 +132,7 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Tell those that fill this sum to send zeros, and every member that some of them may."""
+        """Tell the filling clients of this sum to send zeros, and all members that some may do so."""
         if kind_of(prepared.order.work).once:
             return prepared
         prepared = replace(prepared, order=replace(prepared.order, may_fill=True))
@@ -146,6 +146,6 @@ class Fill(SumExtension):
         return replace(prepared, parts={**prepared.parts, **parts}) if parts else prepared
 
     def record(self) -> dict[str, Any]:
-        """Return how many clients of every group filled the sums of the round that has ended."""
+        """Return, for the log, how many clients of each group sent zeros to fill sums."""
         filled = [len(each) for each in self._fillers.get(self._round_index, ())]
         return {"filled": filled} if any(filled) else {}

@@ -1,4 +1,4 @@
-"""Evaluation at the clients: counts of the released model's answers on held-out records, as one sum."""
+"""Evaluation at clients: one noised sum that counts the released model's answers on held-out records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +32,7 @@ TOO_FEW = "no evaluation at the clients: {}; what was charged stays charged"
 
 @dataclass(frozen=True)
 class PartyCounts:
-    """The released model's results on the records of one client: its counts, and their metrics."""
+    """The released model's results on one client's records: noised counts, and metrics from them."""
 
     client: int
     counts: Sequence[float]
@@ -40,13 +40,13 @@ class PartyCounts:
 
     @property
     def cases(self) -> float:
-        """The number of counted records, by the noised counts."""
+        """The number of records that were counted, as the noised counts say."""
         return number_of(self.counts)
 
 
 @dataclass(frozen=True)
 class HeldOutResult:
-    """The released model's results on records that clients hold out.
+    """The released model's results on the records that clients hold out.
 
     Attributes:
         clients: how many are in the sum.
@@ -68,7 +68,7 @@ class HeldOutResult:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None if it has none.
+        """Read the evaluation at clients from a run's directory; None if there is none.
 
         Raises:
             RunError: its file is damaged, or of another format.
@@ -85,24 +85,24 @@ class HeldOutResult:
         return cls(**values, metrics=metrics, parties=parties)
 
     def save(self, directory: Path) -> None:
-        """Write the file of a run."""
+        """Write the evaluation at clients into a run's directory."""
         save_result(directory / HELD_OUT_FILE, asdict(self))
 
     @property
     def cases(self) -> float | None:
-        """The number of counted records, by the noised counts; None if all clients count equally."""
+        """The number of records counted, as the noised counts say; None if all clients count equally."""
         return number_of(self.counts) if self.weighs == "records" else None
 
     @property
     def lines(self) -> list[str]:
-        """One line for each metric, in percent."""
+        """The metrics as text, one line for each, in percent."""
         return [f"{name}: {in_percent(each)}" for name, each in self.metrics.items()]
 
 
 def round_requests(
     method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
 ) -> list[SumRequest]:
-    """Return the method's requests of a round, changed to ask for shares of held-out records."""
+    """Return the method's requests of a round, changed to ask for shares of right answers."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
         replace(request, start=model, work="held_out_rates", coordinates=dimension)
@@ -113,7 +113,7 @@ def round_requests(
 def record_request(
     method: Method, model: Theta, clients: Sequence[int], most_records: float, num_classes: int
 ) -> SumRequest:
-    """Return the request for counts of held-out records, after the last round of a run about records."""
+    """Return the request for counts on held-out records, after the rounds of a run that protects records."""
     planned = method.plan.held_out
     stddev = 0.0 if planned is None else planned.noise_stddev
     bound = RECORD_MOVES * most_records
@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Return the result from the sum of counts, also by client if each has a block; None without a sum."""
+    """Compute the result from a sum of counts, also for each client if it has its own block of counts."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -150,7 +150,7 @@ def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | Non
 
 
 def in_percent(metric: Interval) -> str:
-    """A metric in percent, with its interval."""
+    """Write a metric with its interval, in percent."""
     if metric.value is None:
         return "not defined under this noise"
     return f"{100 * metric.value:.1f} % ({100 * (metric.low or 0):.1f} to {100 * (metric.high or 0):.1f})"
@@ -161,7 +161,7 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
-    """Return the result from sums of shares, each in units of clients, added up; None without a sum."""
+    """Compute the result from the groups' sums of shares of right answers; None without a sum."""
     total, noise, survivors = np.zeros(2), 0.0, 0
     for request, each in zip(requests, sums, strict=True):
         if each.total is None:
@@ -177,7 +177,7 @@ def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -
 
 
 class RatesInLastRound(Extension):
-    """In the last round, clients send shares of held-out records instead of updates, under the same noise."""
+    """In the last round, clients send shares of right answers on held-out records instead of updates."""
 
     key = "held_out_rates"
 
@@ -188,16 +188,16 @@ class RatesInLastRound(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension of a run; None if clients also train in its last round."""
+        """Return the extension for a run; None if clients also train in its last round."""
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests of the last round."""
+        """Return the requests of the last round with the largest possible cohorts."""
         model, cohorts = flatten(run.task.build_model()), run.largest_cohorts(self._last)
         return round_requests(self._method, model, self._last, cohorts, self._classes)
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Store the run, whose released model is evaluated."""
+        """Remember the run, whose released model is to be evaluated."""
         self._run = run
 
     def replaces(self, round_index: int) -> bool:
@@ -205,7 +205,7 @@ class RatesInLastRound(Extension):
         return round_index == self._last
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Have the clients of the round count the released model's right answers."""
+        """Have the round's clients count right answers of the released model, and save the result."""
         if self._run is None:
             return
         loop = self._run.loop
@@ -217,22 +217,22 @@ class RatesInLastRound(Extension):
 
 
 class CountsAfterRounds(Extension):
-    """After the last round, clients count the released model's answers on records that they hold out."""
+    """After the last round, clients count the released model's right answers on held-out records."""
 
     key = "held_out_counts"
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension of a run; None if its plan pays for no counts."""
+        """Return the extension for a run; None if its plan does not pay for such counts."""
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the counts of all clients."""
+        """Return the request for counts, with all clients in the cohort."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Ask all reachable clients for their counts, once.
+        """Ask all reachable clients, once, for their counts on held-out records.
 
         It is charged, and that is on the disk, before anybody is asked. So it is never asked a second time.
         """

@@ -1,4 +1,4 @@
-"""The histogram of norms of a run: one charged sum before its first round, and whether C fits it."""
+"""Collects the histogram of updates' norms before the first round: does the clipping norm fit?"""
 
 from typing import TYPE_CHECKING, Self
 
@@ -16,7 +16,7 @@ NOT_COUNTED = "norms of updates were not counted: {}; what was charged stays cha
 
 
 class NormsBeforeRounds(Extension):
-    """Before the first round clients say, once, in which bin the norm of an update of theirs is."""
+    """Before the first round, clients tell once, masked and noised, in which bin their update's norm is."""
 
     key = "norm_histogram"
 
@@ -26,12 +26,12 @@ class NormsBeforeRounds(Extension):
         return cls() if isinstance(run.method.plan.first, NormHistogram) else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the bins of all clients."""
+        """Return the request for the histogram, with all clients in the cohort."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [norm_request(run.method, flatten(run.task.build_model()), everybody)]
 
     def before_rounds(self, run: "OpenRun") -> None:
-        """Ask all reachable clients for their bins, if that is not charged yet, and say what they tell."""
+        """Collect the histogram of norms from all reachable clients, once; log what it shows."""
         loop, method = run.loop, run.prepared.method
         if "norm_histogram" in loop.state.ledger.charged_once:
             return

@@ -1,4 +1,4 @@
-"""What a histogram of norms tells, whether the clipping norm fits, and its file."""
+"""The result of a histogram of norms, whether the clipping norm fits, and the result's file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ still fit in part."""
 
 @dataclass(frozen=True)
 class UpdateNorms:
-    """How long clients' updates are before the first round, beside the clipping norm.
+    """How large clients' updates are before the first round, compared with the clipping norm.
 
     Attributes:
         clients: how many are in the sum.
@@ -42,7 +42,7 @@ class UpdateNorms:
 
     @classmethod
     def of(cls, clipping_norm: float, summed: ClientSum) -> Self | None:
-        """Return what a sum of bins says; None without a sum."""
+        """Compute the result from a noised sum of bins; None without a sum."""
         if summed.total is None:
             return None
         counts, noise, clients = summed.total.tolist(), summed.noise_stddev, summed.survivors
@@ -51,7 +51,7 @@ class UpdateNorms:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None if it has none.
+        """Read the histogram of norms from a run's directory; None if there is none.
 
         Raises:
             RunError: its file is damaged, or of another format.
@@ -59,18 +59,18 @@ class UpdateNorms:
         return read_result(directory / NORMS_FILE, "a histogram of norms", lambda values: cls(**values))
 
     def save(self, directory: Path) -> None:
-        """Write the file of a run."""
+        """Write the histogram of norms into a run's directory."""
         save_result(directory / NORMS_FILE, asdict(self))
 
     @property
     def fitting(self) -> float | None:
-        """The least multiple of C below 1 that most updates are within, for sure; None if there is none."""
+        """The smallest multiple (below 1) of C that most updates are surely within; None if none is."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 
     @property
     def advice(self) -> str:
-        """Say which smaller clipping norm fits the updates; "" if none is known to."""
+        """Advise a smaller clipping norm that fits the updates; "" if none is known to fit."""
         if (multiple := self.fitting) is None:
             return ""
         return (
@@ -81,7 +81,7 @@ class UpdateNorms:
 
     @property
     def lines(self) -> list[str]:
-        """One line for each multiple, in percent."""
+        """The shares as text: how many updates are within each multiple of the clipping norm."""
         return [
             f"within {IN_WORDS[multiple]} the clipping norm: ".replace("  ", " ")
             + f"{100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
@@ -108,7 +108,7 @@ class UpdateNorms:
 
 
 def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) -> list[list[float]]:
-    """Return the share of clients up to the end of every bin but the last, with its interval of 95 %.
+    """Estimate the share of updates within each multiple of the clipping norm, with a 95 % interval.
 
     That all k bins hold n clients is known. So the estimate of the first j is S_j - (j / k) (S_k - n), S_j
     being the sum of their counts, whose variance s^2 j (k - j) / k is the least of all that are linear and
@@ -125,7 +125,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return by how many points a share within half of the clipping norm may be off, at 95 %."""
+    """Return the uncertainty, in percentage points, of the share of updates within half the norm."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

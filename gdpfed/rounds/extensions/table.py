@@ -1,4 +1,4 @@
-"""The extensions of a run: the project's own, by its settings, and others that the run names."""
+"""The extensions of a run: the project's own, chosen by settings, and others that the run names."""
 
 from typing import TYPE_CHECKING
 
@@ -45,13 +45,13 @@ SERVER_EXTENSIONS: "Registry[Callable[[PreparedRun, Announce], Extension | None]
 
 
 def server_extensions_of(run: "PreparedRun", announce: "Announce") -> list[Extension]:
-    """Return the extensions of a run over Flower; `announce` receives one line if they wait for something."""
+    """Make the extensions that only runs over Flower have; `announce` logs what they wait for."""
     made = (make(run, announce) for make in SERVER_EXTENSIONS.items().values())
     return [extension for extension in made if extension is not None]
 
 
 def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Extensions:
-    """Return new extensions for a run.
+    """Make the extensions of a run, in the order in which they are called.
 
     `more`: of whoever starts it; they come first. Raises ConfigError: a name that there is not, options that
     an extension does not take, or two that write into the checkpoint under one name.

@@ -1,4 +1,4 @@
-"""The vote of a run: one charged sum before its first round, and the setting that it chooses."""
+"""The vote of a run: one charged sum before the first round, which chooses settings."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
@@ -19,7 +19,7 @@ NO_VOTE = "no vote: {}; what was charged stays charged, and the run goes on with
 
 
 class ClientVote(Extension):
-    """Clients vote on settings, once, and the run continues with the settings that they chose.
+    """Clients vote once on settings, and the run continues with the settings that won.
 
     Where there is no sum, or a process ended before it was written down, the run has its own settings.
     """
@@ -28,16 +28,16 @@ class ClientVote(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the vote of a run; None if its plan does not pay for a vote."""
+        """Return the extension for a run; None if its plan does not pay for a vote."""
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the votes of all clients."""
+        """Return the request for votes, with all clients in the cohort."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 
     def before_rounds(self, run: "OpenRun") -> None:
-        """Ask all reachable clients to vote, if that is not charged yet; then use the winning setting."""
+        """Have all reachable clients vote, if not done before, and use the setting that wins."""
         loop, config, method = run.loop, run.prepared.config, run.prepared.method
         path = loop.files.path
         if "vote" not in loop.state.ledger.charged_once:

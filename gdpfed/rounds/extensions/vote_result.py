@@ -1,4 +1,4 @@
-"""The result of the vote, and its file."""
+"""The result of a vote on settings, and its file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from gdpfed.runs.file_formats import VOTE_FILE, read_result, save_result
 
 @dataclass(frozen=True)
 class VoteResult:
-    """The result of a vote: the settings, their votes and the noise in these.
+    """The result of a vote: the settings, their noised votes, and the noise.
 
     Attributes:
         clients: how many are in the sum.
@@ -31,14 +31,14 @@ class VoteResult:
 
     @classmethod
     def of(cls, config: Config, summed: ClientSum) -> Self | None:
-        """Return the result that a sum of votes gives; None without a sum."""
+        """Make the result from a noised sum of votes; None without a sum."""
         if summed.total is None:
             return None
         return cls(summed.survivors, summed.noise_stddev, settings_of(config), summed.total.tolist())
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Return the result of a run; None if it has none.
+        """Read the result of the vote from a run's directory; None if there is none.
 
         Raises:
             RunError: its file is damaged, or of another format.
@@ -56,7 +56,7 @@ class VoteResult:
 
     @property
     def lines(self) -> list[str]:
-        """One line for each setting, most votes first."""
+        """The result as text: one line for each setting, most votes first."""
         asked = [len(set(values)) > 1 for values in zip(*self.settings, strict=True)]
         order = np.argsort(self.votes)[::-1]
         return [
@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Write a setting as in a configuration; values that clients did not vote on are left out."""
+    """Write a setting as in a configuration, without values that were not voted on."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)
