@@ -1,4 +1,4 @@
-"""Tables and pictures of plans and runs."""
+"""Tables, pictures and pages about privacy plans and runs."""
 
 import os
 from pathlib import Path

@@ -21,7 +21,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class BudgetNoise:
-    """The noise of a run in which every client has the same budget.
+    """The noise of a planned run in which all clients have the same budget.
 
     Attributes:
         epsilon: the budget.
@@ -42,7 +42,7 @@ class BudgetNoise:
 
 
 def budget_noises(overrides: Sequence[str], epsilons: Sequence[float]) -> list[BudgetNoise]:
-    """Plan the run once for each epsilon, which replaces all of its budgets.
+    """Make a plan for each epsilon, as the budget of all clients, and return each plan's noise.
 
     Raises:
         ConfigError: a method without such noise, or budgets that are the clients' own.
@@ -75,7 +75,7 @@ def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
 
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:
-    """Lines of text, one for each budget, with a bar as long as its noise."""
+    """Return a text with a line for each budget, and a bar as long as its noise."""
     largest = max(noise.noise for noise in noises)
     lines = [
         f"{each.epsilon:>8.4g} {each.rounds:>6} {each.sigma:>8.3g} {each.noise:>8.3g}  "
@@ -88,7 +88,7 @@ def budget_text(noises: Sequence[BudgetNoise]) -> str:
 
 @styled
 def draw_budgets(noises: Sequence[BudgetNoise], path: Path) -> None:
-    """Write noise over epsilon as PNG, both on logarithmic scales."""
+    """Draw noise against epsilon as PNG, with logarithmic axes."""
     figure = new_figure(*SIZE_INCHES)
     (axes,) = new_panels(figure, 1, columns=1)
     axes.loglog([noise.epsilon for noise in noises], [noise.noise for noise in noises], **line_style(0))

@@ -1,4 +1,4 @@
-"""The accuracy of always guessing the most frequent class, and results that are not above it."""
+"""Compares accuracy with always guessing the most frequent class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.c
 
 @dataclass(frozen=True)
 class AtChance:
-    """A finding about a run: its accuracy is not above the share of the most frequent class.
+    """The finding that a run's accuracy is not surely above the share of the most frequent class.
 
     Attributes:
         accuracy, low, high: of the released model, and the ends of its 95 % interval.
@@ -34,7 +34,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """The finding that a result is at chance level, in one line, with possible causes."""
+        """The finding as one line of text, with possible causes."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (
@@ -45,7 +45,7 @@ class AtChance:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Read the finding of a run; None if it has none.
+        """Read this finding from a run's directory; None if the run has none.
 
         Raises RunError: it is damaged, or of another format.
         """
@@ -57,12 +57,12 @@ class AtChance:
 
 
 def base_rate_line(name: str, share: float) -> str:
-    """The line of a model card with the accuracy of always guessing the most frequent class."""
+    """Return the model card's line on how often it is right to guess the most frequent class always."""
     return f"{_WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """The text of `base_rate_line` in a run's model card; None without a card or such a line."""
+    """Find the line of `base_rate_line` in a run's model card; None without a card or such a line."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds results that are not above chance, and names possible causes.
+"""Finds runs whose accuracy is not above chance, and names possible causes.
 
 What is said follows from what the server holds already: its own test examples, the plan, what the ledger was
 charged and, where only clients test, noised counts that were released.
@@ -28,7 +28,7 @@ LOOKED_AT = 2000
 
 
 class ChanceFile(Observer):
-    """Writes into a run's directory, and announces, that its result is at chance level, if it is."""
+    """Writes a file into the run's directory, and a log line, if accuracy is not above chance."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
@@ -44,7 +44,7 @@ class ChanceFile(Observer):
 
 
 def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
-    """Return the finding that a run's result is at chance level; None if it is above, or predicts no class.
+    """Return the finding that a run's accuracy is at chance level; None if it is above.
 
     It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
     area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
@@ -76,7 +76,7 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """A possible cause: one class is nearly all of the data, so accuracy may be the wrong metric."""
+    """Name as a possible cause that one class dominates the data, so that accuracy tells little."""
     measured = records[-1].metrics if records else {}
     if found.share >= UNEVEN and "auc" not in measured:
         yield (
@@ -86,7 +86,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Find whether accuracy on records that clients hold out, by noised counts, is at chance level."""
+    """Find whether accuracy is at chance level on held-out records that clients have counted."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:
@@ -111,7 +111,7 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
 
 
 def causes(run: PreparedRun, concluded: RunConcluded) -> Iterator[str]:
-    """Name possible causes of a result at chance level: unscaled inputs, much noise, budgets not spent."""
+    """Name possible causes of accuracy at chance level: unscaled inputs, much noise, unspent budgets."""
     yield from _unscaled(run)
     yield from _noise(run, len(concluded.released))
     plan = run.method.plan
@@ -135,7 +135,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """A possible cause of a poor result: noise larger than the model's step, for sums of updates."""
+    """Name as a possible cause that the noise is larger than the model's step."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

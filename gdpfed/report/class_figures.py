@@ -1,4 +1,4 @@
-"""How well scores tell classes apart, with 95 % intervals, on test rows of one party or of all."""
+"""Metrics of how well a model's scores tell classes apart, with 95 % intervals."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ AREA = "AUC"
 
 @dataclass(frozen=True)
 class Figure:
-    """A metric in [-1, 1] with the ends of its 95 % interval; NaN where it is not defined.
+    """A metric in [-1, 1] with the ends of its 95 % interval; NaN if it is not defined.
 
     `stddev`: over several runs; None for one.
     """
@@ -33,7 +33,7 @@ class Figure:
 
     @classmethod
     def mean(cls, figures: "Sequence[Figure]") -> "Figure":
-        """Average a metric and its interval over runs, and add the standard deviation over the runs."""
+        """Average a metric and its interval over runs; add the standard deviation between runs."""
         if len(figures) == 1:
             return figures[0]
         value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
@@ -41,12 +41,12 @@ class Figure:
 
     @classmethod
     def around(cls, value: float, error: float, least: float = 0.0) -> "Figure":
-        """A metric with the interval value +- 1.96 standard errors, within [least, 1]."""
+        """Return a metric with the interval of +- 1.96 standard errors, limited to [least, 1]."""
         return cls(value, max(least, value - Z * error), min(1.0, value + Z * error))
 
     @classmethod
     def share(cls, right: Mask) -> "Figure":
-        """The share of rows that are right, with Wilson's interval (1927)."""
+        """Return the share of rows that are right, with Wilson's interval (1927)."""
         return cls(float(np.mean(right)), *share_interval(right)) if len(right) else NOT_DEFINED
 
     def text(self) -> str:
@@ -62,12 +62,12 @@ Compute = Callable[[Scores, Labels], Figure]
 
 
 def accuracy(scores: Scores, labels: Labels) -> Figure:
-    """Share of rows whose class has the largest score."""
+    """Return the share of rows whose own class has the largest score."""
     return Figure.share(scores.argmax(axis=1) == labels)
 
 
 def area(scores: Scores, labels: Labels) -> Figure:
-    """Area under the ROC curve, with an interval by the standard error of Hanley and McNeil (1982).
+    """Return the area under the ROC curve, with an interval by Hanley and McNeil (1982).
 
     Of several classes it is the mean over each class against the rest, without an interval.
     """
@@ -81,7 +81,7 @@ def area(scores: Scores, labels: Labels) -> Figure:
 
 
 def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
-    """Mean over the classes of the share of their rows that are right."""
+    """Return balanced accuracy: the share of right rows in each class, averaged over classes."""
     answers, shares, variance = scores.argmax(axis=1), [], 0.0
     classes = np.unique(labels)
     if len(classes) < 2:
@@ -95,19 +95,19 @@ def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
 
 
 def sensitivity(scores: Scores, labels: Labels) -> Figure:
-    """Share of the rows of class 1 that are predicted as class 1."""
+    """Return sensitivity: the share of rows of class 1 that are predicted as class 1."""
     own = labels == 1
     return Figure.share(scores[own].argmax(axis=1) == 1)
 
 
 def specificity(scores: Scores, labels: Labels) -> Figure:
-    """Share of the rows of class 0 that are predicted as class 0."""
+    """Return specificity: the share of rows of class 0 that are predicted as class 0."""
     own = labels == 0
     return Figure.share(scores[own].argmax(axis=1) == 0)
 
 
 def calibration(scores: Scores, labels: Labels) -> Figure:
-    """Mean predicted probability of class 1 minus its prevalence: calibration in the large."""
+    """Return calibration in the large: the mean predicted probability of class 1 minus its share of rows."""
     gaps = softmax(scores, axis=1)[:, 1] - (labels == 1)
     if len(gaps) < 2:
         return NOT_DEFINED
@@ -131,7 +131,7 @@ def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
 
 
 def row_terms(scores: Scores, labels: Labels) -> dict[str, Terms]:
-    """Each row's terms in the error of accuracy and AUC, shape (N,) each; their squares sum to the variance.
+    """Return what each row adds to the error of accuracy and AUC, shape (N,), to compare two models.
 
     Two models on the same rows differ by a figure whose error has the difference of their terms, so that what
     is hard for both of them takes nothing away (DeLong, DeLong, Clarke-Pearson, Biometrics 44, 1988):

@@ -1,4 +1,4 @@
-"""Compare runs: those that differ only in the seed are one line of a table."""
+"""Compares runs; those that differ only in the seed are averaged into one line of a table."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,14 +40,14 @@ VARIED_FIRST = (
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a comparison: a configuration, its name, and a run for each seed."""
+    """One line of a comparison of runs: a configuration, its label, and its runs, one for each seed."""
 
     label: str
     runs: tuple[FinishedRun, ...]
 
     @property
     def metric(self) -> str:
-        """The name of the metric that is shown, which all runs share."""
+        """The name of the metric that is shown for this line."""
         return self.runs[0].metric
 
     @property
@@ -57,16 +57,16 @@ class Line:
 
     @property
     def final_result(self) -> Spread:
-        """The metric after the last round over the seeds, on the scale that it is shown on."""
+        """The metric after the last round, as a spread over seeds, on the scale of display."""
         return Spread.of([run.final_result for run in self.runs])
 
     def results(self) -> list[Spread]:
-        """The metric over the seeds after each round that all have, on the scale that it is shown on."""
+        """Return the metric after each round that all seeds have, as spreads, on the scale of display."""
         return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=False)]
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that can change a result, without the seed, by dotted key.
+    """Return the settings that can change a run's result, without the seed, by dotted key.
 
     Clients train with what the group training says, so it takes the place of what the data set recommends.
     """
@@ -82,7 +82,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
 
 
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
-    """Sort runs into lines: one for each configuration, in the order given.
+    """Group runs into lines of a comparison: one for each configuration, in the order given.
 
     Raises ReportError: the same directory twice.
     """
@@ -107,7 +107,7 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
 
 
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
-    """Name a line of the comparison by its method, its data set if they differ, and differing settings."""
+    """Name a line of the comparison by method, data set if several, and settings that differ."""
     names = [own["method.name"]]
     if len({all_setting["dataset.name"] for all_setting in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
@@ -122,7 +122,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """The settings that name a line, and how many other settings differ.
+    """Return the settings to name in a line's label, and how many other settings differ.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
@@ -142,20 +142,20 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
 
 
 def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Settings that a method chose by itself; they follow from others, so line names leave them out."""
+    """Yield settings that a method chose by itself, which labels of lines leave out."""
     for entry in settings.get("method.chosen") or ():
         key = entry.partition("=")[0]
         yield from ("method.chosen", key, key.replace("training.", "dataset."))
 
 
 def _order(key: str) -> int:
-    """The rank of a setting in a line's name: data set settings last, because other settings copy them."""
+    """Rank a setting in labels of lines: settings of the data set come last, since others repeat them."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Drop a data set's value from a line's name if the setting that copies it differs as well."""
+    """Leave a setting of the data set out of a label if another setting with its value differs as well."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -1,4 +1,4 @@
-"""Runs side by side on one page: comparison and results by party, and at the end the seconds a round."""
+"""A page that shows runs side by side: comparison, results by party, and seconds per round."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from gdpfed.runs.file_formats import ACCURACY_PICTURE, PAGE_FILE
 
 
 def write_comparison_page(lines: Sequence[Line], directory: Path) -> Path:
-    """Write the files of a report, and one page with all of them that needs no network; returns the page.
+    """Write a comparison's files and one HTML page with all of them; return the page's path.
 
     Raises ReportError: lines that show different metrics, a damaged run, or a directory that cannot be
     written.

@@ -1,4 +1,4 @@
-"""The tables of a comparison: results with their cost, differences seed by seed, budgets."""
+"""The tables of a comparison of runs: results and costs, differences seed by seed, and budgets."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ TRUSTED = "all but server"
 
 
 def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
-    """A measured quantity over the runs in which it was measured; None if there is no such run."""
+    """Return the spread of a quantity over a line's runs in which it was measured; None if there is none."""
     values = [value for value in map(measure, line.runs) if value is not None]
     return Spread.of(values) if values else None
 
 
 def one_metric(lines: Sequence[Line]) -> str:
-    """The name of the metric that all lines show.
+    """Return the name of the metric that all lines show; ReportError if they show different ones.
 
     Raises ReportError: they show different ones.
     """
@@ -45,12 +45,12 @@ def kilobytes_up(run: FinishedRun) -> float | None:
 
 
 def kilobytes_down(run: FinishedRun) -> float:
-    """Return how many kB a client receives in a round that it takes part in: the model."""
+    """Return how many kB of model a client receives in a round that it takes part in."""
     return run.download_bytes / KILO
 
 
 def noise_magnitude(run: FinishedRun) -> float:
-    """Lambda, the magnitude of noise in the model per parameter, of a run's plan."""
+    """Return Lambda, the noise magnitude in the model, from a run's plan."""
     return float(run.plan["weighting"]["noise_magnitude"])
 
 
@@ -77,7 +77,7 @@ def results_table(lines: Sequence[Line]) -> Table:
 
 
 def differences_table(lines: Sequence[Line]) -> Table | None:
-    """Return a table of each line's difference to the first by seed; None without two shared seeds.
+    """Return a table of each line's difference to the first line; None without two common seeds.
 
     With differences d_1, ..., d_n of the seeds that both lines have, the interval is
     mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
@@ -102,7 +102,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
 
 
 def _differences(line: Line, first: Line) -> Spread | None:
-    """A line's results minus the first line's, for seeds that both have; None for fewer than two."""
+    """Return a line's results minus the first line's, for common seeds; None if fewer than two."""
     of_first = {run.seed: run.final_result for run in first.runs}
     if not (first.evaluated and line.evaluated):
         return None
@@ -116,7 +116,7 @@ def _interval(differences: Spread, form: str) -> str:
 
 
 def seeds_table(lines: Sequence[Line]) -> Table:
-    """Return a table of all runs, one row each, as plain numbers for other programs."""
+    """Return a table with one row for each run, as plain numbers for other programs."""
     groups = max(len(run.plan["groups"]) for line in lines for run in line.runs)
     headings = (
         "run",
@@ -166,7 +166,7 @@ def _mean(figure: Spread | None, form: str) -> str:
 
 
 def budgets_table(lines: Sequence[Line]) -> Table:
-    """Return a table of budgets and spent epsilon, one row a group."""
+    """Return a table of budgets and spent epsilon, with one row for each group of clients."""
     return Table(
         title="Privacy budgets",
         headings=BUDGET_HEADINGS,
@@ -198,7 +198,7 @@ def _budget_rows(line: Line) -> list[list[str]]:
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
-    """Return whom the epsilon of a plan in JSON form holds against.
+    """Return against whom the epsilon of a saved plan holds: everyone, outsiders, or all but the server.
 
     Batches of records are drawn on the clients, unknown to everybody, and noise of a client's own hides its
     contribution from whoever sees it: there it needs no secret sample of clients.
@@ -213,6 +213,6 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
 
 
 def _epsilon(values: Sequence[float | None]) -> str:
-    """The largest of these epsilons as text; "none" if one of them is unbounded."""
+    """Write the largest of these epsilons as text; "none" if one of them has no bound."""
     bounded = [value for value in values if value is not None]
     return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

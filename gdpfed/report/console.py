@@ -1,4 +1,4 @@
-"""Standard output: how wide it is, and tables for the terminal, in Markdown and as comma-separated values."""
+"""Standard output and its width; tables for terminals, Markdown, LaTeX and CSV."""
 
 import csv
 import os
@@ -28,7 +28,7 @@ def in_notebook() -> bool:
 
 
 class OutputConsole(Console):
-    """Standard output: as wide as the terminal or as $COLUMNS says, else :data:`WIDTH` columns.
+    """A console for standard output, as wide as the terminal or $COLUMNS, else :data:`WIDTH` columns.
 
     In a notebook it is text, as everywhere, without codes for a terminal: the cell keeps each of them.
     """
@@ -45,7 +45,7 @@ class OutputConsole(Console):
             self.width = WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Raise the error again, because the entry point ends the command quietly."""
+        """Let the error pass, so that the program's entry point ends quietly when a pipe is closed."""
         raise BrokenPipeError
 
 
@@ -57,7 +57,7 @@ def rich_table(
     left: Sequence[str] = (),
     **how: Any,
 ) -> rich.table.Table:
-    """A table with right-aligned cells, except in the columns of ``left``; `how` holds its other options."""
+    """Return a table for the terminal, with right-aligned cells except in the columns of ``left``."""
     table = rich.table.Table(title=title, **{"title_justify": "left", **how})
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right")
@@ -67,7 +67,7 @@ def rich_table(
 
 
 class Fitted:
-    """A table that never cuts a figure, however narrow the output is.
+    """A table for the terminal that never cuts a number, however narrow the output is.
 
     Where the table is too wide, headings and text go on several lines, then cells lose their margins. Where
     that is not enough, the last columns follow in a further table, which begins with the first column again.
@@ -95,7 +95,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class _Needed:
-    """A table column with its least width, and the width at which no cell breaks."""
+    """A column with the smallest width it can have, and the width at which no cell needs to wrap."""
 
     column: Column
     least: int
@@ -112,7 +112,7 @@ class _Needed:
 
 
 def _frame(columns: int, margin: int) -> int:
-    """The width of the borders and margins of a table with this number of columns."""
+    """Return the width of borders and margins in a table with this number of columns."""
     return 1 + columns * (1 + 2 * margin)
 
 
@@ -121,7 +121,7 @@ def _sum_of_least(columns: Sequence[_Needed], margin: int) -> int:
 
 
 def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list[_Needed]]:
-    """Split a table's columns into several tables that fit the width; each repeats the first column."""
+    """Split a wide table into several that fit the output; each repeats the first column."""
     band = [columns[0]]
     for each in columns[1:]:
         if len(band) > 1 and _sum_of_least([*band, each], margin) > width:
@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Divide a table's width: each column gets its least, then columns that need least get the rest."""
+    """Divide a table's width among its columns: each gets its least, small columns then get the rest."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):
@@ -143,7 +143,7 @@ def _widths(band: Sequence[_Needed], room: int) -> list[int]:
 
 
 def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Table:
-    """Return an empty table in the form of another: the first has its title, the last its caption."""
+    """Return an empty table in another's style; the first part has its title, the last its caption."""
     return rich.table.Table(
         title=table.title if first else None,
         caption=table.caption if last else None,
@@ -155,7 +155,7 @@ def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Tab
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts with headings; the first column names the row, the others hold figures.
+    """A table of texts with headings; the first column names the row, others contain figures.
 
     `title`: what it shows, one line. `headings`: one a column, units included. `rows`: as many cells each as
     there are headings. `note`: what must be known to read it.
@@ -167,7 +167,7 @@ class Table:
     note: str = ""
 
     def to_rich(self) -> Fitted:
-        """Return the table in its form for the terminal."""
+        """Return the table for a terminal."""
         table = rich_table(
             self.title,
             self.headings,
@@ -180,14 +180,14 @@ class Table:
         return Fitted(table)
 
     def to_markdown(self) -> str:
-        """The table in Markdown: title, rows and note, with an empty line between them."""
+        """Return the table in Markdown: title, rows and note."""
         lines = [_piped(self.headings), _piped(["---", *["---:"] * (len(self.headings) - 1)])]
         lines += [_piped(row) for row in self.rows]
         parts = [f"**{self.title}**", "\n".join(lines), self.note]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def to_latex(self) -> str:
-        """Return a `table` of LaTeX, with rules of the package booktabs."""
+        """Return the table in LaTeX, with rules of the package booktabs."""
         lines = [" & ".join(map(_in_latex, cells)) + r" \\" for cells in (self.headings, *self.rows)]
         return "\n".join(
             [
@@ -207,7 +207,7 @@ class Table:
         )
 
     def to_csv(self) -> str:
-        """The table's headings and rows as CSV (RFC 4180), except for line ends."""
+        """Return headings and rows as CSV (RFC 4180), with plain line feeds."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
         return text.getvalue()

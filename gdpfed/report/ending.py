@@ -1,4 +1,4 @@
-"""The end of a run's command: its result, spent budgets as bars, and files to open."""
+"""What a run's command prints at its end: result, spent budgets as bars, and files to open."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ PRIVATE_SECTIONS = ("method.", "privacy.", "secagg.")
 
 
 def show_ending(console: Console, directory: Path) -> None:
-    """Print the results of a run from its files; nothing is computed from data.
+    """Print the results of a run, read from its files.
 
     Raises RunError: a file of another format.
     """
@@ -71,7 +71,7 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
 
 
 def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
-    """Return a finished run in the same folder that trained the same without privacy; None if there is none.
+    """Find a run in the same folder that trained the same model without privacy; None if there is none.
 
     It has the same data, model, training, rounds and seed; only what privacy is about may differ.
     """
@@ -84,7 +84,7 @@ def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
 
 
 def _is_without_privacy(config: Path) -> bool:
-    """Whether a configuration names the method without privacy; most are decided without parsing."""
+    """Whether a configuration file names the method without privacy, judged by its text alone."""
     try:
         return f"name: {WITHOUT_PRIVACY}\n" in config.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -92,14 +92,14 @@ def _is_without_privacy(config: Path) -> bool:
 
 
 def _trained(settings: Settings) -> Mapping[str, Any]:
-    """The settings that decide what a training without privacy computes, with the seed."""
+    """Return the settings, with the seed, that decide what training without privacy computes."""
     followed = computed_settings(settings).items()
     kept = {key: value for key, value in followed if not key.startswith(PRIVATE_SECTIONS)}
     return {**kept, "seed": settings["run"]["seed"]}
 
 
 def _spent(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
-    """A bar for each group that shows how much of its budget is spent."""
+    """Yield, for each group, a bar that shows how much of its budget is spent."""
     groups = list(zip(plan["groups"], record.spent_epsilon, strict=True))
     bounded = [(index, group, spent) for index, (group, spent) in enumerate(groups) if group["epsilon"]]
     for index, group, spent in bounded[:MOST_BARS]:

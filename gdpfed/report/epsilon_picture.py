@@ -1,4 +1,4 @@
-"""What a result costs: the metric of runs against their epsilon, beside the metric without privacy."""
+"""A picture of results against privacy: the metric of each run over its epsilon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ MOST_TICKS = 8
 
 @dataclass(frozen=True)
 class CostPoint:
-    """A private line of runs in the picture: its epsilon, and its result with a spread.
+    """One private configuration in the picture: its epsilons, and its result with a spread.
 
     `method`: its name, which has a colour. `budgets`: epsilon, the least, the mean over clients and the
     largest. `result`: the metric over the seeds, as it is shown. `ends`: of its 95 % interval, where a bar
@@ -42,7 +42,7 @@ class CostPoint:
 
     @property
     def bar(self) -> tuple[float, float]:
-        """How far the error bar of a result goes below and above it."""
+        """How far the error bar goes below and above the result."""
         if self.ends is None:
             return (self.result.stddev or 0.0,) * 2
         low, high = self.ends
@@ -54,7 +54,7 @@ def cost_points(
     results: Sequence[Spread] | None = None,
     ends: Sequence[tuple[float, float]] | None = None,
 ) -> list[CostPoint]:
-    """The private lines of a comparison, as points of the picture.
+    """Return the private lines of a comparison as points for the picture.
 
     `results`: in place of the lines' own, as they are shown. `ends`: of their intervals.
     """
@@ -73,7 +73,7 @@ def cost_points(
 
 
 def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
-    """The lines of a comparison without privacy, by label."""
+    """Return the results of those lines of a comparison that have no privacy, by label."""
     bare = [line for line in lines if not line.runs[0].plan["private"] and line.evaluated]
     return {f"{line.label}, without privacy": line.final_result for line in bare}
 
@@ -87,7 +87,7 @@ def draw_cost(
     *,
     bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> None:
-    """Draw results against epsilon as PNG: a curve for each method, a horizontal line for each level.
+    """Draw results against epsilon as PNG: a curve for each method, a line for each reference level.
 
     A point is at the mean budget of the clients, with its interval or one standard deviation over the seeds;
     the thin line through it goes from the least to the largest budget. `levels`: results without an epsilon.

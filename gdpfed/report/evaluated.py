@@ -1,4 +1,4 @@
-"""The result of a run in words: its metric, or why there is none."""
+"""A run's result in words: its metric, or why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run: `figure` in words, and in `note` where it was measured, or why it was not."""
+    """A run's result in words, with a note where it was measured or why it was not."""
 
     figure: str
     note: str = ""
 
     @classmethod
     def of(cls, directory: Path, record: RoundLogEntry) -> Self:
-        """The metric of a run, measured by the server or counted by the clients.
+        """Return the result of a run, measured by the server or counted by clients.
 
         `record`: of its last round. If this round was not evaluated, the metric after an earlier one counts.
 

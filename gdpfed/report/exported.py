@@ -1,4 +1,4 @@
-"""Metrics for monitoring: their names and meanings, and how to read them from runs and certificates."""
+"""Metrics for monitoring systems such as Prometheus: their names, and how to read them from files."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ EXPORTED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One value of a metric for monitoring, as `EXPORTED` names it, with its labels."""
+    """One value of a metric for monitoring, with its name and labels."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ Read = Callable[[], Iterable[Figure]]
 
 
 def run_figures(path: Path) -> Iterator[Figure]:
-    """Read the metrics for monitoring of a run, or of the newest run in a folder.
+    """Read the monitoring metrics of a run, or of the newest run in a folder.
 
     That a sum failed is among them, as it is in status lines: the released model tells it, too.
 
@@ -83,7 +83,7 @@ def run_figures(path: Path) -> Iterator[Figure]:
 
 
 def certificate_figures(path: Path) -> Iterator[Figure]:
-    """Read the earliest expiry date of the certificates in a file.
+    """Read when the first of the certificates in a file expires, as a monitoring metric.
 
     Raises ReportError: the file cannot be read, or has none.
     """
@@ -98,13 +98,13 @@ def certificate_figures(path: Path) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Source:
-    """A source of metrics for monitoring: its name, its files, and the function that reads them."""
+    """A source of monitoring metrics: its name, and the function that reads them from files."""
 
     name: str
     read: Read
 
     def figures(self) -> list[Figure]:
-        """Return the source's metrics; empty while its files are missing or being written."""
+        """Return the source's metrics, and whether it could be read."""
         readable = {"of": self.name}
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]
@@ -114,5 +114,5 @@ class Source:
 
 
 def certificate_sources(paths: Iterable[Path]) -> list[Source]:
-    """Return a source for each file of certificates."""
+    """Return a source of metrics for each certificate file."""
     return [Source(str(path), partial(certificate_figures, path)) for path in paths]

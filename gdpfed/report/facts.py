@@ -1,4 +1,4 @@
-"""Facts for the terminal: one name and value a line, with the values aligned."""
+"""Facts for the terminal: lines of a name and a value, with all values aligned."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Fact:
-    """A name with its value, shown on one line. `detail`: shown only if details are asked for."""
+    """A name with its value, shown on one line; with `detail`, only if details are asked for."""
 
     name: str
     value: str
@@ -24,7 +24,7 @@ class Fact:
 
 
 class FactLines:
-    """Facts as lines of name and value; a long value continues below its beginning."""
+    """Facts as aligned lines of name and value; long values continue below their beginning."""
 
     def __init__(self, facts: Iterable[Fact], *, details: bool = False) -> None:
         self.facts: Sequence[Fact] = [fact for fact in facts if details or not fact.detail]
@@ -33,7 +33,7 @@ class FactLines:
         yield from (Text(line) for line in self.lines(options.max_width))
 
     def lines(self, width: int) -> Iterator[str]:
-        """Return the lines of all facts for an output with `width` columns."""
+        """Yield the lines of all facts for an output with `width` columns."""
         indent = max((len(fact.name) for fact in self.facts), default=0) + GAP
         for fact in self.facts:
             parts = _wrapped(fact.value, width - indent) or [""]
@@ -42,7 +42,7 @@ class FactLines:
 
 
 class Notes:
-    """Sentences as a list with stars, wrapped to the width of the output."""
+    """Sentences as a bullet list, wrapped to the width of the output."""
 
     def __init__(self, sentences: Iterable[str]) -> None:
         self.sentences = list(sentences)
@@ -54,6 +54,6 @@ class Notes:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text so that a number and its percent sign stay together."""
+    """Wrap a text, keeping each number together with its percent sign."""
     lines = wrap(text.replace(" %", f"{_FIXED}%"), max(width, LEAST_VALUE), break_on_hyphens=False)
     return [line.replace(_FIXED, " ") for line in lines]

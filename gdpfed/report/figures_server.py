@@ -36,7 +36,7 @@ NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass
 class _Section:
-    """What the page for people shows of one run, ledger or file of certificates."""
+    """What the page for people shows about one run, node ledger or certificate file."""
 
     title: str
     whose: str = "group"
@@ -46,17 +46,17 @@ class _Section:
 
 
 class Figures:
-    """The metrics of some sources (runs, ledgers, certificates), read at every request."""
+    """Reads the monitoring metrics of runs, ledgers and certificates at every request."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._sources = tuple(sources)
 
     def read(self) -> list[Figure]:
-        """Return all metrics; a source that cannot be read gives a metric that reports this."""
+        """Return all metrics; for an unreadable source, a metric that says so."""
         return [figure for source in self._sources for figure in source.figures()]
 
     def collect(self) -> Iterator["Metric"]:
-        """Yield the metrics, one for each name, in the form of the Prometheus library."""
+        """Yield the metrics, grouped by name, as objects of the Prometheus library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         named = defaultdict(list)
@@ -70,7 +70,7 @@ class Figures:
             yield metric
 
     def page(self) -> str:
-        """Return the page for people: problems first, then each run, ledger and certificate."""
+        """Return the HTML page for people: problems first, then runs, ledgers and certificates."""
         figures, now = self.read(), datetime.now(UTC)
         return page_of(
             "figures_page.html",
@@ -175,7 +175,7 @@ _MAKERS = {"run": _run_section, "ledger": _node_section, "certificate": _certifi
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse [HOST:]PORT; without a host it is the loopback address.
+    """Parse an address [HOST:]PORT; the default host is this machine alone.
 
     Raises ConfigError: it is none.
     """
@@ -192,7 +192,7 @@ def serve(
     *,
     names: Collection[str] = (),
 ) -> None:
-    """Answer requests for metrics until the process is interrupted or told to stop.
+    """Serve metrics over HTTP until the process is interrupted or told to stop.
 
     `names`: of this server, beside its host's own and addresses; a request by another name is refused.
 
@@ -229,7 +229,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def is_for(host: str, names: Collection[str]) -> bool:
-    """Whether the Host header of a request names this server.
+    """Whether the Host header of a request names this server, to stop requests by foreign web pages.
 
     A page of somebody else's may have its own name lead to this machine, and its script may then read what a
     browser gets from here. An address is not a name that anybody could lead elsewhere.
@@ -274,4 +274,4 @@ class _IPv6Server(_Server):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, *args: Any) -> None:
-        """Log nothing for a single request."""
+        """Do nothing: single requests are not logged."""

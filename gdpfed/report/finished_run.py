@@ -1,4 +1,4 @@
-"""A finished run, read back from its directory."""
+"""Reads a finished run from its directory."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FinishedRun:
-    """The configuration, plan and records of a finished run.
+    """A finished run: its configuration, plan and log of rounds, as read from its directory.
 
     `settings`: its whole configuration by section and key. `plan`: the privacy plan in its JSON form.
     `records`: one a round, round 1 first. `dimension`: d, the parameters of the model.
@@ -49,27 +49,27 @@ class FinishedRun:
 
     @property
     def seed(self) -> int:
-        """The seed of model, partition and batches."""
+        """The seed of the model's start, the partition and the batches."""
         return int(self.settings["run"]["seed"])
 
     @property
     def metric(self) -> str:
-        """The name of the metric that is shown."""
+        """The name of the metric that is shown for this run."""
         return last_evaluated(self.records).shown[0]
 
     @property
     def results(self) -> list[float]:
-        """The metric after every round, on the scale that it is shown on."""
+        """The metric after every round, on the scale of display."""
         shown = MetricDisplay.of(self.metric)
         return [shown.scaled(record.shown[1]) for record in self.records]
 
     @property
     def final_result(self) -> float:
-        """The metric after the last round that was evaluated, on the scale that it is shown on."""
+        """The metric after the last round that was evaluated, on the scale of display."""
         return MetricDisplay.of(self.metric).scaled(last_evaluated(self.records).shown[1])
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the records as a data frame: one row a round, one column a figure, as trackers receive them.
+        """Return the log as a data frame with one row for each round, in the columns that trackers receive.
 
         Columns are `round`, `test/<metric>`, `epsilon/group_<m>`, `epsilon_against_server/group_<m>`,
         `cohort/group_<m>`, `survivors/sum_<i>` and `seconds/<phase>`; what a round lacks is NaN.
@@ -108,28 +108,28 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """Mean wall time of a round; None if none was recorded."""
+        """The mean time of a round in seconds; None if no time was recorded."""
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
         return sum(times) / len(times) if times else None
 
     @property
     def upload_bytes(self) -> float | None:
-        """Bytes that a client sends in a round that it takes part in; None if nothing was sent."""
+        """How many bytes a client sends in a round that it takes part in; None if nothing was sent."""
         sent = [each for record in self.records for each in record.upload_bytes if each > 0]
         return self.dimension * sum(sent) / len(sent) if sent else None
 
     @property
     def download_bytes(self) -> int:
-        """Bytes of the model that a client of a cohort receives, as float32."""
+        """How many bytes of model, as float32, a client receives in a round that it takes part in."""
         return FLOAT32_BYTES * self.dimension
 
 
 class UnfinishedError(ReportError):
-    """A run that still goes on, or was interrupted."""
+    """The run is still going on, or was interrupted."""
 
 
 def read_run(path: Path) -> FinishedRun:
-    """The finished run in a directory.
+    """Read the finished run in a directory; ReportError if it is unfinished or damaged.
 
     Raises:
         ReportError: no run, an unfinished one or a damaged one.
@@ -159,7 +159,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _charged_rounds(path: Path, planned: int) -> int:
-    """The number of rounds by the run's ledger, where training ended before all that were planned."""
+    """Return how many rounds the run's ledger has charged, which may be fewer than were planned."""
     try:
         charged = int(read_json((path / LEDGER_FILE).read_text(encoding="utf-8"))["charged_rounds"])
     except (OSError, *WRONG_FORM):
@@ -168,14 +168,14 @@ def _charged_rounds(path: Path, planned: int) -> int:
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
-    """Each path that is a run, or the runs inside it."""
+    """Yield each path that is a run, or the runs inside it if it is a folder."""
     for path in paths:
         inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
         yield from [config.parent for config in inside] or [path]
 
 
 def read_settings(path: Path) -> Settings | None:
-    """The configuration in a run directory; None if it cannot be read."""
+    """Read the configuration in a run directory; None if it cannot be read."""
     try:
         settings = read_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -185,7 +185,7 @@ def read_settings(path: Path) -> Settings | None:
 
 
 def read_whole_settings(path: Path) -> Settings:
-    """The configuration of a run; ReportError if the directory has none."""
+    """Read the configuration of a run; ReportError if there is none."""
     if not path.is_dir():
         raise ReportError(f"{path} is not a run: there is no such directory")
     settings = read_settings(path)
@@ -195,7 +195,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether cohorts may be shown: if epsilon does not need them secret, or the run has shown them."""
+    """Whether cohorts may be shown: their secrecy protects nobody, or the run shows them anyway."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody
@@ -203,7 +203,7 @@ def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def read_plan(path: Path) -> Mapping[str, Any]:
-    """The plan of a run in its JSON form; ReportError if the directory has none."""
+    """Read the plan of a run as JSON; ReportError if there is none."""
     try:
         plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]
@@ -213,7 +213,7 @@ def read_plan(path: Path) -> Mapping[str, Any]:
 
 
 def _read_dimension(model: Path) -> int:
-    """The number of parameters, from the file's header alone."""
+    """Read the number of model parameters from the header of the model's file."""
     try:
         with safe_open(model, framework="numpy") as tensors:
             return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""Escapes names that users declare, so that Markdown and HTML show them as plain text."""
+"""Escapes names from users' data, so that Markdown and HTML show them as plain text."""
 
 import re
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ _AT_THE_START = re.compile(r"^(\d*)([-+=~_.)])")
 
 
 def text(name: str) -> str:
-    """Escape a declared name with backslashes, so that Markdown and HTML show it as plain text."""
+    """Escape a name with backslashes, so that Markdown and HTML show it as plain text."""
     printable = " ".join("".join(each if each.isprintable() else " " for each in name).split())
     return _AT_THE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", printable))
 
 
 def in_markdown(subject: CardSubject) -> CardSubject:
-    """Escape all names in the subject of a model card."""
+    """Escape all names in the content of a model card."""
     parts, rate, chance = subject.parts, subject.base_rate, subject.at_chance
     return replace(
         subject,

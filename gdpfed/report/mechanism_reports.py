@@ -1,4 +1,4 @@
-"""How each mechanism describes its plans and model cards; other packages can add theirs."""
+"""How each mechanism describes its plans in tables and model cards; packages can add their own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSubject:
-    """What a model card describes: configuration, plan, log entries, and spent epsilon.
+    """What a model card is about: configuration, plan, log entries and spent epsilon.
 
     Attributes:
         records: of the rounds so far.
@@ -69,39 +69,39 @@ class CardSubject:
 
 
 class MechanismReport(ABC):
-    """How one mechanism's private plans are described in tables, facts and model cards."""
+    """Base class of reports: how one mechanism's plans are described in tables and model cards."""
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
-        """Lines of the model card, in Markdown: what is promised to whom."""
+        """Return lines of the model card, in Markdown, that say what is promised to whom."""
 
     @abstractmethod
     def not_covered(self, subject: CardSubject) -> list[str]:
-        """Lines of the model card: what is not promised."""
+        """Return lines of the model card that say what is not promised."""
 
     @abstractmethod
     def table(self, method: "Method", *, details: bool = False) -> "Table":
-        """The table that `gdpfed plan` and logs show, unless the method has its own."""
+        """Return the table by which `gdpfed plan` and logs show a plan, unless the method has its own."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
-        """The facts below a plan's table, one a line; some are details."""
+        """Return the facts below a plan's table."""
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
-        """Say on one line what a plan promises, and against whom."""
+        """Say in one line what a plan promises, and against whom."""
         against = f" against {plan.against}" if plan.against else ""
         return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
 
     def cost_in_short(self, method: "Method", messages: float) -> str:
-        """Say on one line what it costs to keep a plan's promise, such as `messages` a round."""
+        """Say in one line what keeping the promise costs, such as `messages` a round."""
         return f"{messages:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
-        """Draw a plan as PNG; returns whether there is a picture. `names` are the clients' names, if any."""
+        """Draw a plan as PNG, and return whether there is a picture; `names` are the clients' names."""
         return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:
-        """Warnings about the plan of a run, one line each."""
+        """Yield warnings about a plan, one line each."""
         yield from ()
 
 

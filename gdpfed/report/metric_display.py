@@ -1,4 +1,4 @@
-"""How values are displayed: a metric with its axis, a round in a line, a mean over seeds, a data set."""
+"""How values are displayed: metrics with units and axes, rounds as lines of text, means over seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ WITHOUT_A_SUM = "no sum, rounds.jsonl says why"
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean of ``count`` values; ``stddev`` divides by count - 1 and is None for a single value."""
+    """The mean of ``count`` values and their standard deviation, which is None for a single value."""
 
     mean: float
     stddev: float | None
@@ -51,31 +51,31 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Compute the spread of one value or more."""
+        """Compute mean and standard deviation of at least one value."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
-        """``mean ± stddev``, or a single value; a note that it is unknown if it is not a number."""
+        """Write ``mean ± stddev``, or only the value if there is one; say so if it is unknown."""
         if isnan(self.mean):
             return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
         return f"{self.mean:{form}}{spread}"
 
     def half_width(self) -> float | None:
-        """Half of the mean's 95 % interval by Student's t, t(0.975, n - 1) s / sqrt(n); None for n = 1."""
+        """Return half of the mean's 95 % interval, t(0.975, n - 1) s / sqrt(n); None for one value."""
         if self.stddev is None:
             return None
         return float(special.stdtrit(self.count - 1, 0.975)) * self.stddev / sqrt(self.count)
 
     def with_interval(self, form: str = ".1f") -> str:
-        """``mean ± half of its 95 % interval``, or the value alone."""
+        """Write ``mean ± half of its 95 % interval``, or only the value if there is one."""
         half = self.half_width()
         return f"{self.mean:{form}}" if half is None else f"{self.mean:{form}} ± {half:{form}}"
 
 
 @dataclass(frozen=True)
 class MetricDisplay:
-    """How a metric is shown: its words, unit and scale.
+    """How a metric is shown: its name in words, and whether in percent.
 
     `words`: what it is called. `percent`: whether its figure is shown in percent.
     """
@@ -85,7 +85,7 @@ class MetricDisplay:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """How the metric of this name is shown."""
+        """Return how the metric with this name is shown."""
         try:
             metric = METRICS.get(name)
         except LearningError:
@@ -94,26 +94,26 @@ class MetricDisplay:
 
     @property
     def heading(self) -> str:
-        """The words for a column heading or an axis label."""
+        """The heading of a column or the label of an axis for this metric."""
         return f"test {self.words}{' (%)' if self.percent else ''}"
 
     @property
     def form(self) -> str:
-        """The number format of the metric's values on the scale of :meth:`scaled`."""
+        """The number format for displayed values of this metric."""
         return ".1f" if self.percent else ".4g"
 
     def scaled(self, value: float) -> float:
-        """A value of the metric on the scale that it is shown on, such as percent."""
+        """Convert a value of the metric to the scale of display, such as percent."""
         return 100 * value if self.percent else value
 
     def text(self, value: float | None) -> str:
-        """A value of the metric in print, with its unit."""
+        """Write a value of the metric with its unit."""
         if value is None or isnan(value):
             return ABSENT
         return f"{self.scaled(value):{self.form}}{' %' if self.percent else ''}"
 
     def axis(self, figures: Sequence[float]) -> tuple[float, float]:
-        """The limits of a picture's axis for these scaled values of the metric.
+        """Return the limits of a picture's axis for these displayed values.
 
         Of percents multiples of five within 0 and 100, all of it for no figures; else a margin around them.
         """
@@ -130,7 +130,7 @@ class MetricDisplay:
 
 
 def shown_in(record: RoundLogEntry) -> str:
-    """The metric of a round in words, as in ``accuracy 86.9 %``; `NOT_EVALUATED` if there is none."""
+    """Write a round's metric in words, as in ``accuracy 86.9 %``."""
     if not record.evaluated:
         return NOT_EVALUATED
     name, value = record.shown
@@ -139,7 +139,7 @@ def shown_in(record: RoundLogEntry) -> str:
 
 
 def dataset_label(name: str, path: str | None = None) -> str:
-    """The printed name of a data set; for your own data also its file or folder."""
+    """Return the displayed name of a data set; for a user's own data with file or folder."""
     if name in OWN_DATA:
         place = "" if path is None else f" in {Path(path).name}"
         return f"own {OWN_DATA[name]}{place}"
@@ -155,7 +155,7 @@ def status_line(
     cohorts: bool,
     against: str,
 ) -> str:
-    """One line on a round: metric, cohort, survivors, each group's epsilon spent and left, time, failures.
+    """Describe a round in one line: metric, cohort, survivors, epsilon spent and left, time, failures.
 
     Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
     """
@@ -188,7 +188,7 @@ def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: s
 
 
 def duration(seconds: float) -> str:
-    """A time in words, as in 1 min 5 s."""
+    """Write a duration in words, as in 1 min 5 s."""
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -197,7 +197,7 @@ def duration(seconds: float) -> str:
 
 
 def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
-    """All numbers of a round's log entry by name, for trackers; groups and sums count from 0.
+    """Return all numbers in a round's log entry by name, for trackers such as TensorBoard.
 
     Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
     """

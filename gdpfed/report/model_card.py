@@ -1,4 +1,4 @@
-"""The model card: it says what was trained, what is promised to whom, and what is not."""
+"""The model card: what was trained, what is promised to whom, and what is not promised."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ NOTHING_COVERED = "Everything, see above."
 
 
 def model_card(subject: CardSubject) -> str:
-    """The model card as Markdown; names that users declared are escaped."""
+    """Write the model card in Markdown; names from users' data are escaped."""
     subject = in_markdown(subject)
     config = subject.config
     report, private = report_of(subject.plan), subject.plan.private
@@ -77,7 +77,7 @@ def model_card(subject: CardSubject) -> str:
 
 
 def _tested(subject: CardSubject) -> list[str]:
-    """The model's metrics on the server's test set, or that nothing was tested there."""
+    """Return the model's metrics on the server's test data, or say that the server did not test."""
     on_server = subject.config.run.evaluation != "nodes"
     if not on_server:
         return [_not_tested(subject)]
@@ -93,7 +93,7 @@ def _not_tested(subject: CardSubject) -> str:
 
 
 def _labels_beyond(subject: CardSubject) -> list[str]:
-    """How many test labels lie outside the declared range."""
+    """Say how many test labels lie outside the declared range of labels."""
     if not subject.labels_beyond or not subject.labels_beyond[0]:
         return []
     beyond, count = subject.labels_beyond
@@ -105,7 +105,7 @@ def _labels_beyond(subject: CardSubject) -> list[str]:
 
 
 def labels_beyond(task: Task) -> tuple[int, int] | None:
-    """Count test labels outside their range, and all of them; None if labels are not numbers."""
+    """Count test labels beyond the declared range, and all test labels; None if labels are no numbers."""
     data = task.load()
     if data.target_range is None or not len(data.test):
         return None
@@ -150,7 +150,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
 
 
 def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
-    """One table row for each client, if each has counts of its own."""
+    """Return table rows with each client's result on held-out records, if clients have separate counts."""
     if not found.parties:
         return []
     from gdpfed.rounds.extensions.held_out import in_percent
@@ -177,7 +177,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """How many held-out records were counted, if each counts once."""
+    """Say about how many held-out records were counted; "" if clients count equally."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
@@ -204,12 +204,12 @@ def _by_party(subject: CardSubject) -> list[str]:
 
 
 def _in_brackets(figure: str, interval: str) -> str:
-    """A metric's value, followed by its interval in brackets if it has one."""
+    """Write a metric's value with its interval in brackets."""
     return figure if interval == ABSENT else f"{figure} ({interval})"
 
 
 def _steps(subject: CardSubject) -> str:
-    """The number of local steps; with record-level privacy it can differ between rounds."""
+    """Write the number of local steps, or its range if it differs between rounds."""
     steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
     if not steps[-1]:
         return f"{subject.config.training.local_steps} local steps"
@@ -226,7 +226,7 @@ def _rounds(subject: CardSubject) -> str:
 
 
 def base_rate(task: Task) -> tuple[str, float] | None:
-    """The name and share of the most frequent test class; None without classes."""
+    """Return the most frequent test class and its share of test examples; None without classes."""
     data = task.load()
     if not data.labels.is_one_class or not len(data.test):
         return None
@@ -236,12 +236,12 @@ def base_rate(task: Task) -> tuple[str, float] | None:
 
 
 def base_rate_lines(subject: CardSubject) -> list[str]:
-    """Lines on the accuracy of always guessing the most frequent class."""
+    """Return the card's line on always guessing the most frequent class."""
     return [] if subject.base_rate is None else [base_rate_line(*subject.base_rate)]
 
 
 def in_plain_words(subject: CardSubject) -> list[str]:
-    """One paragraph for readers who do not know differential privacy."""
+    """Explain the promise in a paragraph for readers who do not know differential privacy."""
     count = subject.config.dataset.num_clients
     named = 0 < len(subject.parties) <= MOST_NAMED
     who = _listed(subject.parties) if named else f"{count} participants"
@@ -262,7 +262,7 @@ def in_plain_words(subject: CardSubject) -> list[str]:
 
 
 def _how_much(subject: CardSubject) -> str:
-    """How well an attacker can tell whether one client or record was part of the training, in words."""
+    """Say how well an attacker can tell whether one client or record was part of the training."""
     plan = subject.plan
     if not plan.private:
         return (
@@ -293,7 +293,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Say for whom a percentage of right guesses holds, if it differs between groups."""
+    """Say for which clients a percentage of right guesses holds, if it differs between groups."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]
@@ -303,7 +303,7 @@ def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> 
 
 
 def who_and_what(subject: CardSubject) -> list[str]:
-    """The parties with their budgets, the purpose, the period and the columns."""
+    """Describe who took part with which budgets, for what purpose and when, and the data's columns."""
     lines, columns = [], subject.columns
     if columns is not None:
         lines += [
@@ -340,5 +340,5 @@ def _outcomes(columns: Columns) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names in a sentence: a, b and c."""
+    """Join names for a sentence: a, b and c."""
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -1,4 +1,4 @@
-"""Plans and runs in a notebook: the tables and pictures of the commands, as HTML without scripts."""
+"""Shows plans and runs in notebooks: tables and pictures as HTML without scripts."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from gdpfed.report.plan_table import heading, plan_lines, plan_table
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ShownPlan(PrivacyPlan):
-    """A plan and the method that made it, displayed as by ``gdpfed plan``.
+    """A plan that a notebook displays as ``gdpfed plan`` does.
 
     `method`: it has the plan, and weighs what is released. `secagg`: how sums are made. `notes`: what is weak
     in the plan, one line each.
@@ -35,7 +35,7 @@ class ShownPlan(PrivacyPlan):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """The displayed plan of a resolved configuration.
+        """Make the plan of a resolved configuration, ready for display.
 
         Raises ConfigError, PrivacyError: as `make_method`.
         """
@@ -88,7 +88,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], n
 
 
 def picture(path: Path, words: str) -> str:
-    """A PNG embedded in the page; empty if there is no picture."""
+    """Return an HTML image with an embedded PNG; empty if there is no file."""
     drawn = path.read_bytes() if path.is_file() else b""
     encoded = b64encode(drawn).decode()
     return f'<img alt="{escape(words)}" width="480" src="data:image/png;base64,{encoded}">' if drawn else ""

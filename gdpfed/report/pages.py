@@ -1,4 +1,4 @@
-"""HTML pages: one style, no script, no network request."""
+"""Makes HTML pages with one style, without scripts or network requests."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SECTIONS_TEMPLATE = "sections_page.html"
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture on a page, as PNG, and a description of it."""
+    """A picture on an HTML page, as PNG, with its title."""
 
     title: str
     png: bytes
@@ -29,7 +29,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of an HTML page: a heading, and below it any of a picture, a table and a note."""
+    """A section of an HTML page: a heading, and a picture, table or note below."""
 
     title: str
     picture: Picture | None = None
@@ -38,14 +38,14 @@ class Section:
 
 
 def drawn_picture(draw: Callable[[Path], None]) -> bytes:
-    """The PNG that a drawing function writes to a file."""
+    """Call a drawing function that writes a file, and return the PNG."""
     with TemporaryDirectory() as directory:
         draw(picture := Path(directory) / "picture.png")
         return picture.read_bytes()
 
 
 def page_of(template: str, *, folder: Path | None = None, **values: Any) -> str:
-    """Fill a template of this folder, or of another one; all values are escaped."""
+    """Fill an HTML template; all values are escaped."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

@@ -1,4 +1,4 @@
-"""A partition as a short table and a picture: which client holds how many examples."""
+"""Shows how examples are divided among clients, as a short table and a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ BAR_COLOUR = "0.35"
 
 @dataclass(frozen=True)
 class Holdings:
-    """How many examples of each class every client holds.
+    """How many examples of each class every client has.
 
     Attributes:
         title: data set and partition in words.
@@ -50,13 +50,13 @@ class Holdings:
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
-        """Classes or labels that each client has an example of, shape (num_clients,)."""
+        """How many classes or labels each client has examples of, shape (num_clients,)."""
         present: npt.NDArray[np.int64] = (self.counts > 0).sum(axis=1)
         return present
 
 
 def holdings(task: Task) -> Holdings:
-    """Partition the training split and count the examples of each client.
+    """Divide the training examples among clients, and count each client's.
 
     Raises LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
@@ -80,7 +80,7 @@ def holdings(task: Task) -> Holdings:
 
 
 def partition_table(held: Holdings) -> Table:
-    """A table of the smallest, median and largest number of examples of a client."""
+    """Return a table of the smallest, median and largest number of examples that a client has."""
     several = {"class": "classes", "label": "labels"}[held.weighed]
     counted = [("examples", held.examples), (several, held.classes)]
     if held.characters is not None:
@@ -96,7 +96,7 @@ def partition_table(held: Holdings) -> Table:
 
 
 def parties_table(held: Holdings) -> Table | None:
-    """A table of what each named party holds; None without names or with many clients."""
+    """Return a table of what each named party has; None without names or with many clients."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
     classes = held.classes_named or tuple(f"{held.weighed} {k}" for k in range(held.counts.shape[1]))
@@ -109,7 +109,7 @@ def parties_table(held: Holdings) -> Table | None:
 
 
 def draw_partition(held: Holdings, path: Path) -> None:
-    """Write a PNG: above, how many examples each client holds; below, the share of each class.
+    """Draw as PNG how many examples each client has, and the share of each class.
 
     Of more than :data:`CLIENTS_DRAWN` clients the first are drawn. Raises RunError: the file system refuses;
     no part of the picture is left.
@@ -141,7 +141,7 @@ def _draw_sizes(axes: Axes, held: Holdings) -> None:
 
 
 def _ticks_between(axes: Axes, cells: Sequence[int]) -> None:
-    """Label whole clients and classes in the middle of their cells, about ten of each."""
+    """Label about ten clients and classes on the axes, each in the middle of its cell."""
     for axis, count in zip((axes.xaxis, axes.yaxis), cells, strict=True):
         positions = np.arange(0, count, max(1, count // 10))
         axis.set_ticks(positions + 0.5, [str(position) for position in positions])

@@ -1,4 +1,4 @@
-"""The metrics of the released model on the test examples of each party, and of each budget."""
+"""Metrics of the released model for the test examples of each party, or of each budget."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Part:
     intervals: Mapping[str, Sequence[float] | None]
 
     def shown(self, metric: str) -> tuple[str, str]:
-        """The value of a metric in print with its interval, or a note that there are too few examples."""
+        """Write a metric's value and interval, or a note that there are too few examples."""
         form = MetricDisplay.of(metric)
         if self.examples < FEWEST:
             return TOO_FEW, ABSENT
@@ -53,19 +53,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """Metrics of the released model by party and by budget; no budgets if parties are not clients."""
+    """Metrics of the released model by party and by budget."""
 
     parties: Sequence[Part]
     budgets: Sequence[Part]
 
     @property
     def all(self) -> list[Part]:
-        """All parts of the test examples: first by party, then by budget."""
+        """All parts of the test examples: parties first, then budgets."""
         return [*self.parties, *self.budgets]
 
     @property
     def rows(self) -> list[Part]:
-        """The rows of a table: all parties and budgets; many parties with too few examples share one row."""
+        """The rows of a table; if many parties have too few examples, these share one row."""
         few = [each for each in self.parties if each.examples < FEWEST]
         if len(few) <= MOST_FEW:
             return self.all
@@ -73,12 +73,12 @@ class Parts:
         return [*(each for each in self.parties if each.examples >= FEWEST), together, *self.budgets]
 
     def to_json(self) -> str:
-        """The JSON text that :meth:`read` reads."""
+        """Return the metrics as JSON text, which :meth:`read` reads."""
         return json.dumps(versioned(NOT_PRIVATE | asdict(self)), allow_nan=False, indent=1)
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Read the file of a run; None if there is none.
+        """Read the metrics by party from a run's directory; None if there are none.
 
         Raises:
             ReportError: it is damaged.
@@ -93,7 +93,7 @@ class Parts:
 
 
 def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
-    """A table of the model's metrics by party and budget, with a row for each run and part.
+    """Make a table of a metric by party and budget, with a row for each run and part.
 
     `found`: label and parts of every run that has some. `metric`: the one that is shown, by name.
     """

@@ -1,4 +1,4 @@
-"""The observer that evaluates the released model by party and by budget, and writes it down."""
+"""An observer that evaluates the released model by party and budget, and saves the metrics."""
 
 from math import isinf
 
@@ -18,7 +18,7 @@ from gdpfed.runs.file_formats import PARTS_FILE
 
 
 class PartsFile(Observer):
-    """Writes the metrics of the released model by party and by budget, if test examples have owners."""
+    """Saves the released model's metrics by party and budget, if test examples have owners."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class PartsFile(Observer):
 
 
 def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
-    """Evaluate the released model by party and by budget.
+    """Evaluate the released model by party and budget; None if that is not possible.
 
     None where test examples have no owners, where only their clients test on them, or where the model
     predicts nothing.
@@ -55,7 +55,7 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
 
 
 def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
-    """Positions of the test examples whose owners have each budget, by the budget's name.
+    """Find the test examples that belong to each budget, by the budget's name.
 
     Budgets are those of groups of records, where test examples say their group, or of clients; there are none
     where groups of records have budgets and test examples do not say theirs.

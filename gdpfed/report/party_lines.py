@@ -1,4 +1,4 @@
-"""The parties of a plan by name: the budget of each, and who is planned below the budget it offers."""
+"""Names the parties in a plan with their budgets, and warns if a budget is hardly used."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ BELOW = 0.9
 
 
 def party_names(config: Config) -> tuple[str, ...]:
-    """The clients' names; empty if there are many clients or no names. Reads no row of a table."""
+    """Return the clients' names without reading data; empty if there are many clients or no names."""
     data = config.dataset
     if data.partition != "natural" or data.num_clients > MOST_NAMED:
         return ()
@@ -45,7 +45,7 @@ def _source(config: Config) -> "DataSource":
 
 
 def declared_digest(config: Config) -> str | None:
-    """Hash of the declaration of a run's tables; None without one. Reads no row."""
+    """Return a hash of the declaration of a run's tables, without reading data; None without one."""
     if config.dataset.name != "csv" or config.dataset.path is None:
         return None
     from gdpfed.learning.data.tabular import declared_columns
@@ -54,12 +54,12 @@ def declared_digest(config: Config) -> str | None:
 
 
 def group_of(plan: PrivacyPlan, client: int) -> int:
-    """The index of the plan's group that a client is in."""
+    """Return the index of the plan's group that contains a client."""
     return next(index for index, group in enumerate(plan.groups) if client in group.clients)
 
 
 def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
-    """The parties' budgets by name and the hash of their declared columns, if there are any."""
+    """Return the parties' budgets by name, and the hash of their declared columns."""
     digest, names = declared_digest(config), party_names(config)
     values: dict[str, object] = {} if digest is None else {"columns": digest}
     if names and plan.private and config.privacy.budgets_of == "clients":
@@ -70,7 +70,7 @@ def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
 
 
 def party_lines(config: Config, plan: PrivacyPlan) -> Iterator[str]:
-    """One line with the hash of the declared columns, one with all parties' budgets, and warnings.
+    """Yield lines with the hash of declared columns, all parties' budgets, and warnings.
 
     A warning is for parties of whose budget the plan uses little; there are none of many clients.
 

@@ -1,4 +1,4 @@
-"""Lines about a plan: warnings, bounds on membership inference, and a vote."""
+"""Lines of text about a plan: warnings, membership inference bounds, and votes."""
 
 from collections.abc import Iterator, Sequence
 from math import isinf
@@ -41,7 +41,7 @@ REPLACEMENT_PROOFS = {
 
 
 def replacement_fact(plan: PrivacyPlan) -> Fact:
-    """Epsilon between two possible data sets of a client, or two values of a record, group by group."""
+    """Return the plan's replace-one epsilons, group by group, as a fact for display."""
     found = _replacements(plan)
     shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
     figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
@@ -52,7 +52,7 @@ def replacement_fact(plan: PrivacyPlan) -> Fact:
 
 
 def common_facts(plan: PrivacyPlan) -> list[Fact]:
-    """Delta, epsilon between two data sets, and bounds on membership inference, for any mechanism."""
+    """Return facts for every mechanism: delta, replace-one epsilon, and membership inference bounds."""
     if not plan.private:
         return []
     bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
@@ -76,7 +76,7 @@ def _replacements(plan: PrivacyPlan) -> list[ReplacementBound]:
 
 
 def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
-    """Epsilon between two data sets as JSON, group by group; null without a bound."""
+    """Return the replace-one epsilons as JSON, group by group; null without a bound."""
     return [
         {"group": name, "epsilon": None if isinf(found.epsilon) else found.epsilon, "proof": found.proof}
         for index, number, name in _protected(plan)
@@ -85,7 +85,7 @@ def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
-    """A Markdown table of the bounds after a number of rounds.
+    """Return a Markdown table of membership inference bounds after some rounds.
 
     Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
     clients take part in at most. Of records everybody knows as much.
@@ -114,7 +114,7 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
 
 
 def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
-    """The bounds of a whole run in their JSON form, group by group."""
+    """Return the membership inference bounds of a whole run as JSON, group by group."""
     members = {
         index: plan.inference_bound_of_members(index, group.participations_p99).to_dict()
         for index, group in enumerate(plan.groups)
@@ -128,7 +128,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """The indices of group and record group (0 without one), and a label for both."""
+    """Yield each group with each of its record groups (0 if there are none), and a label for both."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -141,7 +141,7 @@ def _cells(bound: InferenceBound) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Say what a vote costs each client, and how often it chooses what all clients want."""
+    """Yield a line that says what a vote costs, and how likely it finds what all clients prefer."""
     vote = plan.vote
     if vote is None:
         return
@@ -156,7 +156,7 @@ def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
-    """The section of a model card about the vote; empty if there was none."""
+    """Return the model card's section about the vote; empty if there was none."""
     if plan.vote is None:
         return []
     cost = (
@@ -179,7 +179,7 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
 
 
 def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Say what a histogram of norms costs each client, and how exactly it tells a share of them."""
+    """Yield a line that says what a histogram of norms costs, and how exact it is."""
     planned = plan.first
     if not isinstance(planned, NormHistogram):
         return
@@ -194,7 +194,7 @@ def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def norm_section(plan: PrivacyPlan, found: UpdateNorms | None) -> list[str]:
-    """The section of a model card about the norms of updates; empty if they were not counted."""
+    """Return the model card's section about the norms of updates; empty if they were not counted."""
     if not isinstance(plan.first, NormHistogram):
         return []
     cost = f"Every client pays for it, epsilon {plan.first.epsilon:.3g} by itself, within the budgets below."
@@ -219,7 +219,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """How many members sums have, and what it costs that each knows its own noise, which figures include."""
+    """Return details of a plan: the number of members in sums, and the effect of their own noise."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
@@ -227,7 +227,7 @@ def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
-    """Warnings: large delta, clients chosen by their data, trust, unspent budgets, rounds without sums.
+    """Yield warnings about a plan: large delta, trust, unspent budgets, rounds without sums, and others.
 
     `least_members`: of whatever is read; None for `secagg.minimum_cohort`.
     """
@@ -244,7 +244,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
 
 
 def _small_cohorts(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
-    """Warn of cohorts that are often too small: they have no sum, or are filled up with zeros."""
+    """Warn of cohorts that are often too small, which leaves rounds out or adds clients that send zeros."""
     small = small_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
@@ -278,19 +278,19 @@ FILLED = "further clients send zeros in them, so that there is a sum whoever is 
 
 
 def _is_filled(plan: PrivacyPlan, num_clients: int, minimum_cohort: int) -> bool:
-    """Whether the cohorts of a sum are filled up, of this number of clients."""
+    """Whether a sum over this number of clients is filled up with clients that send zeros."""
     return fills_cohorts(plan) and num_clients >= minimum_cohort
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
-    """Lines on unspent budgets of a plan for clients; record plans have their own."""
+    """Warn of budgets that a plan does not spend, if it protects clients; other plans warn themselves."""
     if not plan.about_records:
         budgets = [group.epsilon for group in plan.groups]
         yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:
-    """Warn if the clients' data decide who takes part, since no noise hides that."""
+    """Warn if the clients' data decide who takes part, which no noise hides."""
     least = config.dataset.min_characters
     if least is not None:
         yield (
@@ -305,7 +305,7 @@ GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
 
 
 def given_lines(config: Config) -> Iterator[str]:
-    """One line on Python objects that a program gave to the run and no file holds, by kind and name."""
+    """Name the Python objects that a program gave to the run, which no file contains."""
     data = config.dataset
     named = [
         ("data set", data.name, data.name in GIVEN_DATA),
@@ -341,7 +341,7 @@ def unspent(budgets: Sequence[float], spent: Sequence[float]) -> Iterator[str]:
 
 
 def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Warn if delta is above the default for this number of clients."""
+    """Warn if delta is larger than the default for this number of clients."""
     usual = default_delta(plan.num_clients)
     if plan.private and plan.delta > usual:
         yield (
@@ -358,7 +358,7 @@ def number_or_none(value: float, form: str) -> str:
 
 
 def against_whom(plan: PrivacyPlan) -> str:
-    """Say in one sentence against whom the single epsilon holds."""
+    """Say in one sentence against whom the plan's one epsilon holds."""
     if plan.sums_hidden:
         return (
             "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "

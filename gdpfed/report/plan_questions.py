@@ -1,4 +1,4 @@
-"""Further questions, ``gdpfed plan --<name>``; other packages can add theirs."""
+"""Additional questions that ``gdpfed plan --<name>`` answers; packages can add their own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanAnswer:
-    """The answer to a further question about a plan, as text, JSON and picture.
+    """The answer to an additional question about a plan: for the terminal, as JSON, and as a picture.
 
     `shown`: for the terminal. `values`: the same as JSON. `draw`: writes it as PNG.
     """
@@ -28,7 +28,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
-    """A further question about a plan; `gdpfed plan --help` loads its module, so imports are inside.
+    """An additional question about a plan: its help text, and the function that answers it.
 
     `help`: for the help page. `answer`: answers it for a configuration.
     """

@@ -1,4 +1,4 @@
-"""A privacy plan as a table, plans side by side for each meaning of epsilon, and proposals."""
+"""Shows a privacy plan as a table, plans side by side, and proposed settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
 def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact] = ()) -> Group:
-    """Return a plan as tables, of its method or else of its mechanism, with facts and `further` below."""
+    """Return a plan as tables with facts below, by its method or its mechanism."""
     if own := method.plan_tables():
         parts: list[Fitted | FactLines | Notes] = []
         for each in own:
@@ -35,7 +35,7 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
 
 
 def heading(method: Method, secagg: SecAggConfig) -> FactLines:
-    """Return a plan's three first lines: who has which budgets, against whom they hold, and the cost.
+    """Return the first three lines about a plan: who has which budgets, the promise, and the cost.
 
     `secagg`: how sums are made.
     """
@@ -50,7 +50,7 @@ def heading(method: Method, secagg: SecAggConfig) -> FactLines:
 
 
 def _who(plan: PrivacyPlan) -> str:
-    """The number of clients in a plan, and how many of them have each budget."""
+    """Write the number of clients in a plan, and how many have each budget."""
     clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
     for group in plan.groups:
         sizes[group.epsilon] = sizes.get(group.epsilon, 0) + len(group.clients)
@@ -67,7 +67,7 @@ def _who(plan: PrivacyPlan) -> str:
 
 
 def plan_lines(method: Method, secagg: SecAggConfig) -> list[str]:
-    """Heading, table and all facts as plain text lines, for a log."""
+    """Return a plan's heading, table and facts as plain lines of text, for a log."""
     console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True, force_jupyter=False)
     console.print(heading(method, secagg))
     console.print(plan_table(method, details=True))
@@ -91,7 +91,7 @@ OF_RECORDS = (
 
 
 def choice_report(choice: Choice) -> Group:
-    """Return a table of numbers of rounds that were compared, reasons for the choice, and its settings."""
+    """Show the numbers of rounds that were compared, the chosen settings, and the reasons."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
@@ -159,7 +159,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return one table with a row for each method, showing the noise for each meaning of epsilon."""
+    """Compare plans in one table: the noise of each method for each meaning of epsilon."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
@@ -183,7 +183,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """The noise, epsilon against the server or the turns, and the messages of one plan."""
+    """Return one plan's cells in the comparison: noise, epsilon or turns, and messages."""
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""
     plan = row.planned.plan
@@ -198,7 +198,7 @@ def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
-    """Explain the columns of the comparison, and say whether full participation has the least noise."""
+    """Explain the columns of the comparison of plans in sentences."""
     planned = [(row, row.planned) for row in rows if not isinstance(row.planned, str)]
     private = [(row, method) for row, method in planned if method.plan.private]
     yield NOISE_IN_WORDS

@@ -1,4 +1,4 @@
-"""Pictures of metrics and budgets; lines can be told apart without colour."""
+"""Draws pictures of metrics and budgets, whose lines can be told apart without colour."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Make a function draw pictures in this project's style, and restore matplotlib's settings after it."""
+    """Wrap a drawing function so that it uses this project's style and restores matplotlib's settings."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **named: P.kwargs) -> None:
@@ -52,12 +52,12 @@ def styled(draw: Callable[P, None]) -> Callable[P, None]:
 
 
 def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure whose layout leaves room for labels and legends."""
+    """Return an empty figure whose layout leaves room for labels and legends."""
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
 def new_panels(figure: Figure, count: int, *, columns: int, **sharing: Any) -> list[Axes]:
-    """``count`` panels in rows of ``columns``, in reading order."""
+    """Add ``count`` panels to a figure, in rows of ``columns``."""
     rows = -(-count // columns)
     grid = figure.subplots(rows, min(count, columns), squeeze=False, **sharing)
     panels = list(grid.flat)
@@ -67,7 +67,7 @@ def new_panels(figure: Figure, count: int, *, columns: int, **sharing: Any) -> l
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, dash and marker of the curve with number ``index`` in a picture."""
+    """Return colour, dash and marker for curve number ``index`` in a picture."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": STYLES[index % len(STYLES)],
@@ -76,7 +76,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Colour, dash and marker of curves by their methods.
+    """Return colour, dash and marker for each curve, by its method.
 
     Of several curves of one method the further ones have other dashes and markers in its colour; methods
     without a curve style have colours of their own, in the order in which they come.
@@ -101,7 +101,7 @@ def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markers_every(points: int) -> int:
-    """How many data points lie between two markers on a curve of this many points."""
+    """Return how many data points to leave between two markers on a curve."""
     return max(1, points // MARKERS_A_CURVE)
 
 
@@ -121,7 +121,7 @@ def shared_legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG that only its owner can read.
+    """Write a figure as a PNG file that only its owner can read.
 
     Raises RunError: the file system refuses; the old picture is untouched.
     """
@@ -139,7 +139,7 @@ STRIPE_OPACITY = 0.05
 
 @dataclass(frozen=True)
 class Dots:
-    """The values of one quantity in a dot plot, one for each row.
+    """The values of one quantity in a dot plot, one value for each row.
 
     `label`: for the legend. `values`: one a row; None leaves the row empty. `hollow`: an outline only, for
     figures that are not ours.
@@ -156,14 +156,14 @@ def height_inches(rows: int, *, kinds: int = 1) -> float:
 
 
 def stddev_of(spread: Spread) -> float | None:
-    """Return the standard deviation, which is the length of an error bar; None for a single value."""
+    """Return the standard deviation as the length of an error bar; None for a single value."""
     return spread.stddev
 
 
 def error_bars(
     spreads: Sequence[Spread], length: Callable[[Spread], float | None] = stddev_of
 ) -> list[float] | None:
-    """The lengths of error bars, one standard deviation each; None if every value is a single one."""
+    """Return the lengths of error bars; None if no value has a spread."""
     if all(length(spread) is None for spread in spreads):
         return None
     return [length(spread) or 0.0 for spread in spreads]
@@ -176,7 +176,7 @@ def draw_dots(
     unit: str,
     length: Callable[[Spread], float | None] = stddev_of,
 ) -> None:
-    """Draw a dot plot: a row for each name, a marker for each quantity, bars of one standard deviation."""
+    """Draw a dot plot: a row for each name, a marker for each quantity, with error bars."""
     for index, kind in enumerate(kinds):
         offset = SPREAD_OF_ROW * ((index + 0.5) / len(kinds) - 0.5)
         points = [(row + offset, each) for row, each in enumerate(kind.values) if each is not None]
@@ -206,7 +206,7 @@ def draw_curves(
     metric: str = DEFAULT,
     beside: Sequence[float] = (),
 ) -> None:
-    """Draw the mean of a displayed metric after every round, with a band of one standard deviation.
+    """Draw a metric's mean after every round, with a band of one standard deviation.
 
     The axis goes from the lowest to the highest of all curves, and its label says so. `axes`: where to draw.
     `curves`: style, label and one figure a round, of every curve; not a number where a round was not
@@ -253,7 +253,7 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 def accuracy_curve(
     records: Sequence[RoundLogEntry], method: str, title: str, path: Path, base_rate: float | None = None
 ) -> None:
-    """Write a PNG of the displayed metric after every round, in the method's colour.
+    """Draw as PNG the displayed metric after every round, in the method's colour.
 
     Below an accuracy lies a line: the share of the most frequent class, ``base_rate``.
     """
@@ -276,7 +276,7 @@ def accuracy_curve(
 def budget_curve(
     records: Sequence[RoundLogEntry], budgets: Sequence[float | None], title: str, path: Path
 ) -> None:
-    """Write a PNG of the accounted epsilon of every group by round, below its budget."""
+    """Draw as PNG how epsilon of every group grows round by round, with its budget as a line."""
     figure, axes = _new_axes(title)
     rounds = [record.round for record in records]
     for index, budget in enumerate(budgets):

@@ -1,4 +1,4 @@
-"""The progress of a run, for a person who waits for it: on a terminal, in a pipe, in a notebook."""
+"""Shows the progress of a run to someone who waits: on a terminal, in a pipe, in a notebook."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ MOST_BUDGETS = 4
 
 
 class _OneLine(TextColumn):
-    """A column of a progress display that is cut at the terminal's width and never wraps."""
+    """A column of a progress display that is cut to the terminal's width."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(ratio=1))
@@ -38,7 +38,7 @@ class _OneLine(TextColumn):
 
 
 class RunProgress:
-    """Shows the rounds of a run as they are recorded, on a terminal as one live line.
+    """Shows a run's rounds while they are recorded: on a terminal as one line that changes.
 
     On something else than a terminal, a pipe or a notebook say, it is a line for the first round, for every
     tenth and for the last; of a run of ten rounds or fewer for each.
@@ -84,7 +84,7 @@ class RunProgress:
         self._progress.stop()
 
     def update(self, records: Sequence[RoundLogEntry]) -> None:
-        """Show the newest log entries of a run's rounds."""
+        """Show the newest log entries of the run."""
         if len(records) > self.shown:
             self._began = self._said = monotonic()
         self._say_that_it_goes_on(len(records) + 1)
@@ -114,7 +114,7 @@ class RunProgress:
         self.console.print(f"round {under_way}/{self.num_rounds} is under way for {spent}")
 
     def describe(self, record: RoundLogEntry, *, against: str | None = None) -> str:
-        """The displayed metric and spent budgets in a few words, with the adversary unless it is given."""
+        """Describe a round briefly: the displayed metric and the spent budgets."""
         spent = [
             f"{epsilon:.2f}/{budget:g}"
             for epsilon, budget in zip(record.spent_epsilon, self.budgets, strict=True)
@@ -143,7 +143,7 @@ def is_interactive() -> bool:
 
 @contextmanager
 def said_if_slow(words: str) -> Iterator[None]:
-    """In an interactive session, say what the ``with`` block does if it takes more than a few seconds."""
+    """Tell an interactive user what a ``with`` block does, if it takes more than some seconds."""
     if not is_interactive():
         yield
         return
@@ -158,7 +158,7 @@ def said_if_slow(words: str) -> Iterator[None]:
 
 
 class RoundLines:
-    """Prints a line on a run's rounds in interactive sessions, less and less often, and one at the end.
+    """Prints a line about rounds in interactive sessions, less and less often, and one at the end.
 
     It is given the record of every round. `path`: the run directory.
     """
@@ -170,7 +170,7 @@ class RoundLines:
         print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
-        """Print a line on this round, unless the previous line is too recent."""
+        """Print a line about this round, unless the last line is too recent."""
         now, left = monotonic(), self._num_rounds - record.round
         # Before the first round data are read and programs compiled, which no later round does.
         number, since = self._first = self._first or (record.round, now)

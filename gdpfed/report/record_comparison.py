@@ -1,4 +1,4 @@
-"""Compare methods that protect records by the noise that remains in the model."""
+"""Compares methods that protect records, by how much noise remains in the model."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ NOISE_IN_WORDS = (
 
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
-    """Return a table of methods for records, and below it why some were refused."""
+    """Return a table that compares methods for records, with the reasons for refused ones below."""
     reasons: list[str] = []
     shown: list[Sequence[str]] = []
     for name, differs, planned in rows:
@@ -36,7 +36,7 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
 
 
 def _comparison_row(method: Method) -> Sequence[str]:
-    """The cells that a method's plan has in the comparison, one line in a cell for each budget."""
+    """Return one method's cells in the comparison, with a line in a cell for each budget."""
     plan = method.plan
     budgets = [
         (records, group, steps_in(plan.charges(index)))
@@ -54,7 +54,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the noise that a run adds to each parameter of the model, as a standard deviation per step.
+    """Return the noise that a run adds to each model parameter, relative to what the model learns.
 
     In units of a gradient's sum over one client's records, for clients of equally many:
     sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps

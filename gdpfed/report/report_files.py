@@ -1,4 +1,4 @@
-"""A report as files: Markdown, CSV, and pictures that compare lines."""
+"""Writes a comparison of runs as files: Markdown, CSV and pictures."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ COST_PICTURE = "cost.png"
 
 
 def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
-    """Draw every picture of a comparison of runs into a directory; return the file names."""
+    """Draw all pictures of a comparison into a directory; return the file names."""
     pictures = {
         ACCURACY_PICTURE: accuracy_picture,
         FINAL_PICTURE: final_picture,
@@ -56,7 +56,7 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
 
 @styled
 def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the metric after every round of each line, as mean and band over the seeds."""
+    """Draw the metric of each line after every round: the mean, and a band over seeds."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
     styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
@@ -68,7 +68,7 @@ def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def final_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the metric of each line of runs after the last round."""
+    """Draw the metric of each line of a comparison after the last round."""
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
@@ -83,7 +83,7 @@ def final_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def budgets_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the spent epsilon of every group beside its budget."""
+    """Draw the spent epsilon of every group next to its budget."""
     names, spent, budgets = [], [], []
     for line in lines:
         for index, group in enumerate(line.runs[0].plan["groups"]):
@@ -106,7 +106,7 @@ def _over_seeds(line: Line, group: int) -> Spread | None:
 
 @styled
 def cost_picture(lines: Sequence[Line], path: Path) -> None:
-    """Plot noise, traffic and time of every line, one panel each."""
+    """Draw noise, traffic and time of each line of a comparison, one panel each."""
     panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
         ("noise magnitude Λ", {"Λ": noise_magnitude}),
         ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),
@@ -132,7 +132,7 @@ REPORT_FILE, SEEDS_FILE = "report.md", "seeds.csv"
 
 
 def write_report(lines: Sequence[Line], directory: Path) -> Path:
-    """Write tables and pictures of a comparison into a directory; return the Markdown file.
+    """Write a comparison's tables and pictures into a directory; return the Markdown file.
 
     Raises ReportError: the file system refuses.
     """

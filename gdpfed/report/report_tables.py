@@ -1,4 +1,4 @@
-"""The tables of a comparison of runs; this module imports neither plotting nor training code."""
+"""The tables of a comparison of runs, made without importing plotting or training code."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from gdpfed.report.parts import Parts, parts_table
 
 
 def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
-    """The tables of a comparison, by the name of their file.
+    """Return the tables of a comparison, by file name.
 
     Raises ReportError: lines that show different metrics, or a damaged run.
     """
@@ -24,7 +24,7 @@ def tables_of(lines: Sequence[Line]) -> dict[str, Table]:
 
 
 def chance_lines(lines: Sequence[Line]) -> Iterator[str]:
-    """One line for every run whose result is not above chance.
+    """Yield one line for every run whose accuracy is not above chance.
 
     Raises RunError: a run's file about it is damaged.
     """

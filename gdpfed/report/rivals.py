@@ -1,4 +1,4 @@
-"""``gdpfed compare``: a run's model beside models that its parties could have without the run."""
+"""``gdpfed compare``: a run's model beside models that parties could have without the run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -46,7 +46,7 @@ Models = Sequence[nn.Module]
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """A model that a run's model is compared with: one for all parties, or one for each party.
+    """A model to compare with a run's model: one for all parties, or one for each party.
 
     Attributes:
         name: in print.
@@ -61,7 +61,7 @@ class Rival:
 
 @dataclass(frozen=True, eq=False)
 class Parties:
-    """The table rows of every party, to train on and to test on."""
+    """The table rows of every party, for training and for testing."""
 
     task: Task
     data: Dataset
@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """The parties of a task, row by row even if persons are protected, as no noise limits the rows.
+        """Divide a task's table rows by party; even if persons are protected, each row is separate.
 
         Raises ReportError: labels that are not classes, or test rows without a party.
         """
@@ -98,15 +98,15 @@ class Parties:
         return int(self.owners.max()) + 1
 
     def train(self, party: int) -> Split:
-        """The rows that one party trains on."""
+        """Return the rows that one party trains on."""
         return self.data.train.take(np.flatnonzero(self.owners == party))
 
     def labels(self) -> npt.NDArray[np.int64]:
-        """The classes of all test rows."""
+        """Return the true classes of all test rows."""
         return np.asarray(self.data.test.y, dtype=np.int64)
 
     def scores(self, models: Models) -> Scores:
-        """Scores of every test row by the model of its party."""
+        """Return scores for every test row, computed by the model of the row's party."""
         found = np.zeros((len(self.data.test), self.data.num_classes))
         for party, model in enumerate(models):
             rows = np.flatnonzero(self.test_owners == party)
@@ -116,7 +116,7 @@ class Parties:
         return found
 
     def own(self, model: nn.Module, names: Sequence[str], pull: float) -> Models:
-        """Fit the named parameters of a model to each party's rows; return one model for each party."""
+        """Fit some parameters of a model to each party's rows; return one model for each party."""
         models = [deepcopy(model) for _ in range(self.count)]
         for party, each in enumerate(models):
             fit_near(each, self.train(party), self.task.make_loss(), names=names, pull=pull)
@@ -125,7 +125,7 @@ class Parties:
 
 @dataclass(frozen=True)
 class Averaging:
-    """The settings with which a rival is trained by FedAvg without privacy, as a data set recommends them."""
+    """Settings for FedAvg without privacy, to train a model to compare with."""
 
     num_rounds: int
     local_steps: int
@@ -137,14 +137,14 @@ class Averaging:
 
     @classmethod
     def of(cls, config: Config) -> "Averaging":
-        """Take the settings of FedAvg without privacy from a run's configuration."""
+        """Take the settings for FedAvg without privacy from a run's configuration."""
         values, own = asdict(config.dataset), [each.name for each in fields(cls) if each.name != "seed"]
         return cls(**{name: values[name] for name in own}, seed=config.run.seed)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def rivals(task: Task, averaging: Averaging) -> tuple[Rival, ...]:
-    """Train the models to compare with: constant guess, each party alone, all rows pooled, fedavg.
+    """Train the models to compare with: constant guess, each party alone, pooled rows, and FedAvg.
 
     It is trained once for all runs that differ in their budgets alone.
     """
@@ -164,7 +164,7 @@ def rivals(task: Task, averaging: Averaging) -> tuple[Rival, ...]:
 
 
 class _Constant(nn.Module):
-    """A constant guess: the scores are the logarithms of the class frequencies."""
+    """A constant guess, whose scores are the logarithms of class frequencies."""
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def _most_frequent(parties: Parties) -> Models:
 
 
 def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
-    """FedAvg over all parties, weighted by rows."""
+    """Train a model by FedAvg over all parties, weighted by their numbers of rows."""
     model, loss = parties.task.build_model(), parties.task.make_loss()
     for parameter in model.parameters():
         parameter.requires_grad_(True)
@@ -202,7 +202,7 @@ def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
 
 
 def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare a finished run's model with what parties could have without it.
+    """Compare a finished run's model with models that parties could have without the run.
 
     Args:
         path: of the run.
@@ -242,7 +242,7 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
 
 
 def _leading(config: Config, labels: Labels) -> str:
-    """The metric to show first: AUC if the run shows it first or one class dominates, else accuracy."""
+    """Choose the metric to show first: AUC if configured or if one class dominates, else accuracy."""
     if (config.dataset.metrics or [""])[0] == "auc":
         return AREA
     return AREA if np.bincount(labels).max(initial=0) >= UNEVEN * len(labels) else DEFAULT
@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """The run's model, its clients' own models if any, and the run's model as each party adapts it."""
+    """Yield the run's own models: the common one, clients' own if any, and adapted ones of each party."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)
@@ -289,7 +289,7 @@ def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
 
 
 def _promise(config: Config, *, by_person: bool) -> str:
-    """The privacy promise in words, as in ``epsilon 1 to 6, by record``."""
+    """Write the privacy promise in words, as in ``epsilon 1 to 6, by record``."""
     if config.method.name == "fedavg":
         return "none"
     privacy, unit = config.privacy, "person" if by_person else config.privacy.unit

@@ -1,4 +1,4 @@
-"""Pictures of rounds: who had turns and took noise back, who was asked, and how long stages took."""
+"""Draws pictures of rounds: who had turns, who was asked, and how long stages took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NO_SUM = "no sum"
 
 @dataclass(frozen=True)
 class TurnRow:
-    """One client's row in the picture of turns: its rounds with a turn, and with noise taken back.
+    """A client's row in the picture of turns: rounds with a turn, and rounds with noise taken back.
 
     `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
     `backs`: those in which it took noise back; None where that is as its group's taps say.
@@ -34,7 +34,7 @@ class TurnRow:
     backs: Sequence[int] | None = None
 
     def rounds_of_backs(self, taps: Sequence[float], num_rounds: int) -> list[int]:
-        """The rounds in which the client subtracts a part of the noise that it added in earlier ones."""
+        """Return the rounds in which the client subtracts part of its earlier noise."""
         lags = [lag for lag, tap in enumerate(taps, start=1) if tap > 0]
         planned = {turn + lag for turn in self.turns for lag in lags}
         rounds = planned if self.backs is None else set(self.backs)
@@ -43,7 +43,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group of clients with turns, as the picture of turns shows it.
+    """A group of clients with turns, for the picture of turns.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.
@@ -55,7 +55,7 @@ class TurnGroup:
 
 
 def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
-    """Which clients the picture of turns shows, by group and id: all if few, else each group's first ones."""
+    """Choose the clients to show in the picture of turns: all, or the first of each group."""
     most = max(2, MOST_CLIENTS // max(1, len(groups)))
     whole = sum(len(group.clients) for group in groups) <= MOST_CLIENTS
     return [
@@ -67,7 +67,7 @@ def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
 
 @styled
 def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds: int, path: Path) -> None:
-    """Draw a PNG with a row for each client: a block for a turn, a hatched bar for noise taken back.
+    """Draw as PNG each client's turns as blocks, and noise taken back as hatched bars.
 
     `num_rounds`: of the run; of many the first are drawn.
     """
@@ -105,7 +105,7 @@ def _said_of(number: int, group: TurnGroup) -> str:
 
 
 def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
-    """The rounds to draw on a timeline: all if there are few, else evenly spaced ones and failures."""
+    """Choose the rounds to show on a timeline: all, or evenly spaced ones and failures."""
     step = -(-len(records) // MOST_ROWS)
     failed = [record for record in records if record.failures][: MOST_ROWS // 2]
     return [each for place, each in enumerate(records) if place % step == 0 or each in failed]
@@ -113,7 +113,7 @@ def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
 
 @styled
 def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
-    """Draw a PNG with a row for each round: the clients asked, and the seconds of each stage."""
+    """Draw as PNG, for each round, how many clients were asked and how long each stage took."""
     rows = shown_rounds(records)
     figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
     clients, seconds = new_panels(figure, 2, columns=2, sharey=True)
@@ -133,13 +133,13 @@ def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
 
 
 def asked_for(record: RoundLogEntry) -> int:
-    """How many contributions the sums of a round asked for, one for each client of each sum."""
+    """Count the contributions that a round's sums asked for."""
     sizes = record.cohort_sizes
     return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
 
 
 def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
-    """The seconds of each stage of secure aggregation in each round, and the rest of the round."""
+    """Return the seconds of each stage in each round, with the remaining time of the round."""
     names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
     found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
     in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)
@@ -148,7 +148,7 @@ def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
 
 
 def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], first: int = 0) -> None:
-    """Draw stacked horizontal bars in colours and hatchings; rounds go downwards."""
+    """Draw stacked horizontal bars, one for each round, from top to bottom."""
     left = [0.0] * len(rows)
     bar: dict[str, Any] = {"height": TURN_HEIGHT, "edgecolor": "white", "linewidth": 0}
     for index, (label, widths) in enumerate(parts.items(), start=first):

@@ -11,14 +11,14 @@ from gdpfed.runs.file_formats import ASSIGNMENT_FILE, PARTIES
 
 @dataclass(frozen=True)
 class RunClients:
-    """The groups and names of a run's clients; `names` is empty if they have none."""
+    """The groups of a run's clients, and the clients' names if they have any."""
 
     groups: list[list[int]]
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, run: FinishedRun) -> "RunClients":
-        """Read the clients from a run's directory. Raises ReportError: the assignment is damaged."""
+        """Read the clients of a run from its directory."""
         path = run.path / ASSIGNMENT_FILE
         try:
             saved = read_json(path.read_text(encoding="utf-8"))
@@ -30,5 +30,5 @@ class RunClients:
         return cls(groups, tuple(map(str, saved.get(PARTIES, ()))))
 
     def called(self, client: int) -> str:
-        """The name of a client on the run's pages."""
+        """Return the name of a client on pages about the run."""
         return self.names[client] if client < len(self.names) else f"client {client}"

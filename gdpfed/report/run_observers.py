@@ -1,4 +1,4 @@
-"""The default observers of a run: they announce, draw, track and describe it."""
+"""The usual observers of a run: they log, draw, track and describe it."""
 
 from gdpfed.files import save_whole
 from gdpfed.learning.data_warnings import data_warnings
@@ -30,10 +30,10 @@ SHOWN_COHORTS = (
 
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Status lines, event files, MLflow if configured, the method's own, pictures, parties, whether the
-    result is at chance, model card.
+    """Return the usual observers of a run, which log, draw, track and describe it.
 
-    Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
+    They are status lines, trackers, pictures, results by party, whether accuracy is at chance level, and the
+    model card. Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
     """
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [
@@ -49,12 +49,12 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
 
 
 def shows_cohorts(run: PreparedRun) -> bool:
-    """Whether trackers and status lines may show values that depend on who was drawn."""
+    """Whether trackers and status lines may show values that reveal who was drawn."""
     return run.config.run.show_cohorts or not run.method.plan.sample_is_secret
 
 
 class StatusLines(Observer):
-    """Prints a plan with its warnings when its run is opened, then one line for every round."""
+    """Prints the plan with warnings when a run begins, and a line for every round."""
 
     def __init__(self, run: PreparedRun, announce: Announce) -> None:
         self._run, self._announce = run, announce
@@ -86,7 +86,7 @@ class StatusLines(Observer):
 
 
 class Pictures(Observer):
-    """Draws a run's accuracy and spent budgets by round, after the last round."""
+    """Draws accuracy and spent budgets by round, after the last round."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""One run on one page: result, parties, budgets, rounds, audit and model card."""
+"""A page about one run: result, parties, budgets, rounds, audit and model card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ HIDDEN = (
 
 @dataclass(frozen=True)
 class Checked:
-    """What an audit found in a run: whether it passed, in one sentence and figure by figure."""
+    """The audit of a run for its page: whether it passed, a sentence, and the figures."""
 
     passed: bool
     verdict: str
@@ -58,7 +58,7 @@ class Checked:
 
 
 def write_page(run: FinishedRun, checked: Checked) -> Path:
-    """Write report.html into a run's directory, with its hash and that of the run's seal beside it.
+    """Write report.html into a run's directory, with a file of hashes beside it.
 
     Returns its path. The page has the result, budgets, pictures, the audit's figures, the model card and the
     settings. Cohorts and times are left out where epsilon rests on nobody knowing them, and so is the epsilon
@@ -92,18 +92,18 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
 
 
 def _method(run: FinishedRun) -> str:
-    """The method's label, or its name if it is not installed."""
+    """Return the label of a run's method, or its name if it is not installed."""
     name = str(run.settings["method"]["name"])
     return METHODS.get(name).label if name in METHODS.names() else name
 
 
 def _without_its_run(table: Table) -> Table:
-    """A table of one run without the column of the run's name."""
+    """Return a table of one run without the column that names the run."""
     return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
 
 
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
-    """The tiles at the top of a run's page: heading, figure and note of each."""
+    """Return the tiles at the top of a run's page: heading, figure and note of each."""
     result, groups = Result.of(run.path, run.records[-1]), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
     pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]
@@ -126,7 +126,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
 
 
 def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """A tile with the result of the same training without privacy, if there is such a run."""
+    """Return a tile with the result of the same training without privacy, if there is such a run."""
     beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
     if beside is None:
         return []
@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Pictures of a run's rounds: who took part, who answered, how long stages took; empty if hidden."""
+    """Return pictures of a run's rounds: who took part, and how long stages took; empty if secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []
@@ -153,7 +153,7 @@ def _rounds(run: FinishedRun) -> list[Picture]:
 
 
 def _turns(run: FinishedRun) -> Picture:
-    """The picture of the turns that clients really took in a run."""
+    """Draw the turns that clients really took in a run."""
     clients = RunClients.of(run)
     groups = [
         TurnGroup(members, group["epsilon"], list(group.get("turns", {}).get("taps", ())))
@@ -175,7 +175,7 @@ def _turns(run: FinishedRun) -> Picture:
 
 
 def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
-    """The rounds in which a client took noise back, by the record of the sums."""
+    """Return the rounds in which a client took noise back, by the run's log."""
     return [
         record.round
         for record in run.records
@@ -184,7 +184,7 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
 
 
 def _failures(run: FinishedRun) -> list[str]:
-    """The last rounds of a run without a sum, with reasons; empty if these must not be shown."""
+    """Return the last rounds without a sum, with reasons; empty if they must stay secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [

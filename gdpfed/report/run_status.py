@@ -1,4 +1,4 @@
-"""The status of a run, read from its directory at any time, for the server's operator.
+"""Reads the status of a run, finished or not, from its directory, for the server's operator.
 
 What depends on who was drawn is left out where epsilon rests on nobody knowing that, as in status lines.
 """
@@ -36,7 +36,7 @@ FAILURES_SHOWN = 3
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """What a group of clients has spent of its budget; None if the run promises no privacy.
+    """How much of its budget a group has spent; None if the run promises no privacy.
 
     `group`: its number. `clients`: how many. `budget`, `spent`: epsilon.
     """
@@ -48,13 +48,13 @@ class GroupStatus:
 
     @property
     def left(self) -> float | None:
-        """How far a group's epsilon is below its budget; None if nothing is promised."""
+        """How much epsilon a group has left; None if nothing is promised."""
         return None if self.budget is None or self.spent is None else max(0.0, self.budget - self.spent)
 
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """Numbers of a run that reveal which clients were drawn, of the last round or of all rounds.
+    """Numbers of a run that reveal which clients were drawn; shown only if this is not secret.
 
     `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
     that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
@@ -71,7 +71,7 @@ class CohortStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands: its round, its result, spent budgets and who takes part.
+    """The status of a run: its round, its result, spent budgets, and who takes part.
 
     Attributes:
         path: of its directory.
@@ -102,7 +102,7 @@ class RunStatus:
 
     @classmethod
     def read(cls, path: Path) -> "RunStatus":
-        """Read the status of a run, or of the newest run in a folder of runs.
+        """Read the status of a run, or of the newest run in a folder.
 
         Raises:
             ReportError: no run, or a damaged one.
@@ -141,7 +141,7 @@ class RunStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; None stands for a value that is not promised or may not be shown."""
+        """Return the status as JSON; None where nothing is promised or a value is secret."""
         name, value = self.figure or (None, None)
         return {
             "run": str(self.path),
@@ -160,7 +160,7 @@ class RunStatus:
         }
 
     def shown(self) -> RenderableType:
-        """Return the status of a run as one screen of text."""
+        """Return the status as one screen of text."""
         rows = [
             [str(group.group), str(group.clients), *map(_figure, (group.budget, group.spent, group.left))]
             for group in self.groups
@@ -203,7 +203,7 @@ class RunStatus:
 
 
 def _run_in(path: Path) -> Path:
-    """The run at this path, or the newest one in a folder of runs."""
+    """Return this run, or the newest one if the path is a folder of runs."""
     runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
     if not runs and path.is_dir():
         raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")

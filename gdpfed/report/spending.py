@@ -1,4 +1,4 @@
-"""What parties have spent of their budgets, run by run."""
+"""Adds up what parties have spent of their budgets, run by run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ADDED_UP = (
 
 @dataclass(frozen=True)
 class Step:
-    """What one run cost a party: epsilon before it, epsilon including it, and the party's budget."""
+    """What one run cost a party: epsilon before and after the run, and the party's budget."""
 
     before: float
     after: float
@@ -26,14 +26,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one party has spent. `party`: its name. `steps`: its runs in order."""
+    """What one party has spent, in its runs in order."""
 
     party: str
     steps: Sequence[Step]
 
 
 def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
-    """What every party has spent in these runs; runs on the same data are added up.
+    """Return what each party has spent in these runs; runs on the same data add up.
 
     Each client of a few is a party; of many clients all whose budget is the same are one.
 
@@ -49,7 +49,7 @@ def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
 
 
 def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
-    """Name, spent epsilon and budget of each party of a run; empty if nothing is promised."""
+    """Return name, spent epsilon and budget of each party in a run; empty without a promise."""
     data = run.settings["dataset"]
     label = dataset_label(data["name"], data.get("path"))
     clients, spent = RunClients.of(run), run.records[-1].spent_epsilon

@@ -1,4 +1,4 @@
-"""A picture of what parties have spent of their budgets, run by run."""
+"""Draws what parties have spent of their budgets, run by run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ EARLIER_OPACITY = 0.3
 
 @styled
 def draw_spent(spendings: Sequence[Spending], path: Path) -> None:
-    """Draw a PNG with a panel for each party: one bar a run, earlier spending lighter, budgets as lines.
+    """Draw as PNG a panel for each party, with a bar for each run, and the budget as a line.
 
     Of many parties the first are drawn.
     """

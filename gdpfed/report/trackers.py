@@ -1,4 +1,4 @@
-"""Sends a run's metrics to TensorBoard's event files, and to MLflow (an optional extra).
+"""Sends a run's metrics to TensorBoard files and, optionally, to MLflow.
 
 The extra ``mlflow`` with ``run.mlflow=URI`` is MLflow's client, which speaks to a tracking server; whoever
 has all of MLflow installed may name a database too.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventFiles(Observer):
-    """Writes one event file for each process; TensorBoard shows those of a resumed run as one.
+    """Writes metrics to a TensorBoard file, one for each process of a run.
 
     They lie in the run directory, where ``tensorboard --logdir`` of it or of a folder of runs finds them.
     The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
@@ -42,7 +42,7 @@ class EventFiles(Observer):
         self._closing = ExitStack()
 
     def opened(self, run: RunOpened) -> None:
-        """Begin a run's file; TensorBoard drops what an earlier process wrote after the last full round."""
+        """Open the file; TensorBoard then ignores what an earlier process wrote of an unfinished round."""
         folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
         # Two processes that start in one second are told apart by where they begin.
@@ -57,7 +57,7 @@ class EventFiles(Observer):
         self._writer.write_event(begins)
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Add a round's numbers to the file; they are on disk when this returns."""
+        """Add a round's numbers to the TensorBoard file on disk."""
         record = ended.record
         found = metrics_of(record, cohorts=self._cohorts)
         values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]
@@ -76,11 +76,11 @@ PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT
 
 
 class TrackingError(RunError):
-    """A tracker that cannot be used; the message names the setting and the remedy."""
+    """A tracker such as MLflow cannot be used; the message names the setting and the remedy."""
 
 
 class MlflowRun(Observer):
-    """Sends a run's numbers to MLflow's experiment ``gdpfed``; if that fails, training goes on without it.
+    """Sends a run's numbers to MLflow; if MLflow fails, training continues without it.
 
     Args:
         uri: of a tracking server.

@@ -1,4 +1,4 @@
-"""Warnings about a plan: what members of sums and a lying server may learn, and what it costs."""
+"""Warnings about a plan: what members of sums and a lying server may learn."""
 
 from collections.abc import Iterator
 from math import ceil, floor, fsum
@@ -15,7 +15,7 @@ FEW_MEMBERS = 20
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if sums have few members, because each member knows its own share of the noise."""
+    """Warn if sums have few members, since each member knows its own part of the noise."""
     shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
     if plan.mechanism.adds_own_noise or not shared:
         return
@@ -31,7 +31,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """How many members sums have where further clients fill them, so that none tells how many were drawn."""
+    """Return a detail: the fixed number of members to which sums are filled up, if they are."""
     if not (fills_cohorts(plan) and config.secagg.same_size):
         return []
     sizes = ", ".join(map(str, _sizes_of_sums(plan)))
@@ -47,7 +47,7 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 
 def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if sums tell how many were drawn, which epsilon does not count."""
+    """Warn if a sum's size reveals how many clients were drawn, which epsilon does not cover."""
     if fills_cohorts(plan) and not config.secagg.same_size:
         yield (
             "whoever sees the models can tell how many clients were drawn, and epsilon does not count that: "
@@ -57,13 +57,13 @@ def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
-    """How many clients are drawn on average for each sum of the first round."""
+    """Return how many clients the first round draws on average for each sum."""
     expected = [group.expected_cohort_size for group in plan.groups]
     return [fsum(expected)] if plan.one_sum else expected
 
 
 def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
-    """How many members each of these sums has if none is to tell how many were drawn."""
+    """Return to how many members each sum is filled up, so that its size reveals nothing."""
     clients = [len(group.clients) for group in plan.groups]
     numbers = [sum(clients)] if plan.one_sum else clients
     return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]

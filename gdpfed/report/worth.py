@@ -1,4 +1,4 @@
-"""The result of a comparison: figures of every model in total and by party, and terms of their errors."""
+"""The result of comparing models: metrics of each, in total and by party, and each row's error."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One metric of one model, such as accuracy, on all test rows.
+    """One metric of one model, such as accuracy, with what each test row adds to its error.
 
     `values`: of each run, shape (k,). `terms`: what each row adds to its error, mean over the runs, of shape
     (N,) (:func:`gdpfed.report.class_figures.row_terms`).
@@ -42,7 +42,7 @@ class Judged:
 
     @classmethod
     def mean(cls, found: "Sequence[Judged]") -> "Judged":
-        """Average a metric over several runs on the same test rows."""
+        """Average a metric over several runs that use the same test rows."""
         return cls(
             np.concatenate([each.values for each in found]), np.mean([each.terms for each in found], axis=0)
         )
@@ -50,7 +50,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """The metrics of a run's model and of the models that it is compared with, in all and by party.
+    """Metrics of a run's model and of the models that it is compared with, in total and by party.
 
     Attributes:
         title: what was compared.
@@ -76,11 +76,11 @@ class Worth:
 
     @property
     def parties(self) -> list[str]:
-        """The parties' names, in order."""
+        """The names of the parties, in order."""
         return [name for name in self.rows if name != EVERYWHERE]
 
     def tables(self) -> list[Table]:
-        """The tables to print: first all test rows, then accuracy and AUC by party."""
+        """Return the tables to print: all test rows first, then accuracy and AUC by party."""
         has = self.figures[next(iter(self.figures))][EVERYWHERE]
         overall = [
             Table(
@@ -99,7 +99,7 @@ class Worth:
 
     @property
     def _columns(self) -> list[str]:
-        """The parties that have a column in tables."""
+        """The parties that get a column in tables."""
         enough = [party for party in self.parties if self.rows[party] >= FEWEST]
         return self.parties if len(self.parties) <= MOST_COLUMNS else enough
 
@@ -123,7 +123,7 @@ class Worth:
         return Table(f"{self.title}: {name} by party", ("model", *parties), rows, note)
 
     def to_values(self) -> dict[str, object]:
-        """The whole comparison as plain data for JSON; null where a metric is not defined."""
+        """Return the whole comparison as data for JSON; null where a metric is not defined."""
         return {
             "positive": self.positive,
             "leading": self.leading,

@@ -1,4 +1,4 @@
-"""The answer of a comparison: is a run's model better than the models that parties could have without it?"""
+"""Answers whether a run's model is better than models that parties could have without the run."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -33,14 +33,14 @@ RARE = (
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a metric between two models, with the ends of its 95 % interval."""
+    """The difference in a metric between two models, with its 95 % interval."""
 
     mean: float
     low: float
     high: float
 
     def text(self) -> str:
-        """The difference in percentage points, as in ``+1.2 [-0.4, +2.8]``."""
+        """Write the difference in percentage points, as in ``+1.2 [-0.4, +2.8]``."""
         if math.isnan(self.mean):
             return ABSENT
         return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
@@ -52,7 +52,7 @@ class Difference:
 
 
 def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
-    """A model's metric minus another model's on the same test rows.
+    """Return a model's metric minus another model's, on the same test rows.
 
     With d_1, ..., d_k of k runs and psi_i, the difference of what row i adds to their errors,
 
@@ -74,13 +74,13 @@ def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
 
 
 def model_of(line: Line) -> str:
-    """The name of a run's own model in its comparison."""
+    """Return the name that a run's own model has in its comparison."""
     name = str(line.runs[0].settings["method"]["name"])
     return METHODS.get(name).label or name
 
 
 def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
-    """A table with each line's metric and its difference to each rival; None with nothing to compare."""
+    """Make a table of each line's metric and its difference to each other model."""
     figure = leading(compared)
     rows = [
         [
@@ -96,18 +96,18 @@ def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
 
 
 def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
-    """The name of each line: its privacy promise, or the differing settings if promises are equal."""
+    """Name each line by its privacy promise or, if promises are equal, by differing settings."""
     promises = [worth.privacy[model_of(line)] for line, worth in compared if model_of(line) in worth.privacy]
     return promises if len(set(promises)) == len(compared) else [line.label for line, _ in compared]
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """The metric that the answer uses: AUC if any line shows it first, else accuracy."""
+    """Return the metric on which the answer is based: AUC if any line shows it first, else accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
-    """The answer in sentences: where runs are better or worse than rivals, or neither; why AUC is shown."""
+    """Yield the answer in sentences: where a run's model is better or worse, and why AUC is used."""
     private = [each for each in compared if _private(*each)]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():
@@ -126,7 +126,7 @@ def _private(line: Line, worth: Worth) -> bool:
 
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """One sentence: with which runs the model is better or worse than a rival, or neither for sure."""
+    """Say in one sentence which runs' models are better or worse than one other model, or neither."""
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)

@@ -1,4 +1,4 @@
-"""Compare several runs with their rivals; runs that differ only in the seed are averaged."""
+"""Compares several runs with models without them; runs that differ only in the seed are averaged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ OfModel = Mapping[str, Mapping[str, Figure]]
 
 
 def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare the models of finished runs with those parties could have without them, in one table.
+    """Compare finished runs' models with models that parties could have without them, in one table.
 
     Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
     lines has one row; others have one a line, named by what differs.
@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """Compare runs' models with rivals as :func:`worth_of_runs` does, but return a result for each line."""
+    """Compare runs as :func:`worth_of_runs` does, but return a result for each line."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)
@@ -39,7 +39,7 @@ def worth_by_line(
 
 
 def mean_worth(found: Sequence[Worth]) -> Worth:
-    """Return the average of comparisons with rivals, over runs that differ only in their seed.
+    """Average comparisons of runs that differ only in their seed.
 
     Raises ReportError: runs of different models or parties.
     """
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Return one comparison with rivals from those of all lines; equal rows appear once.
+    """Combine the comparisons of all lines into one; equal rows appear once.
 
     Raises ReportError: lines of other parties or test rows.
     """

@@ -1,4 +1,4 @@
-"""A run's model compared with parties alone, pooled rows and no privacy, as a picture and as one page."""
+"""A picture and an HTML page: a run's model compared with models that parties could have alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ METRICS = {AREA: "auc"}
 
 
 def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path | None:
-    """Draw accuracy or AUC against epsilon, with a line for each rival; None without private runs.
+    """Draw accuracy or AUC against epsilon, with a line for each other model; None without private runs.
 
     Bars, and the band of each party alone, are the 95 % intervals that follow from the test rows.
     """
@@ -47,7 +47,7 @@ def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path 
 def write_worth_page(
     worth: Worth, compared: Sequence[tuple[Line, Worth]], picture: Path | None, directory: Path
 ) -> Path:
-    """Write answer, picture and tables as one page that needs no network; return its path."""
+    """Write the answer, picture and tables of a comparison as one HTML page; return its path."""
     sections = [Section(table.title, table=table) for table in worth.tables()]
     if picture is not None:
         title = f"{leading(compared)} against epsilon, beside each party alone and all rows in one place"

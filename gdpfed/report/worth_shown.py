@@ -1,4 +1,4 @@
-"""A comparison of models on a terminal, where parties do not fit side by side: first all, then each."""
+"""Shows a comparison of models on a terminal: first all test rows, then each party."""
 
 from gdpfed.learning.labels.intervals import FEWEST
 from gdpfed.report.console import Table
@@ -6,7 +6,7 @@ from gdpfed.report.worth import BY_PARTY, EVERYWHERE, MOST_COLUMNS, NOTE, Worth
 
 
 def shown_tables(worth: Worth) -> list[Table]:
-    """Return tables of accuracy and AUC on all test rows, then of each party with enough test rows."""
+    """Return tables of accuracy and AUC for all test rows, then for each party with enough rows."""
     overall = _of(worth, EVERYWHERE)
     rows = [[model, worth.privacy[model], *figures] for model, *figures in overall.rows]
     title = f"{worth.title}: {overall.title}"
@@ -15,7 +15,7 @@ def shown_tables(worth: Worth) -> list[Table]:
 
 
 def small_parties(worth: Worth) -> list[str]:
-    """The parties with too few test rows to be shown."""
+    """Return the parties with too few test rows to be shown."""
     return [party for party in worth.parties if worth.rows[party] < FEWEST]
 
 
@@ -27,7 +27,7 @@ def small_line(worth: Worth) -> str:
 
 
 def _of(worth: Worth, party: str) -> Table:
-    """A table of all metrics of one party, or of all parties together."""
+    """Return a table of all metrics for one party, or for all together."""
     figures = worth.figures.items()
     rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
     share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"
