@@ -1,1 +1,1 @@
-"""The client's work for one request: train, weigh, clip, encode, add noise."""
+"""What a client computes for one request: it trains, weighs, clips, encodes, and adds noise."""

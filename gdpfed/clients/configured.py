@@ -1,4 +1,4 @@
-"""The learning task and the training of a configuration, in the form that clients are sent."""
+"""Converts the configuration's learning task and training into the form that is sent to clients."""
 
 import json
 from dataclasses import fields
@@ -18,14 +18,14 @@ from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_
 
 
 def source_of(config: Config) -> DataSource:
-    """Where the data of the configuration come from."""
+    """Return where the configured data come from."""
     values = {field.name: getattr(config.dataset, field.name) for field in fields(DataSource)}
     encoder = values["encoder"] and tuple(sorted(values["encoder"].items()))
     return DataSource(**values | {"encoder": encoder})
 
 
 def task_of(config: Config) -> Task:
-    """The learning task that the configuration describes."""
+    """Return the learning task that the configuration describes."""
     data, source = config.dataset, source_of(config)
     return Task(
         source=source,
@@ -46,7 +46,7 @@ def task_of(config: Config) -> Task:
 
 
 def training_of(config: Config, round_index: int) -> LocalTraining:
-    """How clients train locally in a round: optimizer, steps, batch size and learning rate.
+    """Return how clients train in a round: optimizer, steps, batch size and learning rate.
 
     Raises LearningError: an optimizer or a schedule that there is not, or that does not take its options.
     """
@@ -65,7 +65,7 @@ def training_of(config: Config, round_index: int) -> LocalTraining:
 
 
 def learning_rate_of(config: Config, round_index: int) -> float:
-    """The learning rate of a round: eta_t = eta decay^t s(t, T), s being the schedule.
+    """Return the learning rate of a round: eta_t = eta decay^t s(t, T), with the schedule s.
 
     Raises LearningError: no schedule of that name, or one that is not positive and finite.
     """
@@ -80,7 +80,7 @@ def learning_rate_of(config: Config, round_index: int) -> float:
 
 
 def order_of(config: Config, task: Task) -> TrainingOrder:
-    """The training order of round 0."""
+    """Return the training order of round 0."""
     return TrainingOrder(
         task.described(),
         training_of(config, 0),
@@ -91,7 +91,7 @@ def order_of(config: Config, task: Task) -> TrainingOrder:
 
 
 def record_counts(config: Config) -> npt.NDArray[np.int64]:
-    """D_i: how many records every client has, shape (num_clients,).
+    """Return D_i, the number of records of every client, shape (num_clients,).
 
     Where records are protected these numbers are public: a neighbouring data set has one record's gradient
     zeroed, and as many records. Raises ConfigError: counts that are not one a client, or a client without

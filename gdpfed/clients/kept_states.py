@@ -1,4 +1,4 @@
-"""The state files of simulated clients: each client reads its own and writes a new one.
+"""State files of simulated clients: each client reads its state and writes a new one each round.
 
 A file is named by client and round. Which of them count is for the run to say: what a round has written that
 was never completed is not read.
@@ -18,13 +18,13 @@ from gdpfed.learning.training.optimizers import LocalTraining
 
 
 def state_file(folder: Path, client_id: int, round_index: int) -> Path:
-    """The file in which a client keeps its state after a round."""
+    """Return the path of the file with a client's state after a round."""
     return folder / f"{client_id}.{round_index}.npy"
 
 
 @dataclass(frozen=True, eq=False)
 class KeptStates:
-    """The states that clients kept from earlier rounds, and the folder for those that they keep next.
+    """The states that clients kept from earlier rounds, and the folder for the next ones.
 
     Attributes:
         kind: of the state, by name.
@@ -41,13 +41,13 @@ class KeptStates:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def added(self, clients: Sequence[int], training: LocalTraining) -> Floats:
-        """The corrections that these clients add to every gradient of the round, float32[clients, d]."""
+        """Compute the corrections that clients with states add to every gradient: float32[clients, d]."""
         return np.array(self._kind.added(self._kept(clients), self.told, training), np.float32)
 
     def keep(
         self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
     ) -> None:
-        """Write down what clients keep after they send these integer steps, shape (clients, d).
+        """Compute and save the new states of clients that send these integer steps, shape (clients, d).
 
         Raises RunError: the file system refused, as when it is full.
         """
@@ -65,7 +65,7 @@ class KeptStates:
         return CLIENT_STATES.get(self.kind)
 
     def _kept(self, clients: Sequence[int]) -> Floats:
-        """What these clients have kept from their last rounds, float32[clients, size]."""
+        """Read what these clients have kept from their last rounds, float32[clients, size]."""
         kept = np.zeros((len(clients), self._kind.size(len(self.told))), np.float32)
         for row, client_id in zip(kept, clients, strict=True):
             if client_id in self.last:

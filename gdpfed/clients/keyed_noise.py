@@ -1,4 +1,4 @@
-"""A client's share of a sum's noise, and the key that lets it draw the same noise again to subtract parts."""
+"""A client's share of a sum's noise, with a key to draw the same noise again for subtraction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ _MARK = f"{CHACHA20}:"
 
 @dataclass(frozen=True)
 class KeyedNoise:
-    """Gaussian noise drawn from a key of 32 bytes: N(0, stddev^2) in every coordinate.
+    """Gaussian noise that a 32-byte key determines: N(0, stddev^2) in every coordinate.
 
     `suite`: the cipher that the key is for. What one device has drawn another draws again by it.
     """
@@ -25,7 +25,7 @@ class KeyedNoise:
 
 @dataclass(frozen=True)
 class NoiseShare:
-    """The noise that a client has added to the sum of a round.
+    """The noise that a client has added to one round's sum, and may have to take back later.
 
     Attributes:
         run, round_index: of the sum.
@@ -45,12 +45,12 @@ class NoiseShare:
     lags: tuple[int, ...] = ()
 
     def is_over(self, run: str, round_index: int) -> bool:
-        """Whether no part of this noise can be taken back in this round of a run or later."""
+        """Whether neither this round nor a later one takes back any part of this noise."""
         last = max((lag for lag, tap in enumerate(self.taps, start=1) if tap > 0), default=0)
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """The part of the noise that a round takes back, of deviation at most ``most``; None for nothing.
+        """Return the part of this noise that a round takes back; None if nothing may be taken back.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """
@@ -73,7 +73,7 @@ class NoiseShare:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "NoiseShare":
-        """Return the share that `to_dict` wrote; KeyError, TypeError or ValueError for anything else."""
+        """Read the share of noise that `to_dict` wrote; KeyError, TypeError or ValueError for other data."""
         key, suite = data["key"], AES
         if str(key).startswith(_MARK):
             key, suite = key.removeprefix(_MARK), CHACHA20
@@ -88,5 +88,5 @@ _PLAIN = ("run", "round_index", "dimension", "opened")
 
 
 def member_key(key: bytes, client_id: int) -> bytes:
-    """Derive a client's key for its share of the noise, in a process that has one key for all clients."""
+    """Derive one client's key for its share of noise from a key for all clients, in simulations."""
     return sha256(b"gdpfed share of noise" + key + client_id.to_bytes(8)).digest()

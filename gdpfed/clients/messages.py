@@ -1,4 +1,4 @@
-"""Message types and record names, which server and clients both read from this file.
+"""Message types and record names, shared by server and clients.
 
 Everything is either public (parameters, keys, the model), sealed for another client, or masked. Nothing that
 a client computes from its data leaves it in clear: no loss, no data-dependent field. The number of its
@@ -88,7 +88,7 @@ MOST_NUMBER = 2.0**64
 
 
 def one_line(said: object) -> str:
-    """What the other side of a message reports, as one printable line of at most 300 characters.
+    """Turn text from the other side of a message into one printable line of at most 300 characters.
 
     Every text from a node goes through this before it enters a log, an error or a file.
     """

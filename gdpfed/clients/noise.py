@@ -1,4 +1,4 @@
-"""Secret random bits, a client's share of a sum's noise, and noise in released class counts."""
+"""Draws secret random bits, a client's share of a sum's noise, and the noise of class counts."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,21 +20,21 @@ BitsOf = Callable[[int], RandomBytes]
 
 
 def secret_bits(client_id: int) -> RandomBytes:
-    """Return a keystream under a fresh key from the operating system, for any client."""
+    """Return a secret random stream under a fresh key; the client's number is not used."""
     return keystream(os.urandom(32))
 
 
 def law_of(
     order: TrainingOrder, parameters: SumParameters
 ) -> Literal["gaussian", "discrete_gaussian"] | None:
-    """The kind of noise of a client in a sum; the client draws it if "gaussian"; None without noise."""
+    """Return the kind of noise that a client adds to a sum; None without noise."""
     if parameters.noise_multiplier == 0:
         return None
     return "discrete_gaussian" if order.noise == "discrete_gaussian" else "gaussian"
 
 
 def new_share(parameters: SumParameters, num_contributors: int) -> KeyedNoise:
-    """A client's share of the noise of a sum, under a fresh key of the operating system.
+    """Draw a fresh key for a client's share of the noise of a sum.
 
     Where the masks are of ChaCha20, which a GPU computes, the noise is drawn from it as well.
     """
@@ -49,7 +49,7 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """One client's share of Gaussian noise in integer steps, shape (d,), drawn on the training device.
+    """Draw a client's Gaussian noise in integer steps, shape (d,); other noise is drawn by the session.
 
     None where the sum has none; the word for the law where the order wants discrete noise, which a session
     draws itself.
@@ -68,7 +68,7 @@ def own_noise(
 def noise_steps(
     order: TrainingOrder, parameters: SumParameters, num_contributors: int
 ) -> npt.NDArray[np.int64]:
-    """One client's share of the noise, C sigma / sqrt(n2 - D - c), in integer steps, shape (d,).
+    """Draw one client's share of the noise, C sigma / sqrt(n2 - D - c), in integer steps, shape (d,).
 
     A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
     """
@@ -84,7 +84,7 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Noise drawn from the keys in `new`, minus the noise of `taken_back`, rounded once: int64[d]."""
+    """Draw the noise of the keys `new`, subtract that of `taken_back`, and round once: int64[d]."""
 
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)
@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if the sum needs removable noise parts, which Gaussian noise from keys lacks."""
+    """Refuse, with OrderError, sums with removable noise parts, which Gaussian noise cannot have."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
 
@@ -105,7 +105,7 @@ def keyed_noise(
     taken_back: Sequence[KeyedNoise],
     draw: Callable[[KeyedNoise], torch.Tensor],
 ) -> torch.Tensor:
-    """Noise drawn from the keys in `new`, minus that of the keys in `taken_back`: float64[dimension].
+    """Draw the noise of the keys `new` and subtract that of `taken_back`: float64[dimension].
 
     It is not rounded yet; of no keys it is zeros. `draw`: as many draws from a key.
     """
@@ -124,7 +124,7 @@ GRID = 2.0**-10
 def noised_counts(
     counts: npt.NDArray[np.int64], noise_stddev: float, random_bytes: RandomBytes
 ) -> npt.NDArray[np.float64]:
-    """Add N(0, s^2) to each released class count, and round: shape (B,).
+    """Add noise N(0, s^2) to each class count that a client releases, and round: shape (B,).
 
     One record that is replaced moves two counts by one each, or none: sqrt 2 in norm, so that it costs 1 /
     s^2 zCDP. Values may lie below 0; who uses them clips them, which is post-processing. `counts`: records of

@@ -1,4 +1,4 @@
-"""The training order: it tells a client what to train in one round, as plain values for a message."""
+"""The training order: tells a client what to compute in a round, in plain values for a message."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -51,7 +51,7 @@ class OrderError(InputError):
 
 @dataclass(frozen=True)
 class ClientPart:
-    """One client's part of a sum: the bound on its contribution, its weight, and its steps on records.
+    """One client's part of a sum: its clipping norm, its weight, and its DP-SGD steps.
 
     `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
     `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
@@ -66,7 +66,7 @@ class ClientPart:
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """The order that a client follows: task, local training and round.
+    """The order that a client follows in a round: task, local training and round number.
 
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
@@ -114,18 +114,18 @@ class TrainingOrder:
 
     @property
     def kind(self) -> WorkKind:
-        """The kind of the work; OrderError if no work has that name."""
+        """The kind of work that the order asks for; OrderError for an unknown name."""
         if self.work not in WORKS.names():
             raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
         return kind_of(self.work)
 
     @property
     def more_coordinates(self) -> int:
-        """The number of coordinates that a contribution has in addition to the model's."""
+        """The number of coordinates that a contribution has besides those of the model."""
         return int(self.indicator_share > 0)
 
     def model_dimension(self, dimension: int) -> int:
-        """The number of model parameters in a contribution with this many coordinates.
+        """Return the number of model parameters, for a contribution with this number of coordinates.
 
         Raises:
             OrderError: coordinates that are not those of counts, of a vote, or of bins of norms.
@@ -148,13 +148,13 @@ class TrainingOrder:
         return self.task.dimension
 
     def counts_by_party(self, dimension: int) -> bool:
-        """Whether a sum with this many coordinates has a block of counts for every client."""
+        """Whether a sum of this length contains a block of counts for every client."""
         if self.work != "held_out_counts" or self.task.form is None or self.task.num_clients == 1:
             return False
         return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return one flat mapping; the task, which is nested, becomes JSON."""
+        """Return the order as one flat mapping; the nested task becomes JSON."""
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
         flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
         flat |= {name: list(getattr(self, name)) for name in LIST_FIELDS}
@@ -164,7 +164,7 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return this order with one client's own part: clipping norm, weight, steps, or to fill."""
+        """Return this order with one client's own norm, weight and steps, or told to send zeros."""
         own = {name: getattr(part, name) for name in PART_FIELDS}
         return replace(self, records=part.records, **own)
 
@@ -180,7 +180,7 @@ class TrainingOrder:
         return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
-        """A hash of this order and the model; it is the same for all clients that train the same.
+        """Hash this order and the model; the hash is equal for all clients that compute the same.
 
         A client's own bound, weight and steps are left out, as those of one sum may differ, and whether it
         fills; the ranges that everybody's are in are hashed, and whether anybody may fill. So a client that
@@ -191,7 +191,7 @@ class TrainingOrder:
         return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     def check_work(self, dimension: int) -> None:
-        """Refuse local training that would keep a node busy for hours, whatever data it has.
+        """Refuse local training so long that it would keep any node busy for hours.
 
         Raises OrderError: tau times the batch size times d is more than `MOST_WORK`.
         """
@@ -203,7 +203,7 @@ class TrainingOrder:
             )
 
     def check_part(self, parameters: SumParameters) -> None:
-        """Refuse a sum in which this client's contribution could stand out from the others.
+        """Refuse a sum whose weights or zeros would make this client's contribution stand out.
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
@@ -235,7 +235,7 @@ class TrainingOrder:
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
-        """Inverse of :meth:`to_scalars`.
+        """Read an order from the flat mapping that :meth:`to_scalars` returned.
 
         Raises KeyError, ValueError, TypeError: a value is missing or of another form. Raises OrderError:
         whether a client fills is neither true nor false.

@@ -1,4 +1,4 @@
-"""What a client refuses in a training order before it looks at its own examples.
+"""Checks of a training order that a client makes before it looks at its own examples.
 
 Once a round is charged, an error that depends on examples would tell of them: whether a node refuses is seen
 by its server, by name, outside of every epsilon. So all that an order alone can have wrong is found here.
@@ -35,7 +35,7 @@ def check_order(
     *,
     trains_here: bool = True,
 ) -> None:
-    """Refuse an order that a client cannot carry out with any data.
+    """Refuse an order that a client could not carry out, whatever its data are.
 
     `order`: the client's own. `theta`: the model, shape (d,). `encoding`: of the sum. `client_id`: whose.
     `trains_here`: whether it builds the model itself.
@@ -59,13 +59,13 @@ def check_order(
 
 
 def check_model(task: Task) -> None:
-    """Raise LearningError for a model or a loss that does not exist."""
+    """Refuse, with LearningError, an unknown model or loss."""
     built_model(task)
     task.make_loss()
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Refuse an order that does not fit the declaration of a client's own data, or names a data set.
+    """Refuse an order that does not fit the client's declared data, or that names a data set.
 
     `own_data`: where its own examples lie, which are not read; None for its part of the data set, which is
     published, or the server's own in a simulation.
@@ -83,7 +83,7 @@ def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
 
 
 def check_numbers(order: TrainingOrder) -> None:
-    """Raise OrderError for an unknown work, and for numbers that are invalid or not for this work."""
+    """Refuse, with OrderError, an unknown work or numbers that are invalid for the work."""
     kind = order.kind
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
@@ -103,6 +103,6 @@ def check_numbers(order: TrainingOrder) -> None:
 
 
 def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Raise OrderError for a sum whose grid is too coarse for the order's work."""
+    """Refuse, with OrderError, a sum whose grid is too coarse for the order's work."""
     if (check := function_of(order.work, "check_grid")) is not None:
         check(encoding)

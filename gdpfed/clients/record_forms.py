@@ -1,4 +1,4 @@
-"""How a task's gradients of single records are computed, and whether steps run as recorded CUDA graphs."""
+"""Chooses how gradients of single records are computed, and whether steps run as CUDA graphs."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,7 +31,7 @@ _TRIED_ROWS = 3
 
 
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
-    """Make the function that computes a task's gradients by record, after a trial on random records.
+    """Return a function that computes a gradient for each record, after a trial on random records.
 
     Raises LearningError: the model or the loss couples the records of a batch.
     """
@@ -50,7 +50,7 @@ built_gradients = lru_cache(maxsize=1)(gradients_of)
 def graphs_of(
     task: Task, gradients: RecordGradients, record: Record | None, examples: Examples | None = None
 ) -> tuple[RecordGraphs | None, str]:
-    """Return DP-SGD steps as CUDA graphs if a trial succeeds, else None; and the outcome in words.
+    """Record DP-SGD steps as CUDA graphs if a trial succeeds; return them and the outcome in words.
 
     Args:
         task: whose model it is.
@@ -70,10 +70,10 @@ def graphs_of(
 
 @lru_cache(maxsize=1)
 def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
-    """DP-SGD steps on records as CUDA graphs; None if there is no GPU or a trial of them fails."""
+    """Record DP-SGD steps as CUDA graphs; None without a GPU, or if the trial fails."""
     return graphs_of(task, built_gradients(task, device), recorder(device))[0]
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """A model and a loss for rows, applied to persons who have several rows."""
+    """Adapt a model and a loss for rows to persons with several rows each."""
     return PersonModel(model), person_loss(loss)

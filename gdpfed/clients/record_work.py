@@ -1,4 +1,4 @@
-"""What works on records share: who takes part, which gradients they use, and what their steps must be.
+"""What all works on records have in common: their participants, gradients and checks of steps.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
@@ -38,7 +38,7 @@ from secagg import Encoding
 
 @dataclass(frozen=True, eq=False)
 class RecordJobs:
-    """What one client, or several whose steps are made together, must compute from their records.
+    """What one or several clients must compute from their records, in steps made together.
 
     Attributes:
         orders: each client's own, all of one work.
@@ -60,11 +60,11 @@ class RecordJobs:
 
     @property
     def bounds(self) -> list[float]:
-        """The norm to which each client's record gradients are clipped, as `record_bound` computes it."""
+        """The norm to which each client's record gradients are clipped."""
         return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
 
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
-        """Return theta_i - theta of every client after its steps: shape (clients, d), float64."""
+        """Return every client's change theta_i - theta after its steps: shape (clients, d), float64."""
         training = self.orders[0].training
         if self.graphs is not None and bound == "record" and training.is_sgd:
             return self.graphs.updates(self.theta, training, self.holders, self.take)
@@ -84,7 +84,7 @@ RARE_BATCH = 1e-9
 def holder_of(
     order: TrainingOrder, client_id: int, records: Positions, load: Callable[[], Split], bits: BitsOf
 ) -> RecordHolder:
-    """A client, its records and its secret batches, as one participant in an order's work.
+    """Describe a client for DP-SGD steps: its number, its records and its secret random batches.
 
     Args:
         order: the client's own.
@@ -104,7 +104,7 @@ def holder_of(
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
-    """What an order says of its steps on records.
+    """Return an order's DP-SGD steps after checking their numbers.
 
     Raises OrderError: nothing, or numbers that are not for its work.
     """
@@ -133,7 +133,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
 
 
 def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Refuse a window whose final model could move further than its bound states."""
+    """Refuse a window of steps whose final model could move further than the accounting states."""
     if steps.noise_multiplier != 0:
         raise OrderError(
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
@@ -152,7 +152,7 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
-    """Refuse steps that are too long for this many records, or a loss that `check_convex` refuses.
+    """Refuse steps on a convex loss whose learning rate is too large for this many records.
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
@@ -169,7 +169,7 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 
 
 def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
-    """Return the gradient and smoothness bounds of an order's convex loss, whatever the records are.
+    """Return the gradient and smoothness bounds of an order's convex loss, which hold for any records.
 
     Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
     """
@@ -188,7 +188,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:
-    """Refuse a window in which rounding could move the final model by more than `FLOAT_SLACK` of C.
+    """Refuse a window in which rounding errors could move the final model noticeably.
 
     The end is a sum S of steps in float64, read as (theta_i - theta) B / eta, or without B where each step
     is clipped. Let R bound the models on the way, u = 2**-53, and D be the number of records. In either of
@@ -227,7 +227,7 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
-    """Return what one client computes from its records, before weights: shape (d,), float64."""
+    """Compute one client's result from its records, before weighting: shape (d,), float64."""
     order, data = job.order, job.examples()
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
@@ -239,7 +239,7 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
 
 
 def taken_from(data: Split, device: torch.device) -> Take:
-    """Return a function that gives the records of a split at some positions, on a device."""
+    """Return a function that gives the records at some positions of a split, on a device."""
 
     def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
@@ -250,21 +250,21 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Return the model of an order on records; OrderError: no such steps, LearningError: no such model."""
+    """Return the model of an order on records, after checking the order."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
 
 
 def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Raise OrderError for a window that would be wrong with any number of records."""
+    """Refuse a window of steps that would be wrong with any number of records."""
     record_bound(order, len(theta), encoding.grid)
     # As of one record: how many there are is known once they are read, and is public.
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return the models at the ends of windows, in units of `record_move`, slightly shortened."""
+    """Compute the models at the ends of windows, scaled so that one record moves them by `record_move`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -280,7 +280,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """The norm that a record's gradient is clipped to for ``gradient_sum``: C - grid sqrt(d) / w.
+    """Return the clipping norm of record gradients in ``gradient_sum``, slightly below C for rounding.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

@@ -1,4 +1,4 @@
-"""Round clients' updates to integer steps on the device that they were trained on."""
+"""Rounds clients' updates to integer steps on the device where they were trained."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from secagg import Encoding, EncodingError
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
-    """Clip each update to its ``clip_bound`` and round it to the grid, as each client does on its node.
+    """Clip each update and round it to the grid, with the same result as on a client's node.
 
     The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
     whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
@@ -43,7 +43,7 @@ EDGE = 1e-6
 def noise_as_steps(
     noise: torch.Tensor, encoding: Encoding, exactly: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Round a client's noise to the grid, to the integers that `Encoding.encode_noise` makes on a CPU.
+    """Round a client's noise to the grid, with the same integers as `Encoding.encode_noise` on a CPU.
 
     Draws that lie nearer than `EDGE` to the middle between two steps are computed again by the CPU, since
     logarithm, sine and cosine of a device may differ in the last places.

@@ -1,4 +1,4 @@
-"""A client's contribution: the update of a work, weighted, clipped and encoded as integers."""
+"""A client's contribution: its update, weighted, clipped and encoded as integers."""
 
 from math import isinf
 
@@ -27,7 +27,7 @@ def update_steps(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """A client's contribution in integer steps, shape (d,): weighted update w_i Delta_i / F within w_i C_i.
+    """Compute a client's contribution in integer steps, shape (d,): weighted and clipped.
 
     F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
 
@@ -52,7 +52,7 @@ def update_of(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> torch.Tensor:
-    """Compute one client's update, before it is weighed: shape (d,), float64, on the training device.
+    """Compute a client's update before weighting: shape (d,), float64, on the training device.
 
     Args:
         order: what to compute, for this client.
@@ -75,7 +75,7 @@ def update_of(
 def steps_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
 ) -> npt.NDArray[np.int64]:
-    """What a client sends if its examples cannot be used, in integer steps, shape (d,): zeros.
+    """Return what a client sends if its examples cannot be used: zeros in integer steps, shape (d,).
 
     It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
     or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_of`.
@@ -84,7 +84,7 @@ def steps_without_examples(
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Zeros in integer steps, shape (d,), by which a client that was not drawn fills a sum.
+    """Return zeros in integer steps, shape (d,), which a client that was not drawn sends.
 
     Nothing of the client is in it, an indicator of its norm included. Noise comes to it as to any other.
     """
@@ -94,7 +94,7 @@ def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
 def update_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
 ) -> torch.Tensor:
-    """Return a client's update, before it is weighed, if its examples cannot be used: zeros, or noise."""
+    """Return a client's update, before weighting, if its examples cannot be used: zeros, or only noise."""
     without = function_of(order.work, "without_examples")
     if without is None:
         return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
@@ -106,7 +106,7 @@ def update_without_examples(
 def contribution_steps(
     order: TrainingOrder, update: torch.Tensor, encoding: Encoding
 ) -> npt.NDArray[np.int64]:
-    """Weigh an update of shape (d,), clip it to the client's own bound, and encode it in integer steps.
+    """Weigh an update of shape (d,), clip it to the client's own norm, and encode it in integer steps.
 
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
@@ -114,7 +114,7 @@ def contribution_steps(
 
 
 def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> tuple[torch.Tensor, Encoding]:
-    """An update of shape (d,) with its weight and indicator, and the encoding with the client's own bound.
+    """Weigh an update of shape (d,); return it with the encoding for the client's own clipping norm.
 
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
@@ -127,7 +127,7 @@ def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> t
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Clip an update and round it to the grid without any error, since an error would tell of the data.
+    """Clip an update and round it to the grid; never fail, since an error would reveal something.
 
     One that is not finite is zero, as is one that cannot be encoded at all. A coordinate beyond the range
     of the sum, which there is without clipping only, is put on the edge of that range.

@@ -1,4 +1,4 @@
-"""Versions of the software of a run: a card names them, and server and nodes compare them at the join.
+"""Versions of the software in a run: model cards name them, and server and nodes compare them.
 
 Messages have a version of their own, ``WIRE_VERSION``: sides with different ones cannot understand each
 other. All else that differs is said in one line, and the run goes on.
@@ -23,12 +23,12 @@ def versions_here() -> str:
 
 
 def said_here() -> dict[str, str | int]:
-    """Return what server or node state about their versions in a query or answer of the join."""
+    """Return the versions that a server or node states when a node joins."""
     return {WIRE: WIRE_VERSION, VERSIONS: versions_here()}
 
 
 def foreign_wire(said: Mapping[str, object]) -> str | None:
-    """Return why the other side's messages cannot be read; None if they can, or if it states no version."""
+    """Say why the other side's messages cannot be read; None if they can."""
     theirs = said.get(WIRE, WIRE_VERSION)
     if theirs == WIRE_VERSION:
         return None
@@ -39,7 +39,7 @@ def foreign_wire(said: Mapping[str, object]) -> str | None:
 
 
 def differences(said: Mapping[int, str]) -> str | None:
-    """Return one line on the clients with other package versions than the server; None if all are equal.
+    """Say which clients have other package versions than the server; None if all are equal.
 
     Args:
         said: what each client says, by its number.

@@ -1,1 +1,1 @@
-"""A client's update on the GPU that it was trained on: rounded, noised, masked and packed there."""
+"""A client's update on the GPU where it was trained: rounded, noised, masked and packed there."""

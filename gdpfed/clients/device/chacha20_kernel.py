@@ -1,4 +1,4 @@
-"""ChaCha20 (RFC 8439) as a Triton kernel: the masks of many keys added to a vector, in registers.
+"""ChaCha20 (RFC 8439) as a Triton kernel: adds the masks of many keys to a vector on a GPU.
 
 A keystream is made of additions, exclusive ors and rotations of 32-bit words, so every device computes the
 same one. The vector passes through memory once for all masks: a thread keeps 64 bytes of it, adds mask after
@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def _quarter_round(a, b, c, d):  # type: ignore[no-untyped-def]
-    """RFC 8439, 2.1."""
+    """The quarter round of ChaCha20 (RFC 8439, section 2.1), on four words."""
     a = a + b
     d = d ^ a
     d = (d << 16) | (d >> 16)
@@ -65,7 +65,7 @@ def _put_four(at, left, a, b, c, d):  # type: ignore[no-untyped-def]
 # A kernel is compiled once, not again for numbers that are 1 or multiples of 16.
 @triton.jit(do_not_specialize=["length", "num_masks", "segment_blocks"])  # type: ignore[untyped-decorator]
 def add_chacha20(vector, keys, signs, length, num_masks, segment_blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Add sign * keystream(key) modulo 2**32 to the words of a vector, for every key, in place.
+    """Add sign * keystream(key) modulo 2**32 to a vector in place, for every key.
 
     `vector`: int32[length]. `keys`: int32[num_masks, 8], little-endian. `signs`: int32[num_masks], 1 or -1.
     Block j of 16 words has counter j % `segment_blocks` and nonce j // `segment_blocks`, as the masks of

@@ -1,4 +1,4 @@
-"""Whether a client's part in a sum is computed on the device that it trains on, and if not, why."""
+"""Decides whether a client's part in a sum is computed on its training device, and if not, why."""
 
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ MOST_DEVICES = 64
 
 
 def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
-    """Return what adds noise and masks on the device, or a sentence that says why the CPU does it.
+    """Return the object that adds noise and masks on the device, or a sentence why the CPU must do so.
 
     `suite`: of the masks of the sum.
     """
@@ -26,7 +26,7 @@ def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
 
 @lru_cache(maxsize=MOST_DEVICES)
 def tried_masks(device: torch.device) -> DeviceMasks | str:
-    """Return the generator of masks of a device, or a sentence that says why it cannot run there.
+    """Return the mask generator of a device, or a sentence why masks cannot be computed there.
 
     Triton may be missing, or the compiler that it asks for, or a folder that it can write to.
     """

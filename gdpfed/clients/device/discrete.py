@@ -1,4 +1,4 @@
-"""Discrete Gaussians on a device: the integers that `secagg.arithmetic.discrete_gaussian.sample` draws.
+"""Discrete Gaussian noise on a GPU: the same integers as `secagg.arithmetic.discrete_gaussian`.
 
 The words come from the CPU, whose AES is fast, and the tables are searched on the device. All of it is in
 integers, so the draws are the same.
@@ -26,7 +26,7 @@ MOST_TABLES = 16
 
 
 def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: bytes) -> torch.Tensor:
-    """Draw on a device what `sample` draws from the key, int64[dimension]; it takes and raises the same."""
+    """Draw discrete Gaussians on a device: the same integers as `sample` for this key, int64[dimension]."""
     sigma, factor, cells = shape_of(integer_stddev)
     direct, high, low, alias = _tables_on(device, sigma, cells)
     words = _words_on(device, key, DIRECT_START, 2 * _DIRECT_BYTES * dimension).view(torch.int16)
@@ -47,7 +47,7 @@ def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: 
 def _tables_on(
     device: torch.device, sigma: int, cells: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The tables of discrete Gaussian noise on a device; unsigned words are signed ones, top bit flipped."""
+    """Return the tables of discrete Gaussian noise on a device; unsigned words have their top bit flipped."""
     law = tables(sigma, cells)
     high, low = (torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low))
     direct, alias = (torch.from_numpy(each.copy()).to(device) for each in (law.direct, law.alias))
@@ -55,7 +55,7 @@ def _tables_on(
 
 
 def _words_on(device: torch.device, key: bytes, start: bytes, num_bytes: int) -> torch.Tensor:
-    """Part of an AES-256-CTR keystream, from a block on, as bytes on a device; the host's copy is erased."""
+    """Return a part of an AES-256-CTR keystream as bytes on a device; the host's copy is erased."""
     here = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
     keystream(key, "aes256ctr", start).into(here.numpy().data)
     there = here.to(device, copy=True)

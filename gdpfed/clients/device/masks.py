@@ -1,4 +1,4 @@
-"""Masks of ChaCha20 on a device, compared with a CPU's before anybody sees them.
+"""ChaCha20 masks on a GPU, compared with the CPU's in random blocks before they are used.
 
 The keys are copied to the device for one call, and wiped there after it.
 """
@@ -24,7 +24,7 @@ Words = npt.NDArray[np.uint32]
 
 
 class DeviceMasks:
-    """Adds masks to vectors on one device, the bytes that `secagg.crypto.prg.add_masks` adds.
+    """Adds masks to vectors on one device, with the same bytes as `secagg.crypto.prg.add_masks`.
 
     In some blocks, which nobody foresees, the result of every call is compared with a CPU's. So a device that
     computes something else, or nothing, masks no vector that leaves.
@@ -73,7 +73,7 @@ class DeviceMasks:
                 )
 
     def keystream(self, key: bytes, num_words: int) -> torch.Tensor:
-        """The first words of ChaCha20 under a key, counted from block 0 of nonce 0: int32[num_words]."""
+        """Return the first words of the ChaCha20 keystream of a key: int32[num_words]."""
         words = torch.zeros(num_words, dtype=torch.int32, device=self.device)
         self._launch(words, [(key, 1)], -(-num_words // BLOCK_WORDS))
         return words
@@ -98,7 +98,7 @@ class DeviceMasks:
             keys.zero_()
 
     def _places(self, length: int) -> list[int]:
-        """The blocks of a mask to compare with the CPU: the last one, and some random ones."""
+        """Choose the blocks of a mask to compare with the CPU: the last one, and some random ones."""
         num_blocks = -(-length // BLOCK_WORDS)
         drawn = np.frombuffer(os.urandom(8 * CHECKED_BLOCKS), dtype=np.uint64) % max(1, num_blocks)
         return [num_blocks - 1, *drawn.tolist()] if num_blocks else []
@@ -109,7 +109,7 @@ class DeviceMasks:
         block: int,
         masks: Sequence[tuple[bytes, int]],
     ) -> Words:
-        """Add the masks to the words of one block on the CPU, to compare with the device's result."""
+        """Add masks to one block on the CPU, to compare with what the device computed."""
         segment, counter = divmod(block, self._segment_blocks)
         start = counter.to_bytes(4, "little") + segment.to_bytes(12, "big")
         total = words.copy()

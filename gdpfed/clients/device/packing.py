@@ -1,4 +1,4 @@
-"""Pack residues on their device, into the bytes that `secagg.arithmetic.packing.pack` makes of them."""
+"""Packs residues on a GPU into the same bytes as `secagg.arithmetic.packing.pack`."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ _BLOCK = 64
 
 
 def packed_words(residues: torch.Tensor, bits: int) -> torch.Tensor:
-    """The low bits of each residue, side by side, as integers of 32 or 64 bits.
+    """Pack the low bits of each residue next to each other into integers of 32 or 64 bits.
 
     Sixty-four residues fill `bits` words of 64 bits; residue i is in them from bit i `bits` on. The last
     block is filled up with zeros. Residues of 32 bits are left as they are.
@@ -35,7 +35,7 @@ def packed_words(residues: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def copied(words: torch.Tensor) -> memoryview:
-    """The bytes of a device's words on the host, by one copy into memory that the device writes to itself."""
+    """Copy words from a device to host memory, as bytes."""
     here = torch.empty(words.shape, dtype=words.dtype, pin_memory=words.is_cuda)
     here.copy_(words)
     return here.numpy().view(np.uint8).data

@@ -1,4 +1,4 @@
-"""A client's part in a sum on the device that it trained on: rounded, noised, masked and packed there.
+"""A client's part in a sum on the GPU where it trains: the update is rounded, noised, masked and packed.
 
 Where the device runs short of memory, a CPU does the same from the beginning. Any other error of masking ends
 the session.
@@ -30,13 +30,13 @@ WORDS_A_DRAW = 2
 
 
 class DeviceSum:
-    """Computes a client's part of one sum on the device that it trains on, which `masks` names."""
+    """Computes a client's part of one sum on the device where the client trains."""
 
     def __init__(self, masks: DeviceMasks) -> None:
         self.device, self.masks = masks.device, masks
 
     def contribution(self, order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> torch.Tensor:
-        """Compute `contribution_steps` of an update on the device: int64[d]."""
+        """Weigh, clip and round an update on the device, as `contribution_steps` does: int64[d]."""
         try:
             values, own = weighed(order, update.to(self.device), encoding)
             return clipped_steps(values[None].clone(), [own])[0]
@@ -46,7 +46,7 @@ class DeviceSum:
     def noise(
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
-        """Draw `keyed_steps` from these keys on the device: int64[d]."""
+        """Draw noise from these keys on the device, as `keyed_steps` does on the CPU: int64[d]."""
         check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:
@@ -65,7 +65,7 @@ class DeviceSum:
             return torch.from_numpy(keyed_steps(encoding, new, taken_back, CPU))
 
     def _words(self, part: KeyedNoise, dimension: int) -> torch.Tensor:
-        """The random words that draws of noise are made of, on the device: a pair for two draws."""
+        """Return the random words, on the device, from which noise is drawn under a key."""
         shape = noise_shape(dimension)
         if part.suite == CHACHA20:
             return self.masks.keystream(part.key, WORDS_A_DRAW * prod(shape)).view(torch.int64)
@@ -74,13 +74,13 @@ class DeviceSum:
         return words.view(-1).to(self.device)
 
     def vector(self, steps: torch.Tensor, noise: torch.Tensor | None = None) -> "DeviceVector":
-        """Combine an update and its noise to a vector that a session can mask on the device."""
+        """Join an update and its noise into a vector that a session can mask on the device."""
         return DeviceVector(self.masks, steps, noise)
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceVector:
-    """An update and its noise in integer steps, int64[d] each, which a session masks where they lie.
+    """An update and its noise in integer steps, int64[d] each, which are masked on the device.
 
     It is a `secagg.protocol.held_vector.HeldVector`. `noise`: None where the session draws it, or nobody.
     """
@@ -91,12 +91,12 @@ class DeviceVector:
 
     @property
     def dimension(self) -> int:
-        """d, the number of coordinates of the vector."""
+        """d: the number of coordinates of the vector."""
         return len(self.steps)
 
     @property
     def noise_squared_norm(self) -> float | None:
-        """The squared length |z|^2 of the noise, in steps^2; None without noise of its own."""
+        """The squared norm |z|^2 of the noise, in steps^2; None if the vector has no noise yet."""
         return None if self.noise is None else float(self.noise.double().square().sum())
 
     def masked(

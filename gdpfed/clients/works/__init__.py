@@ -1,4 +1,4 @@
-"""The works: what a client may compute for a sum, one file of this folder each.
+"""The works: what a client may compute for a sum, each in one file of this folder.
 
 A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
 job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
@@ -31,7 +31,7 @@ NO_FORM = "the order does not say what examples look like, so own data cannot be
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What one client is to compute for one sum: its order, its model and its data.
+    """What one client has to compute for one sum: its order, the model and its data.
 
     Attributes:
         order: what to compute, for this client.
@@ -54,7 +54,7 @@ class Job:
     added: npt.NDArray[np.float32] | None = None
 
     def examples(self) -> Split:
-        """Return what the client trains on: its part of the data set, or its own."""
+        """Return the examples that the client trains on: its part of the data set, or its own data."""
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data
@@ -83,11 +83,11 @@ class Job:
 
 
 class Work(Protocol):
-    """The functions of the module that computes one kind of client update."""
+    """The functions that the module of each kind of work has."""
 
     @staticmethod
     def work(job: Job) -> torch.Tensor:
-        """Return the update, before it is weighed and clipped: shape (d,), float64."""
+        """Return the client's update before weighting and clipping: shape (d,), float64."""
 
 
 WORKS: Registry[Work] = TABLE
@@ -95,5 +95,5 @@ WORKS: Registry[Work] = TABLE
 
 
 def function_of(work: str, name: str) -> Any:
-    """Return an optional function of the module that computes a work; None if it has none."""
+    """Return an optional function of a work's module; None if the module does not define it."""
     return getattr(WORKS.get(work), name, None)

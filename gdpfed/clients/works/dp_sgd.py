@@ -1,4 +1,4 @@
-"""The work dp_sgd: steps of DP-SGD on a client's records; the client adds noise in every step."""
+"""The work dp_sgd: DP-SGD on a client's records; the client adds noise in every step."""
 
 from math import sqrt
 
@@ -11,17 +11,17 @@ from gdpfed.learning.training.secret_draws import gaussian_noise
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return a client's update theta_i - theta after steps with noise, shape (d,), float64."""
+    """Return a client's update theta_i - theta after noised steps, shape (d,), float64."""
     return alone(job, updates)
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return updates theta_i - theta of several clients after noised steps: shape (clients, d), float64."""
+    """Return several clients' updates theta_i - theta after noised steps: shape (clients, d), float64."""
     return jobs.noised_updates()
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return the noise of m steps alone, of deviation eta C sigma sqrt(m) / q in each coordinate.
+    """Return only the noise that m steps add, with standard deviation eta C sigma sqrt(m) / q.
 
     That is as of one record at rate q, since how many there are is not known: nobody sees that it is zeros.
     """
@@ -35,5 +35,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for an order without steps, and LearningError for a model that couples records."""
+    """Refuse an order without steps (OrderError) or a model that couples records (LearningError)."""
     checked_model(order)

@@ -1,4 +1,4 @@
-"""The work gradient_sum: a batch's clipped gradients, for a sum that carries the noise."""
+"""The work gradient_sum: the sum of a batch's clipped gradients; noise is added to the sum over clients."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return what `work` returns, for several clients whose sums are computed together: shape (clients, d).
+    """Return what `work` returns, for several clients computed together: shape (clients, d).
 
     The sum is in integers, and encoding it cannot take it further than C from the sum without one of the
     records (`record_bound`). Raises OrderError: the grid is too coarse for C.
@@ -28,6 +28,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order without a step, a grid too coarse for C, and a model that couples records."""
+    """Refuse an order without a step, a grid that is too coarse, or a model that couples records."""
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

@@ -1,4 +1,4 @@
-"""The work held_out_counts: counts on records that a client holds out and never trains on."""
+"""The work held_out_counts: counts of right answers on records that a client never trains on."""
 
 from math import sqrt
 
@@ -23,7 +23,7 @@ FLOAT_SLACK = 1 - 2.0**-30
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return a client's counts on its held-out records, computed by `counted`, as float64.
+    """Return a client's counts on its held-out records as float64.
 
     The counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that, clipping them brings no
     two further apart, and rounding moves two sums by grid sqrt(d) at most: together sqrt(2), as in
@@ -41,7 +41,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return the counts that a client sends for these records, as a vector."""
+    """Return the counts that a client sends for these records, slightly reduced to allow for rounding."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if order.counts_by_party(dimension):
@@ -52,7 +52,7 @@ def of_records(job: Job, data: Split) -> torch.Tensor:
 
 
 def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.float64]:
-    """Return counts of right and wrong answers on some records or, if ``rates``, their shares."""
+    """Count right and wrong answers on some records; with ``rates``, as shares."""
     task = job.order.task
     counts = np.zeros(counts_dimension(task.classes_counted, rates=rates))
     if not len(data):
@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError for an order without a number of classes or without a place for these counts."""
+    """Refuse an order without a number of classes, or without a place for these counts in the sum."""
     if order.task.form is None:
         raise OrderError("the order does not say how many classes there are, so nothing can be counted")
     if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
@@ -74,12 +74,12 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError for a grid that is too coarse for counts."""
+    """Refuse, with OrderError, a grid that is too coarse for counts."""
     shrunk(encoding)
 
 
 def shrunk(encoding: Encoding) -> float:
-    """The factor for counts with which one record, rounding included, moves them by at most sqrt(2).
+    """Return the factor on counts with which one record, with rounding, moves them by at most sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -10,7 +10,7 @@ from gdpfed.clients.works.held_out_counts import counted
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the shares of right and wrong answers, norm at most 1, in units of the sum's smallest bound."""
+    """Return the shares of right and wrong answers, scaled so that their norm is within the sum's bound."""
     check(job.order, job.theta, job.encoding, job.client_id)
     shares = counted(job, job.held_out(), rates=True)
     bound = min(job.order.smallest_norm, job.encoding.clipping_norm)

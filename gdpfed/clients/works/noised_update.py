@@ -1,4 +1,4 @@
-"""The work noised_update: the change of a model, to which the client adds noise itself."""
+"""The work noised_update: the change of the model, to which the client itself adds noise."""
 
 import torch
 
@@ -18,13 +18,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return only noise, so that nobody can see that this client has no examples."""
+    """Return only noise, so that nobody can tell that this client has no usable examples."""
     zeros = torch.zeros(job.encoding.dimension, dtype=torch.float64)
     return with_own_noise(job.order, zeros, job.bits(job.client_id))
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for an order without noise, or with several steps."""
+    """Refuse, with OrderError, an order without noise or with several steps."""
     _noise_in(order)
 
 
@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return the noise that an order asks of a whole update; OrderError: no noise, or several steps."""
+    """Return the noise that an order demands on a whole update; OrderError if it is missing."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

@@ -1,4 +1,4 @@
-"""The work norm_histogram: the bin that the norm of a client's update is in, sent as one 1 among zeros."""
+"""The work norm_histogram: says in which bin the norm of a client's update is, as one 1 among zeros."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ COUNTED = "counts of norms"
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return which bin holds the norm of the client's update: 1 - grid there, else 0; shape (bins,), float64.
+    """Return 1 - grid for the bin that contains the norm of the client's update, else 0: shape (bins,).
 
     Bins end at `NORM_MULTIPLES` of the client's clipping norm, each of them included; the last has no end,
     and is for updates that are not finite, too. As of votes, two vectors are at most sqrt(2) apart.
@@ -26,12 +26,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return the first bin: an update without examples is zero."""
+    """Return a vote for the first bin, as for an update of norm 0."""
     return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return what clients with these updates send for a histogram of norms, by their own orders.
+    """Return which bins the norms of several clients' updates are in: shape (clients, bins).
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """
@@ -44,7 +44,7 @@ def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding:
 
 
 def norm_of(order: TrainingOrder) -> float:
-    """Return the clipping norm that an order names; OrderError if it names none."""
+    """Return the clipping norm that an order names; OrderError if it is missing."""
     if order.records is None:
         raise OrderError(
             f"the order's work is {order.work} and it does not say what clipping norm updates have"
@@ -53,11 +53,11 @@ def norm_of(order: TrainingOrder) -> float:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for an order without a clipping norm, or with more local training than any round."""
+    """Refuse an order without a clipping norm, or with longer training than a round may have."""
     norm_of(order)
     replace(order, records=None).check_work(order.task.dimension)
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError for a grid that is too coarse for counts."""
+    """Refuse, with OrderError, a grid that is too coarse for counts."""
     one_vote(encoding, COUNTED)

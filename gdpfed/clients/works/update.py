@@ -1,4 +1,4 @@
-"""The work update: the model's change by local training."""
+"""The work update: how local training changes the model."""
 
 import numpy as np
 import torch
@@ -25,6 +25,6 @@ def work(job: Job) -> torch.Tensor:
 
 
 def batch_generator(order: TrainingOrder, client_id: int) -> np.random.Generator:
-    """Return the generator that chooses one client's batches in one window of a round."""
+    """Return the random generator that draws one client's batches in a round."""
     window = [order.window] if order.window else []
     return np.random.default_rng([order.task.seed, client_id, order.round_index, *window])

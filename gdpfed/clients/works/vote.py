@@ -1,4 +1,4 @@
-"""The works vote and vote_by_rounds: a client tries every setting and sends 1 for the best one.
+"""The works vote and vote_by_rounds: a client tries every setting and votes for the best.
 
 Nothing of a trial leaves the client but the vote. A trial is the run as the client can do it alone: all steps
 on a part of its records, with the noise that the common model would have, and then a test on the others. It
@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the client's vote: 1 - grid for one setting, 0 for the others; shape (settings,), float64.
+    """Return the client's vote: 1 - grid for the best setting, 0 for others; shape (settings,), float64.
 
     So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart. A client with
     fewer than two records votes at random.
@@ -62,7 +62,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError or LearningError for an order without settings to vote on or steps to try them."""
+    """Refuse an order without settings to vote on, or without steps to try them."""
     settings_in(order)
     if order.records is None:
         raise OrderError("the order's work is vote and it does not say which steps a trial has")
@@ -71,12 +71,12 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError for a grid that is too coarse for votes."""
+    """Refuse, with OrderError, a grid that is too coarse for votes."""
     one_vote(encoding)
 
 
 def one_vote(encoding: Encoding, what: str = "votes") -> float:
-    """1 - grid, so that the rounded vote is at most 1; OrderError if the grid is too coarse for votes.
+    """Return 1 - grid, the size of one vote before rounding; OrderError if the grid is too coarse.
 
     `what`: they are called in an error, where it is not settings that are voted on.
     """
@@ -89,7 +89,7 @@ def one_vote(encoding: Encoding, what: str = "votes") -> float:
 
 
 def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
-    """The settings of an order that clients vote on, each with a value for all of `VOTABLE`.
+    """Return the settings that an order asks clients to vote on, each with a value for all of `VOTABLE`.
 
     Raises OrderError: they are none, too many, or out of range.
     """
@@ -116,7 +116,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """Try a setting by cross-validation: each part tests a model that was trained on the other parts.
+    """Try a setting by cross-validation; return how well it did on records not trained on.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
@@ -147,7 +147,7 @@ def _tried(
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What a client needs to try a setting: the model, its gradients, secret bits and the device.
+    """What a client needs for trying settings: the model, its gradients, secret bits and the device.
 
     Attributes:
         model: of the task.
@@ -170,7 +170,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """How far all steps of a run move the model, for each of several training sets: shape (rests, d).
+        """Train by DP-SGD on several training sets; return how far the model moves: shape (rests, d).
 
         With fewer records batches are smaller, and noise is as much less, so that it is the same in a step.
         """
@@ -195,7 +195,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """How far all rounds of a run move the model, for each of several training sets: shape (rests, d).
+        """Train by local rounds on several training sets; return how far the model moves: shape (rests, d).
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """
@@ -215,5 +215,5 @@ class Trial:
 
 
 def generator_of(random_bytes: RandomBytes) -> np.random.Generator:
-    """Return a random generator whose seed is secret bits."""
+    """Return a random generator that is seeded with secret bits."""
     return np.random.default_rng(np.frombuffer(random_bytes(32), np.uint64))

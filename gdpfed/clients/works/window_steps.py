@@ -1,4 +1,4 @@
-"""The work window_steps: a window of clipped steps; the noise is added to the sum of windows."""
+"""The work window_steps: clipped local steps, with noise added to the sum of all clients' results."""
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,11 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return what `work` returns, for several clients whose steps are made together: shape (clients, d)."""
+    """Return what `work` returns, for several clients computed together: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError or LearningError for a window whose bound does not hold for all records."""
+    """Refuse steps whose effect on the result is not bounded for all possible records."""
     checked_model(order)
     check_window(order, theta, encoding)
