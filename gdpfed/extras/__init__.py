@@ -1,1 +1,1 @@
-"""Extras: nothing imports one. Each is found by the names that `gdpfed/extras_table.py` has for it."""
+"""Extras: optional parts that nothing imports; each is found by its name in `gdpfed/extras_table.py`."""

@@ -34,7 +34,7 @@ class MRMTLConfig(DPSGDConfig):
 
 
 class MRMTL(DPSGD):
-    """Each client k trains its own model w_k by DP-SGD, then pulls it towards m, the mean of all models.
+    """MR-MTL: each client trains its own model w_k by DP-SGD, pulled towards the mean m of all models.
 
     tau steps from w_k, then w_k <- m + (w_k - m) / (1 + eta lambda)^tau. m = sum_k p_k w_k is released.
     Every step carries noise of its own client, so w_k may be seen by anybody: the server reads it alone, and
@@ -54,13 +54,13 @@ class MRMTL(DPSGD):
         self._personal: npt.NDArray[np.float64] | None = None
 
     def personal(self, theta: Theta) -> npt.NDArray[np.float64]:
-        """The clients' own models, shape (n, d); theta for all before the first round."""
+        """Return the clients' own models, shape (n, d); theta for all before the first round."""
         if self._personal is None:
             return np.tile(theta.astype(np.float64), (self.config.dataset.num_clients, 1))
         return self._personal
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum for each client, from its own model; the server reads each sum separately."""
+        """Return a request for each client's update of its own model; the server reads each separately."""
         starts = self.personal(theta).astype(np.float32)
         return [
             SumRequest(
@@ -101,7 +101,7 @@ class MRMTL(DPSGD):
         return mean.astype(np.float32), sums
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The clients' own models; empty before the first round."""
+        """Return the clients' own models; empty before the first round."""
         return {} if self._personal is None else {PERSONAL_KEY: self._personal}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -111,7 +111,7 @@ class MRMTL(DPSGD):
         self._personal = None if personal is None else personal.astype(np.float64)
 
     def observers(self, directory: Path) -> Sequence[Observer]:
-        """The observer that writes the clients' own models at the end of a run."""
+        """Return the observer that saves the clients' own models at the end of a run."""
         return (_PersonalModels(self, directory),)
 
 

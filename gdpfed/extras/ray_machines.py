@@ -1,4 +1,4 @@
-"""Divide a cohort among the machines of a Ray cluster; each machine trains its part.
+"""Divides a cohort among the machines of a Ray cluster, each of which trains its part.
 
 No other file knows Ray. Data and models go through Ray's object stores, one copy a machine; a machine adds up
 what its workers have summed, so one vector a sum comes back from it.
@@ -57,10 +57,10 @@ GONE = (
 
 
 class Machine:
-    """The Ray actor on one machine; its child processes are the workers."""
+    """The Ray actor on one machine; its child processes train clients."""
 
     def begin(self, choose: Choose, source: DataSource, data: Dataset) -> str:
-        """Store the data, make the engine, and return a description of how it trains."""
+        """Store the data, make the simulation engine, and describe how it trains."""
         torch.set_num_threads(1)
         place_dataset(source, data)
         self._engine, words = choose()
@@ -71,7 +71,7 @@ class Machine:
         return installed()
 
     def work(self, message: bytes, *models: Theta) -> bytes:
-        """Compute a part of a cohort with the engine, from these start models; return pickled results."""
+        """Compute a part of a cohort from these start models; return the results, pickled."""
         act, jobs = pickle.loads(message)  # noqa: S301 - our own, from the process that made this actor
         # What lies in Ray's store cannot be written to, and torch wants arrays that can be.
         starts = [np.array(model) for model in models]
@@ -81,7 +81,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class _Member:
-    """A machine as this process sees it: name, number of workers, and actor."""
+    """A machine of the cluster as this process sees it: name, number of workers, and actor."""
 
     name: str
     workers: int
@@ -90,14 +90,14 @@ class _Member:
 
 @dataclass
 class Moved:
-    """Bytes sent to machines (models, orders and client ids), and bytes of results that came back."""
+    """How many bytes were sent to machines and came back."""
 
     out: int = 0
     back: int = 0
 
 
 class RayMachines(Divided):
-    """Trains a part of a cohort on each machine of a Ray cluster, with one worker for each CPU.
+    """Trains a part of each cohort on each machine of a Ray cluster.
 
     A machine that is lost costs its part, which the others compute again: every client's draws follow from
     the seed, so the sums are the same. `address`: of the cluster; ``auto`` for the one that this machine
@@ -148,7 +148,7 @@ class RayMachines(Divided):
     def _send(
         self, act: Callable[[Engine, Part], T], parts: Sequence[Part], models: dict[int, Any]
     ) -> Iterator[tuple[Any, tuple[_Member, Part]]]:
-        """Send each part to a machine; `models` caches Ray references by the id of the array."""
+        """Send each machine its part of the jobs; `models` avoids sending a model twice."""
         for member, part in zip(self._members, parts, strict=False):
             starts = {id(job.start): job.start for _, job in part}
             places = {each: place for place, each in enumerate(starts)}
@@ -161,7 +161,7 @@ class RayMachines(Divided):
             yield member.actor.work.remote(message, *(models[each] for each in starts)), (member, part)
 
     def _lose(self, member: _Member, part: Part) -> None:
-        """Continue without a lost machine. Raises RunError: it was the last one."""
+        """Continue without a lost machine; RunError if it was the last one."""
         self._members = [each for each in self._members if each is not member]
         self.shares = [each.workers for each in self._members]
         if not self._members:
@@ -180,14 +180,14 @@ class RayMachines(Divided):
 
 
 def _again(part: Part, shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """Divide a part again by these shares; jobs keep their numbers."""
+    """Divide a lost machine's part among the other machines; jobs keep their numbers."""
     pieces = split_jobs([job for _, job in part], shares)
     return [[(part[place][0], job) for place, job in piece] for piece in pieces]
 
 
 @cache
 def installed() -> tuple[str, str]:
-    """Versions and a hash of the code, which must agree between machines; and the kind of CPU."""
+    """Return versions with a hash of the code, which must be equal on all machines, and the kind of CPU."""
     digest = sha256()
     for room in ROOMS:
         for path in sorted((PROJECT / room).rglob("*.py")):
@@ -230,7 +230,7 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
 
 
 def _reachable(address: str) -> str:
-    """Host and port of a cluster, after a quick connection test. Raises OSError, ValueError."""
+    """Return host and port of a cluster, after testing quickly whether it answers."""
     found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
     host, _, port = found.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
@@ -238,7 +238,7 @@ def _reachable(address: str) -> str:
 
 
 def _members(address: str, workers: int | None) -> list[_Member]:
-    """Start an actor on each machine with CPUs. Raises ConfigError: no machine has enough CPUs."""
+    """Start an actor on each machine that has CPUs."""
     members = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         cpus = int(node["Resources"].get("CPU", 0))
@@ -261,7 +261,7 @@ def _members(address: str, workers: int | None) -> list[_Member]:
 
 
 def _check_versions(members: Sequence[_Member]) -> None:
-    """Refuse machines with other versions or code; report machines with another kind of CPU.
+    """Refuse machines with other versions or code; warn of machines with another kind of CPU.
 
     Raises ConfigError: a machine with other versions, or other code.
     """
@@ -284,7 +284,7 @@ def _check_versions(members: Sequence[_Member]) -> None:
 
 
 def _answers(asked: dict[str, Any]) -> dict[str, Any]:
-    """The answers of all machines, by name.
+    """Return the answers of all machines, by name.
 
     Raises:
         GDPFedError: as a machine raises it.

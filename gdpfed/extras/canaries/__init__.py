@@ -1,1 +1,1 @@
-"""Measure epsilon: insert canaries into simulated runs, and bound epsilon from what is revealed of them."""
+"""Measure epsilon: insert canaries into simulated runs, and bound epsilon from what the runs reveal."""

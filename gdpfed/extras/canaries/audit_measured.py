@@ -1,4 +1,4 @@
-"""``gdpfed audit --canaries`` and ``--attack``: epsilon measured on simulated runs, or guesses of a model."""
+"""``gdpfed audit --canaries`` and ``--attack``: measure epsilon in simulated runs, or attack a model."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 
 def measure_canaries(options: argparse.Namespace) -> int:
-    """Measure epsilon by canaries, print tables or JSON, and return the command's exit status.
+    """Measure epsilon by canaries, print the result, and return the command's exit status.
 
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
@@ -77,7 +77,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
 
 
 def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
-    """Return the function that measures: it audits the user's loop, or simulates a configuration."""
+    """Return the function that measures: on the user's own training loop, or on simulated runs."""
     if options.loop is not None:
         loop = named_loop(options.loop)
         return lambda announce: audit_loop(
@@ -94,7 +94,7 @@ def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], Non
 
 
 def _configuration(words: Sequence[str]) -> Config:
-    """The configuration of an existing run directory, or the one that the overrides compose."""
+    """Load the configuration of an existing run directory, or compose one from overrides."""
     if not words or "=" in words[0] or not user_path(words[0]).is_dir():
         return load(words)
     begun = load_run([f"run.resume={words[0]}", *words[1:]])
@@ -103,7 +103,7 @@ def _configuration(words: Sequence[str]) -> Config:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turn an error of the file system in the block into one line that names the folder."""
+    """Turn a file system error inside the block into one line that names the folder."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def _as_json(measurement: Measurement) -> str:
 
 
 def _figures_table(measurement: Measurement) -> Fitted:
-    """A table of stated and measured epsilon, with a row for each view of each group."""
+    """Return a table of stated and measured epsilon, with a row for each group and each observer."""
     rows: list[tuple[str, ...]] = [
         (
             str(each.group),
@@ -153,7 +153,7 @@ def _figures_table(measurement: Measurement) -> Fitted:
 
 
 def _checks_table(measurement: Measurement) -> Fitted:
-    """A table that compares the program with its plan, with a row for each check."""
+    """Return a table of checks that compare what the program did with its plan."""
     rows: list[tuple[str, ...]] = [
         (
             each.looked_at,
@@ -243,7 +243,7 @@ NO_PARTIES = (
 
 
 def attack_model(options: argparse.Namespace) -> int:
-    """Attack a run's model and print the guesses; exit status 0 if no epsilon exceeds the stated one."""
+    """Attack a run's model and print the guesses; exit status 1 if one exceeds the stated epsilon."""
     if len(options.overrides) != 1:
         raise ConfigError("name one run directory, whose model is attacked with its own data")
     attack = attack_run(user_path(options.overrides[0]), options.confidence, options.outside)
@@ -314,7 +314,7 @@ LINES = {
 
 @styled
 def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
-    """Write a PNG with a panel for each group: lines for stated epsilon, points for measured epsilon."""
+    """Draw stated epsilon as lines and measured epsilon as points, as PNG with a panel for each group."""
     groups = range(len(measurement.budgets))
     columns = min(MOST_COLUMNS, len(groups))
     rows = -(-len(groups) // columns)

@@ -1,4 +1,4 @@
-"""Canaries: units of a run that contribute a known vector, or none, as a fair coin of each decides."""
+"""Canaries: clients that send a known vector or nothing, as a fair coin decides for each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -27,19 +27,19 @@ OVERSHOOT = 3.0
 
 
 class Directions(ABC):
-    """Unit vectors of dimension d, one for each canary."""
+    """The unit vectors of dimension d that canaries send, one for each canary."""
 
     @abstractmethod
     def vectors(self, canaries: npt.NDArray[np.int64]) -> Vectors:
-        """The unit vectors of some canaries, shape (canaries, d)."""
+        """Return the unit vectors of some canaries, shape (canaries, d)."""
 
     @abstractmethod
     def project(self, total: npt.NDArray[np.floating]) -> Vectors:
-        """The inner product of a vector of shape (d,) with every unit vector, shape (m,)."""
+        """Return the inner product of a vector, shape (d,), with each canary's unit vector, shape (m,)."""
 
 
 class DiracDirections(Directions):
-    """One coordinate for each canary, so no canary shows in the coordinate of another.
+    """Directions along coordinates: each canary has a coordinate of its own, so none disturbs another.
 
     `coordinates`: of every canary, all different, shape (m,). `dimension`: d.
     """
@@ -57,7 +57,7 @@ class DiracDirections(Directions):
 
 
 class DenseDirections(Directions):
-    """Unit vectors in any direction: the rows of a matrix of shape (m, d), scaled to length 1."""
+    """Directions in general position: the rows of a matrix of shape (m, d), scaled to length 1."""
 
     def __init__(self, rows: npt.NDArray[np.float32]) -> None:
         self._rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -70,21 +70,21 @@ class DenseDirections(Directions):
 
 
 class PlanPart(NamedTuple):
-    """A part of a plan with one budget: a group of clients, or a group of their records."""
+    """The part of a plan that has one budget: a group of clients, or a group of their records."""
 
     group: int
     record_group: int = 0
 
 
 def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
-    """All parts of a plan, group by group."""
+    """List all parts of a plan that have a budget, group by group."""
     sizes = [max(1, len(record_groups(plan.mechanism, m))) for m in range(len(plan.groups))]
     return [PlanPart(group, each) for group, size in enumerate(sizes) for each in range(size)]
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The canaries of one run: which clients they are, which of them are present, and what each sends.
+    """The canaries of one run: which clients they are, which are present, and what each sends.
 
     Attributes:
         clients: their ids, shape (m,).
@@ -103,25 +103,25 @@ class Canaries:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The position of each canary in the list `clients`, by client id."""
+        """The position of each canary in `clients`, by client id."""
         return {client: number for number, client in enumerate(self.clients.tolist())}
 
     @property
     def signs(self) -> npt.NDArray[np.float64]:
-        """The sign by which each canary multiplies its vector, shape (m,)."""
+        """The factor on each canary's vector: 1 if present; 0 or -1 if absent, shape (m,)."""
         return np.where(self.present, 1.0, 0.0 if self.adjacency == "zero_out" else -1.0)
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """The number of clients at which each canary contributes, shape (m,)."""
+        """At how many clients each canary contributes, shape (m,); here one."""
         return np.ones(len(self.clients), dtype=np.int64)
 
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
-        """The signs by which these canaries multiply their vectors."""
+        """Return the factors with which these canaries multiply their vectors."""
         return self.signs[[self.numbers[client] for client in clients]]
 
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:
-        """The updates of these canaries before clipping, shape (clients, d).
+        """Return the updates of these canaries before clipping, shape (clients, d).
 
         ``norms`` are the L2 bounds on their contributions, before any weight.
         """
@@ -133,7 +133,7 @@ class Canaries:
 def choose_clients(
     plan: PrivacyPlan, most: int, generator: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw the canaries: all clients, or about ``most``, the same share of every group; with their groups."""
+    """Draw clients as canaries: all, or about ``most``, with the same share of every group."""
     groups = [np.asarray(group.clients, dtype=np.int64) for group in plan.groups]
     share = min(1.0, most / plan.num_clients)
     chosen = [np.sort(generator.choice(each, int(share * len(each)), replace=False)) for each in groups]
@@ -142,14 +142,14 @@ def choose_clients(
 
 
 def dirac_directions(count: int, dimension: int, generator: np.random.Generator) -> DiracDirections:
-    """Draw a different coordinate for each of ``count`` canaries; there are at most d."""
+    """Draw a different coordinate for each of ``count`` canaries."""
     return DiracDirections(generator.choice(dimension, count, replace=False).astype(np.int64), dimension)
 
 
 def random_directions(
     count: int, dimension: int, generator: np.random.Generator, avoid: npt.NDArray[np.float64] | None = None
 ) -> Directions:
-    """Draw uniform unit vectors; if ``avoid`` is given, they are orthogonal to its rows.
+    """Draw uniformly random unit vectors, orthogonal to the rows of ``avoid`` if these are given.
 
     Canaries that are made so that what others send hardly touches them are those of CANIFE (Maddock,
     Sablayrolles, Stock, arXiv:2210.02912), there by crafted examples. A client of this project may send any
@@ -166,7 +166,7 @@ CLIENTS_AT_ONCE = 128
 
 
 class CanaryEngine(Engine):
-    """An engine in which canaries send their vectors, and the other clients train or send zeros.
+    """A simulation engine in which canaries send their vectors; other clients train or send zeros.
 
     What a canary sends is weighed, clipped and rounded by the code that does it for every client: the code of
     a node, or that of many clients at once. `canaries`: of the run. `others`: trains the other clients; None
@@ -190,7 +190,7 @@ class CanaryEngine(Engine):
             yield clients, self._steps(order, cohort, clients)
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        """The sum of the cohort's updates. A client whose update is zero counts as a member of the sum."""
+        """Return the sum of a cohort's updates; clients that send zeros count as members."""
         ours, rest = self._split(cohort)
         if self._others is not None and rest:
             total = self._others.sum_updates(order, theta, replace(cohort, clients=rest))

@@ -1,4 +1,4 @@
-"""Audit any training loop by canaries: compare what it releases with the epsilon that it states."""
+"""Audits any training loop by canaries: is its stated epsilon compatible with what it releases?"""
 
 import secrets
 import sys
@@ -46,7 +46,7 @@ def audit_loop(
     confidence: float = 0.95,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Run a loop several times with canaries; return lower bounds on epsilon and checks of the program.
+    """Run a training loop several times with canaries; return bounds on epsilon and program checks.
 
     Every unit is a canary in a coordinate of its own: by a fair coin it contributes three times the norm
     or, by the loop's adjacency, nothing or the opposite. `num_runs`: how often the loop trains, with new
@@ -94,7 +94,7 @@ def audit_loop(
 
 
 def named_loop(name: str) -> TrainingLoop:
-    """Find a loop by its name: an entry point in the group `gdpfed.loops`, or ``module:attribute``.
+    """Find a training loop by its name: an entry point of `gdpfed.loops`, or ``module:attribute``.
 
     A module is also found in the folder in which the command was given. An attribute may be a function
     without arguments that returns the loop. Raises ConfigError in one line for everything else.
@@ -120,12 +120,12 @@ def named_loop(name: str) -> TrainingLoop:
 
 
 def _stated(plan: PrivacyPlan) -> float:
-    """Epsilon that the audit computes from the noise, sampling rate and rounds that the loop states."""
+    """Compute epsilon, by the audit's code, from the noise, rate and rounds that a loop states."""
     return epsilon_after(charges_of([charge.to_dict() for charge in plan.charges(0)]), plan.delta)
 
 
 def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]:
-    """Check that the loop's stated epsilon is not below the epsilon that its noise, rate and rounds cost."""
+    """Check that the loop's stated epsilon is not below what its noise, rate and rounds cost."""
     if loop.epsilon is None:
         return
     cost = _stated(plan)
@@ -141,7 +141,7 @@ def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]
 
 
 def _longest(runs: Sequence[Transcript], loop: TrainingLoop, level: float) -> ProgramCheck | NotComputed:
-    """Check each unit's contribution against the clipping norm, as an average could hide one long unit.
+    """Check each unit's contribution against the clipping norm, since an average could hide one unit.
 
     A unit is the same in all runs. With x what the rounds of one move its coordinate by and y what is seen,
     sum x (y - x) over |x| s is normal under the plan; over the noise that is measured where no canary is, it
@@ -184,7 +184,7 @@ def _for_untold(each: NotComputed) -> NotComputed:
 
 
 def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
-    """Let the loop train once, with coins and coordinates drawn from the operating system."""
+    """Run the loop once, with random canaries drawn from the operating system."""
     generator = np.random.default_rng(secrets.randbits(128))
     units = np.arange(loop.num_units)
     canaries = Canaries(
@@ -216,7 +216,7 @@ def _revealed(
     total: npt.NDArray[np.float64],
     asked: npt.NDArray[np.bool_] | None,
 ) -> RevealedSum:
-    """The record of one sum; if the loop does not tell who was asked, every unit may have been."""
+    """Describe one sum of the loop; every unit counts as asked if the loop does not say who was."""
     stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
     return RevealedSum(
         round_index=index,
@@ -237,7 +237,7 @@ Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDA
 
 
 def _checked(loop: TrainingLoop, released: object) -> Checked:
-    """The loop's sums, models and asked units, after a check of their shapes."""
+    """Return the loop's sums, models and asked units, after checking their shapes."""
     if not isinstance(released, Released):
         raise ConfigError(
             f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon beside the stated epsilon, for each group, view and number of rounds."""
+"""Lower bounds on epsilon, next to the stated epsilon, by group, observer and number of rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ ASKED_SO_OFTEN = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonLowerBound:
-    """An empirical lower bound on the epsilon of one group against one view, and the stated epsilon.
+    """A measured lower bound on a group's epsilon against one observer, and the stated epsilon.
 
     Attributes:
         group, rounds: whose, by the number of the part of the plan, and after how many rounds.
@@ -75,13 +75,13 @@ class EpsilonLowerBound:
 
     @property
     def held(self) -> bool:
-        """Whether no measured bound is above the stated epsilon."""
+        """Whether the stated epsilon is compatible with every measured bound."""
         return self.scale <= 1.0 and self.any_law <= self.stated
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """The stated privacy against one view, and the scores of each attack on it, one list for each run."""
+    """The epsilon stated against one observer, and scores of canaries from each attack and run."""
 
     view: str
     curve: PrivacyCurve
@@ -90,7 +90,7 @@ class _Claim:
     participations: int | None = None
 
     def epsilon(self, scale: float, delta: float) -> float:
-        """The stated epsilon if the noise were divided by ``scale``."""
+        """Return the stated epsilon if the noise were smaller by the factor ``scale``."""
         own = self.curve.epsilon(delta, 1.0)
         return self.stated * self.curve.epsilon(delta, scale) / own if own > 0.0 else 0.0
 
@@ -103,7 +103,7 @@ def epsilon_lower_bounds(
     *,
     independent: bool,
 ) -> list[EpsilonLowerBound]:
-    """All lower bounds after the rounds in ``marks``; they hold together at this significance.
+    """Compute lower bounds after the rounds in ``marks``; all hold together at this significance.
 
     ``independent`` says that canaries do not influence each other: then alarms are counted, and otherwise
     guesses, whose bounds hold however canaries depend on each other.
@@ -121,7 +121,7 @@ def epsilon_lower_bounds(
 
 
 def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
-    """The views against which a plan states an epsilon, from `VIEWS`."""
+    """Return the observers, from `VIEWS`, against whom a plan states an epsilon."""
     if plan.mechanism.against_everyone:
         return "everyone", "model"
     sums = "updates" if plan.works == ("dp_sgd",) else "sums"
@@ -159,7 +159,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
 
 def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """The claim against an observer who knows all turns: the densest turns up to a round, no sampling."""
+    """Return what is stated against an observer who knows all turns, with scores to refute it."""
     event = plan.charges(group)[0].event.to_dict()
     turns = [turn for turn in event["turns"] if turn < rounds]
     sigma = event["noise_stddev"] / event["clipping_norm"]
@@ -181,7 +181,7 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """The largest number of rounds in which at least 3/4 of a group's canaries were asked; at least 1."""
+    """Return a number of rounds in which at least 3/4 of a group's canaries were asked; at least 1."""
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )
@@ -199,7 +199,7 @@ def _figure(
     significance: float,
     independent: bool,
 ) -> EpsilonLowerBound | None:
-    """The largest lower bound on epsilon over all attacks and thresholds; None if no canary has a score."""
+    """Return the largest lower bound over attacks and thresholds; None if no canary has a score."""
     counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:
@@ -234,7 +234,7 @@ def _figure(
 def _counted(
     runs: Sequence[Transcript], scores_by_run: Sequence[Scores], group: int
 ) -> tuple[Scores, npt.NDArray[np.bool_]]:
-    """The scores and coins of a group's canaries in all runs, without canaries that have no score."""
+    """Collect scores, and which canaries were present, of a group in all runs."""
     scores, present = [], []
     for transcript, found in zip(runs, scores_by_run, strict=True):
         ours = (transcript.canaries.groups == group) & ~np.isnan(found)

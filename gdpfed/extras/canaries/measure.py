@@ -1,4 +1,4 @@
-"""Measure epsilon: simulate runs with canaries, score what the runs reveal, and bound epsilon from below."""
+"""Measure epsilon: simulate runs with canaries, score what they reveal, and bound epsilon from below."""
 
 import secrets
 import tempfile
@@ -46,7 +46,7 @@ MakeFleet = Callable[[SecAggConfig, str, Engine, TellResult], WatchedFleet]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How epsilon is measured: how many runs and canaries, and with which confidence.
+    """How to measure epsilon: the number of runs and canaries, and the confidence.
 
     Attributes:
         kind: ``dirac`` (coordinates of their own, nobody else trains), ``random`` (unit vectors among clients
@@ -76,7 +76,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """All measured figures of a configuration or a loop, with the settings that made them.
+    """The result of measuring epsilon: all bounds and checks, with the settings used.
 
     Attributes:
         budgets: of the groups of clients or, where records are protected, of records.
@@ -101,13 +101,13 @@ class Measurement:
 
     @property
     def passed(self) -> bool:
-        """Whether a sum was revealed, no bound exceeds the stated epsilon, and every check held."""
+        """Whether something was measured, and no bound or check contradicts the plan."""
         held = [*(figure.held for figure in self.figures), *(check.held for check in self.checks)]
         return self.sums_revealed > 0 and all(held)
 
     @property
     def complete(self) -> bool:
-        """Whether every view of an adversary and every check of the plan was computed."""
+        """Whether epsilon was measured against every observer, and every check could be made."""
         return not self.not_computed
 
     @property
@@ -161,7 +161,7 @@ def measure(
 
 
 def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> Iterator[NotComputed]:
-    """The views of the plan that have no figure after the last round, with the reason and the remedy."""
+    """Yield the observers without a measured epsilon after the last round, with reason and remedy."""
     there = {(each.group, each.view) for each in figures if each.rounds == plan.num_rounds}
     for group in range(len(parts_of(plan))):
         for view in views_of(plan):
@@ -171,7 +171,7 @@ def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> I
 
 
 def _prepared(config: Config, settings: Settings) -> PreparedRun:
-    """Prepare the run; refuse a configuration that cannot have canaries."""
+    """Prepare the run to simulate; refuse configurations that cannot have canaries."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
     if config.training.vote is not None:
@@ -208,7 +208,7 @@ def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
 def _one_run(
     prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
 ) -> Transcript:
-    """Simulate the whole plan once in its own directory, with coins from the operating system."""
+    """Simulate one whole run in a directory of its own, with randomness from the operating system."""
     config = prepared.config
     ours = replace(
         prepared,
@@ -267,7 +267,7 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
 def _updates_of_others(
     prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """The updates of some clients without a canary, from the initial model, shape (clients, d)."""
+    """Compute updates of some clients that are not canaries, from the initial model, shape (clients, d)."""
     plan = prepared.method.plan
     clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
     if not clients:

@@ -1,4 +1,4 @@
-"""Guesses of membership by one score: how well it tells members from others, and the epsilon it rules out."""
+"""Guesses of membership by a score: how well the score separates, and which epsilon it refutes."""
 
 import math
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ AT_ONCE = 256
 
 @dataclass(frozen=True)
 class MembershipGuess:
-    """How well one score tells members from other records.
+    """How well one score separates training records from other records.
 
     Attributes:
         seen: one of `SEEN`.
@@ -81,7 +81,7 @@ def record_scores(seen: str, task: Task, model: nn.Module, records: Split) -> Sc
 def tell_apart(
     seen: str, whose: str, inside: Scores, outside: Scores, delta: float, significance: float
 ) -> MembershipGuess:
-    """Test how well one score separates members from others; returns AUC, rates and bound on epsilon."""
+    """Test how well a score separates members from others: AUC, rates, and a bound on epsilon."""
     n, m = len(inside), len(outside)
     auc = float(stats.mannwhitneyu(inside, outside).statistic) / (n * m)
     z = float(stats.norm.isf(significance / 2))
@@ -111,7 +111,7 @@ def tell_apart(
 
 
 def detectable_epsilon(num_records: int, delta: float, significance: float) -> float:
-    """The smallest epsilon at which the best attack would show membership; inf if no attack could.
+    """Return the smallest epsilon at which the best attack could be noticed with this many records.
 
     Under pure epsilon the best attack guesses each of the records rightly with probability
     e^epsilon / (1 + e^epsilon). It is the epsilon at which the right guesses that it expects are enough.

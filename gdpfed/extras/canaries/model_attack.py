@@ -1,4 +1,4 @@
-"""Attacks on a finished model: which records it was trained on, and which party a test record is from.
+"""Attacks on a finished model: which records it was trained on, and which party a record is from.
 
 Membership is guessed by two scores, each larger for records that the model has seen: minus the loss of a
 record, for which its prediction is enough (Yeom et al., arXiv:1709.01604), and minus the norm of its
@@ -48,13 +48,13 @@ class Parties:
 
 
 def party_scores(seen: str, task: Task, model: nn.Module, parties: Parties) -> Scores:
-    """The mean score of each party's records, shape (parties,)."""
+    """Return the mean score of each party's records, shape (parties,)."""
     scores = record_scores(seen, task, model, parties.records)
     return np.asarray(np.bincount(parties.of, scores) / np.bincount(parties.of))
 
 
 def dealt_out(others: Split, parties: Parties) -> Parties:
-    """Divide records outside the training into parties of the average size of the given parties.
+    """Divide records that were not trained on into parties of the usual size, to compare with real ones.
 
     The clients of an iid partition are random groups of records, and so are these.
     """
@@ -64,7 +64,7 @@ def dealt_out(others: Split, parties: Parties) -> Parties:
 
 
 def outside_parties(path: Path, data: Dataset) -> Parties:
-    """Read parties that took no part in the run, from a folder of tables or from one table.
+    """Read parties that took no part in the run, from a folder of tables or one table.
 
     Raises:
         LearningError: tables that are not as the run's declaration says.
@@ -91,7 +91,7 @@ def outside_parties(path: Path, data: Dataset) -> Parties:
 
 @dataclass(frozen=True)
 class SiteGuess:
-    """How well an attacker guesses a test record's party from the prediction and the record's label.
+    """How well an attacker guesses a test record's party from the model's prediction and the label.
 
     Attributes:
         records: that were guessed.
@@ -108,7 +108,7 @@ class SiteGuess:
 
 @dataclass(frozen=True)
 class ModelAttack:
-    """All guesses about who was in the training of one run's model.
+    """The result of attacking a model: all guesses about who took part in its training.
 
     Attributes:
         stated: epsilon of one record at delta, the largest of the plan; None where no record is promised one.
@@ -126,13 +126,13 @@ class ModelAttack:
 
     @property
     def passed(self) -> bool:
-        """Whether no guess shows a larger epsilon than the stated one."""
+        """Whether all guesses are compatible with the stated epsilon."""
         told = (self.membership, self.stated), (self.parties, self.stated_of_party)
         return all(stated is None or all(each.epsilon <= stated for each in found) for found, stated in told)
 
 
 def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None = None) -> ModelAttack:
-    """Attack the finished model of a run, using its training and test data; return all guesses.
+    """Attack the finished model of a run with the run's own data; return all guesses.
 
     `outside`: tables of parties that were not in the run, one a party, by the run's declaration; without it
     the test records of an iid partition are dealt out to such parties.
@@ -177,14 +177,14 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
 
 
 def _names(data: Dataset) -> Sequence[str]:
-    """The names of the parties, or their numbers; empty unless both data splits have owners."""
+    """Return the names of parties, or their numbers; empty if examples have no owners."""
     if data.owners is None or data.test_owners is None:
         return ()
     return data.owner_names or [f"party {at}" for at in range(int(data.owners.max(initial=-1)) + 1)]
 
 
 def _stated(plan: PrivacyPlan) -> float | None:
-    """The largest epsilon of one record, which the audit's formulas compute from the plan's charges."""
+    """Return the largest epsilon of any record, computed by the audit's formulas."""
     if not plan.private or plan.unit != "record":
         return None
     return max(
@@ -203,7 +203,7 @@ def _site(
     owners: npt.NDArray[np.int64],
     alpha: float,
 ) -> SiteGuess | None:
-    """Guess the party of half of the test records by learning from the other half; None for one party."""
+    """Learn on half of the test records to guess the party of the other half; None for one party."""
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(owners)) < 2:

@@ -1,4 +1,4 @@
-"""Tests of coordinates that hold only noise: its amount, and correlation between rounds and sums.
+"""Tests on coordinates that contain only noise: how much, and correlated between which rounds.
 
 All are of values that are normal under the plan. Where a program has more noise than its plan, or noise whose
 covariance is larger in the order of positive semidefinite matrices, each finds a fault no more often than of
@@ -27,7 +27,7 @@ MOST_SUMS, BLOCK = 4000, 256
 
 @dataclass(frozen=True, eq=False)
 class NoiseStream:
-    """The noise of the sums of one name in one run.
+    """The noise of the sums with one name in one run.
 
     Attributes:
         rounds: whose sums came out, ascending.
@@ -41,7 +41,7 @@ class NoiseStream:
 
     @cached_property
     def white(self) -> Floats:
-        """New noise of each round in units of its planned standard deviation: root^-1 times the values."""
+        """The new noise of each round, as a multiple of its planned standard deviation."""
         if not np.any(self.root - np.diag(np.diag(self.root))):
             return np.asarray(self.values / np.diag(self.root)[:, None])
         found = np.full(self.values.shape, np.nan)
@@ -51,13 +51,13 @@ class NoiseStream:
 
     @cached_property
     def columns(self) -> Floats:
-        """The columns of `white` that have a value in every round."""
+        """The columns of `white` that have values in all rounds."""
         return self.white[:, np.isfinite(self.white).all(axis=0)]
 
 
 @dataclass(frozen=True)
 class NoiseTest:
-    """The result of a test that the noise is not too small.
+    """The result of a test whether the noise is large enough.
 
     Attributes:
         share: standard deviation that was measured, in that of the plan.
@@ -73,7 +73,7 @@ class NoiseTest:
 
 
 def _of_squares(total: float, count: int, level: float) -> NoiseTest:
-    """Test exactly (chi-square) that a sum of ``count`` squares of standard normals is not too small."""
+    """Test by chi-square whether a sum of ``count`` squared standard normals is too small."""
     least = stats.chi2.ppf(level, count)
     return NoiseTest(
         share=float(np.sqrt(total / count)),
@@ -84,7 +84,7 @@ def _of_squares(total: float, count: int, level: float) -> NoiseTest:
 
 
 def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
-    """Test that the new noise of all rounds and runs is as large as planned; None without values."""
+    """Test whether the new noise of all rounds and runs is as large as planned; None without values."""
     values = np.concatenate([np.zeros(0), *(each.white[np.isfinite(each.white)] for each in streams)])
     return _of_squares(float(values @ values), len(values), level) if len(values) else None
 
@@ -92,7 +92,7 @@ def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest |
 def noise_over_rounds(
     streams: Sequence[NoiseStream], turns: Sequence[Sequence[int]], num_rounds: int, level: float
 ) -> NoiseTest | None:
-    """Test that noise hides a client's contributions over rounds as planned, for any weighted sum.
+    """Test whether noise hides a client's contributions in any weighted sum over rounds, as planned.
 
     With x the rounds of a client and K the planned covariance, weights a tell (a^T x)^2 / (a^T S a) of it
     under noise of covariance S, and no weights tell more than x^T K^-1 x under K. On every second coordinate
@@ -135,7 +135,7 @@ def noise_over_rounds(
 
 
 def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_rounds: int) -> Floats:
-    """Estimate the covariance of white noise over rounds, shrunk towards the planned identity.
+    """Estimate the covariance of noise between rounds, shrunk towards the planned one.
 
     ``streams`` are rounds and columns of new noise in units of its planned deviation, a run each. Of T rounds
     and n columns it is (W + (T / n) I) / (1 + T / n), shape (T, T), with W the mean of the products.
@@ -153,7 +153,7 @@ def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_round
 
 @dataclass(frozen=True)
 class LagTest:
-    """The distance in rounds at which new noise is most correlated, with the test of this correlation.
+    """The lag in rounds at which new noise is most correlated, and the test of this correlation.
 
     Attributes:
         lag: in rounds.
@@ -169,7 +169,7 @@ class LagTest:
 
 
 def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float) -> LagTest | None:
-    """Test whether new noise is correlated with the noise of any earlier round; None for single rounds.
+    """Test whether new noise is correlated with noise of earlier rounds; None for single rounds.
 
     With w the new noise, every coordinate of every run has a sum of w_t w_(t - lag) over the rounds. Under
     the plan these sums are independent and symmetric about zero, which makes Student's t of them no larger
@@ -206,7 +206,7 @@ def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float)
 
 @dataclass(frozen=True)
 class PairTest:
-    """The two sums with the most correlated noise, and the test of this correlation.
+    """The two sums whose noise is most correlated, and the test of this correlation.
 
     Attributes:
         pair: their numbers.
@@ -224,7 +224,7 @@ class PairTest:
 
 
 def noise_in_common(noise: Floats, level: float) -> PairTest | None:
-    """Test whether the noise of any two sums is correlated, by Student's t of every pair.
+    """Test whether the noise of any two sums is correlated, with Student's t for every pair.
 
     ``noise`` has the new noise of a sum a row, in the same coordinates; nan where there may be more than
     noise. Under the plan the correlation r of n pairs of values, whose means are zero, has
@@ -262,7 +262,7 @@ def noise_in_common(noise: Floats, level: float) -> PairTest | None:
 
 @dataclass(frozen=True)
 class LengthTest:
-    """The measured length of contributions, and the test that they are within their bound.
+    """The measured norm of contributions, and the test whether it is within the bound.
 
     Attributes:
         length: in units of the bound.
@@ -278,7 +278,7 @@ class LengthTest:
 
 
 def length_of_contributions(beyond: Floats, expected: Floats, level: float) -> LengthTest | None:
-    """Test whether contributions are longer than their bound: one-sided Student's t.
+    """Test by a one-sided t test whether contributions exceed their norm bound.
 
     Args:
         beyond: what every canary's projections have beyond its bound, by the weights of the best test of

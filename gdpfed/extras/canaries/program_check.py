@@ -1,4 +1,4 @@
-"""The result of one check of a program against its plan, or the reason why it was not computed."""
+"""The result of a check of a program against its plan, or why it could not be made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ POWER = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramCheck:
-    """One check of the simulated program against its plan.
+    """One check of what the simulated program did against its plan.
 
     Attributes:
         looked_at: which thing, one of `CHECKS`.
@@ -29,13 +29,13 @@ class ProgramCheck:
 
     @property
     def held(self) -> bool:
-        """Whether the check found no difference to the plan in this amount of data."""
+        """Whether the check found no difference from the plan."""
         return not self.wrong
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotComputed:
-    """A view or a check that was not computed.
+    """A measurement or check that could not be made, with reason and remedy.
 
     `view`: which one. `of`: the group or the sums that it is about. `why`: in words. `remedy`: what would
     compute it.

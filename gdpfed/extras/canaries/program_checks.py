@@ -1,4 +1,4 @@
-"""Checks of simulated runs against their plan: noise, contributions, turns and samples.
+"""Checks of simulated runs against their plan: noise, contributions, turns and sampling.
 
 A lower bound on epsilon sees a fault only as far as canaries are told apart by it, and some faults hardly
 tell: turns a round too close, a correction that is taken twice. These checks look at each thing itself. Each
@@ -51,7 +51,7 @@ COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
 
 
 def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
-    """Run all checks of the plan; together they give false alarms with probability `significance`.
+    """Make all checks; if the program follows its plan, one fails with probability `significance`.
 
     What could not be looked at is in the list as well, with what would compute it.
     """
@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield a function for each check of the runs; it takes that check's share of the significance level."""
+    """Yield each check as a function of the significance level that it may use."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
@@ -81,7 +81,7 @@ def _jobs(observed: "_Observed") -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class _Observed:
-    """All runs, with the noise streams of their sums by name."""
+    """All simulated runs, with the noise of their sums by name."""
 
     runs: Sequence[Transcript]
     plan: PrivacyPlan
@@ -99,26 +99,26 @@ class _Observed:
 
     @property
     def names(self) -> list[str]:
-        """The names of all sums; one general name if no sum came out."""
+        """The names of all sums; a general name if no sum was released."""
         return sorted({name for by_name in self.sums for name in by_name}) or ["all sums"]
 
     @property
     def whole(self) -> bool:
-        """Whether only canaries change the sums, so that all other coordinates hold only noise."""
+        """Whether no one but canaries changes the sums, so that other coordinates contain only noise."""
         return all(len(transcript.watched) for transcript in self.runs)
 
     def streams(self, name: str) -> list[NoiseStream]:
-        """The noise streams of the sums with this name, one for each run."""
+        """Return the noise of the sums with this name, for each run."""
         return [self.stream(by_name[name]) for by_name in self.sums if name in by_name]
 
     def stream(self, sums: Mapping[int, RevealedSum]) -> NoiseStream:
-        """The noise of one run's sums with the same name."""
+        """Return the noise of one run's sums with the same name."""
         rounds = tuple(sorted(sums))
         values = np.stack([sums[index].pure_noise for index in rounds]).astype(np.float64)
         return NoiseStream(rounds, values, self.root(sums))
 
     def root(self, sums: Mapping[int, RevealedSum]) -> Floats:
-        """The square root of the planned noise covariance of a stream, for the noise drawn by members."""
+        """Return a square root of the planned covariance of the noise in these sums."""
         first, there = sums[min(sums)], sorted(sums)
         taken_back = np.eye(self.plan.num_rounds)
         if isinstance(self.plan.mechanism, ScheduledSums):
@@ -129,7 +129,7 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """The distinct sets of rounds in which a group's clients were asked for this sum, over all runs."""
+        """Return the different sets of rounds in which a group's clients were asked for this sum."""
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)
@@ -140,7 +140,7 @@ class _Observed:
         return list(found)[:MOST_TURNS]
 
     def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
-        """A check that was not computed; a more general reason replaces the given one if there is one."""
+        """Describe a check that could not be made, with the most general reason that applies."""
         if not any(self.sums):
             why, remedy = "no sum came out", "sums that are not refused"
         elif not self.whole and view not in (TURNS, SAMPLES):
@@ -236,7 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
 def _beyond_bound(
     observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
 ) -> tuple[Floats, Floats]:
-    """For each canary of a group that sends: how far it moves the sums beyond its bound, and that bound."""
+    """Return how far each canary of a group moves the sums beyond its bound, and the bound."""
     group, there = observed.plan.groups[m], sorted(sums)
     ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
     signs = canaries.signs[ours]
@@ -252,7 +252,7 @@ def _beyond_bound(
 
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check the turns of clients in every run against their limits, cost, log and ledger; no false alarms."""
+    """Check the turns of clients in every run against limits, cost, log and ledger."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):
@@ -275,7 +275,7 @@ def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCompu
 
 
 def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
-    """The rounds of a run in which each client of a group was asked for an update."""
+    """Return the rounds in which each client of a group was asked for an update."""
     members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
     for index in sorted({each.round_index for each in transcript.sums}):
         of_round = [each.clients for each in transcript.sums if each.round_index == index]
@@ -287,7 +287,7 @@ def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
 def _dear_turn(
     turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
 ) -> str:
-    """Name a client whose turns cost more than the densest turns, by the audit's formula; "" if none."""
+    """Name a client whose turns cost more than the most expensive planned ones; "" if none."""
     cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
     stated = moved_by(taps, densest, num_rounds)
     for client, rounds in turns.items():
@@ -297,7 +297,7 @@ def _dear_turn(
 
 
 def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
-    """Name a round in which the log or ledger has other turns than the sums; "" if they agree."""
+    """Name a round in which log or ledger state other turns than really happened; "" if none."""
     summed = {each.round_index for each in transcript.sums if m in each.groups}
     for record in transcript.records:
         index = record.round - 1
@@ -315,7 +315,7 @@ def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[i
 
 
 def _twice(transcript: Transcript, m: int) -> str:
-    """Name a sum that was revealed twice in the same round; "" if there is none."""
+    """Name a sum that was released twice in the same round; "" if none."""
     seen = set[tuple[str, int]]()
     for each in transcript.sums:
         if m in each.groups and (key := (each.name, each.round_index)) in seen:
@@ -325,7 +325,7 @@ def _twice(transcript: Transcript, m: int) -> str:
 
 
 def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check who was asked in every round and run against the sampling rate and the run's log."""
+    """Check who was asked in each round and run, against sampling rate and log."""
     of, group, wrong = f"group {m}", observed.plan.groups[m], ""
     samples, sizes, rates, ours = [], [], [], frozenset(group.clients)
     for transcript in observed.runs:

@@ -41,7 +41,7 @@ from gdpfed.simulation.engine import Cohort, Engine, Steps
 
 @dataclass(frozen=True, eq=False)
 class PersonRows:
-    """The rows of a table that form each example, and the person of each row.
+    """Which rows of a table form each example, and which person each row belongs to.
 
     `numbers`: of the rows at every place, shape (places, most rows of a person). `labels`: theirs, of the
     same shape, without a label where there is no row. `person_of`: whose every row is, shape (rows,).
@@ -53,7 +53,7 @@ class PersonRows:
 
     @classmethod
     def of(cls, task: Task, parties: int) -> "PersonRows":
-        """Number the rows of a table, and group these numbers by person as a run groups the rows.
+        """Number the rows of a table, and group them by person as a run does.
 
         Whose a row is comes from its column: of one party, unless a person may be at several. Raises
         LearningError: data in which no row has a person.
@@ -74,12 +74,12 @@ class PersonRows:
         return np.asarray(self.person_of[self.numbers[:, 0]])
 
     def take(self, places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The numbers and labels of the rows of some examples, in place of inputs and targets."""
+        """Return numbers and labels of the rows of some examples, in place of inputs and targets."""
         return torch.from_numpy(self.numbers[places]), torch.from_numpy(self.labels[places])
 
 
 class _CanaryRows(nn.Module):
-    """A model of numbered rows whose output is minus a length times one parameter, shape (rows, 1)."""
+    """A model for numbered rows, output -length * parameter, so that gradients are known: shape (rows, 1)."""
 
     coordinates: torch.Tensor
     lengths: torch.Tensor
@@ -93,7 +93,7 @@ class _CanaryRows(nn.Module):
         self.register_buffer("lengths", torch.from_numpy(lengths.astype(np.float32)))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return outputs; the gradient of a row is minus its canary's vector, times the length."""
+        """Return outputs whose gradient, for each row, is minus its canary's vector times a length."""
         return (-self.lengths[rows] * self.theta[self.coordinates[rows]])[:, None]
 
 
@@ -104,7 +104,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Gradients of persons by a run's own code, with canary rows; and the function that takes rows.
+    """Return gradients of persons, computed by a run's own code on canary rows.
 
     Args:
         rows: of the table.
@@ -125,7 +125,7 @@ TellUpdates = Callable[[int, npt.NDArray[np.bool_], Vectors, npt.NDArray[np.floa
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordCanaries(Canaries):
-    """The records of one run that are its canaries: which are present, and the gradient that each has.
+    """Which records of one run are canaries, which of them are present, and the gradient of each.
 
     Of a canary that is present the gradient is minus a vector three times as long as the bound, in every
     step, whatever the model is; of all other records it is zero. So what a client sends goes in the canary's
@@ -148,7 +148,7 @@ class RecordCanaries(Canaries):
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """The number of clients at which each canary has records, shape (m,)."""
+        """At how many clients each canary has records, shape (m,)."""
         return np.asarray(self.at.sum(axis=0))
 
     @property
@@ -158,7 +158,7 @@ class RecordCanaries(Canaries):
 
     @property
     def number_of_person(self) -> npt.NDArray[np.int64]:
-        """The canary number of each person in the table; -1 for other persons, shape (persons,)."""
+        """The canary number of each person in the table, -1 for others, shape (persons,)."""
         rows = self.rows
         if rows is None:
             raise LearningError("canaries are records, not persons")
@@ -168,7 +168,7 @@ class RecordCanaries(Canaries):
         return number
 
     def gradients(self, places: npt.NDArray[np.int64], dimension: int) -> npt.NDArray[np.float32]:
-        """The unclipped gradients of the records at these places, shape (places, d)."""
+        """Return the unclipped gradients of the records at these positions, shape (places, d)."""
         numbers = np.where(places < len(self.number_at), self.number_at[places % len(self.number_at)], -1)
         ours = np.flatnonzero(numbers >= 0)
         canaries = numbers[ours]
@@ -184,7 +184,7 @@ class RecordCanaries(Canaries):
 def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
-    """Choose records as canaries, equally many by client and group: all, or at most d."""
+    """Choose records as canaries, equally many from each client and group: all, or at most d."""
     parts = parts_of(plan)
     num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
@@ -230,7 +230,7 @@ def choose_records(
 def _records(
     task: Task, client_id: int, num_groups: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The positions of a client's records among the examples, and the group of each record."""
+    """Return the positions of a client's records among the examples, and each record's group."""
     places = task.client_indices(client_id)
     if num_groups == 1:
         return places, np.zeros(len(places), dtype=np.int64)
@@ -239,7 +239,7 @@ def _records(
 
 
 class CanaryGradients(RecordGradients):
-    """Gradients of canaries; the same code as in every run clips, sums and noises them."""
+    """Known gradients of canary records; a run's own code clips, sums and noises them."""
 
     form = "canaries"
     stacks = True
@@ -249,12 +249,12 @@ class CanaryGradients(RecordGradients):
         self._canaries = canaries
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """The gradients of the records whose positions ``x`` holds."""
+        """Return the gradients of the records whose positions are in ``x``."""
         return [Rows(torch.from_numpy(self._canaries.gradients(x.numpy(), thetas.shape[1])))]
 
 
 class RecordCanaryEngine(Engine):
-    """An engine in which each record is a canary or sends zeros; all other code is a run's own.
+    """A simulation engine in which records are canaries or have gradient zero.
 
     `canaries`: of the run. `task`: model and data. `many_at_once`: whether the code of the batched engine is
     used in place of a node's. `tell`: is told what every update that is private by itself holds of its
@@ -306,7 +306,7 @@ class RecordCanaryEngine(Engine):
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
     ) -> Vectors:
-        """Project an update onto each canary, summed over the steps; return projections and noise.
+        """Project a client's update onto each canary; return projections and the noise in them.
 
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.
@@ -321,6 +321,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the positions of records in place of their inputs and targets, for canaries' gradients."""
+    """Return the positions of records in place of their inputs and targets."""
     found = torch.from_numpy(places)
     return found, found

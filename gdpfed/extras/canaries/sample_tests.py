@@ -1,4 +1,4 @@
-"""Tests of sampling: turns against their limits, and samples against their planned distribution.
+"""Tests of sampling: turns against their limits, and cohorts against their planned distribution.
 
 A turn that breaks a limit is a fact and no matter of chance. Samples are secret and random; a rate that is
 too high, clients that are drawn too often and rounds whose samples have too much in common are found by exact
@@ -20,7 +20,7 @@ MOST_EXACT = 64
 
 
 def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation: int) -> str:
-    """Name a client with more turns than allowed, or with turns too close together; "" if there is none.
+    """Name a client with too many turns, or with turns too close together; "" if there is none.
 
     ``turns`` are the rounds, from 0, in which each client was asked.
     """
@@ -38,7 +38,7 @@ def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation
 
 @dataclass(frozen=True)
 class SampleTest:
-    """The result of a test whether the cohorts of one group were drawn as planned.
+    """The result of testing whether a group's cohorts were drawn as planned.
 
     Attributes:
         rate: the share of the group that was drawn, on average.
@@ -71,7 +71,7 @@ def law_of_samples(
     rates: Sequence[float],
     level: float,
 ) -> SampleTest | None:
-    """Test whether each round draws a new sample, at the planned rate, and all clients alike.
+    """Test whether every round draws a new cohort, at the planned rate, with all clients alike.
 
     Given their sizes, two samples that are drawn apart from each other have a hypergeometric number of
     clients in common, whatever the law of the sizes. How often a client is drawn in all rounds, and how many
@@ -132,7 +132,7 @@ def _most_alike(
     second: npt.NDArray[np.float64],
     group_size: int,
 ) -> npt.NDArray[np.intp]:
-    """Choose the pairs of samples with the largest overlap, since exact tails of all take minutes."""
+    """Choose the pairs of cohorts with the largest overlap, since exact tests of all pairs are slow."""
     mean = first * second / group_size
     left = (1 - first / group_size) * (group_size - second) / max(1, group_size - 1)
     far = (shared - mean) / np.sqrt(np.maximum(mean * left, 1e-9))

@@ -31,7 +31,7 @@ LEAST_NOISE = 1e-9
 
 
 def likelihood_ratio(transcript: Transcript, rounds: int) -> Scores:
-    """The log likelihood ratio of all sums, for an observer who does not know the cohorts.
+    """Score canaries by the log likelihood ratio of all sums, for an observer who does not know the cohorts.
 
     With x the projection over C_m and s = sigma_m, a sum tells log(1 - q + q exp((2 x - 1) / (2 s^2))) for
     presence against absence. It is the best test where nothing else moves the projection (Neyman, Pearson).
@@ -61,7 +61,7 @@ def _log_ratio(
 
 
 def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
-    """The log likelihood ratio of sums of DP-SGD steps, for an observer who does not know the batches.
+    """Score canaries by the log likelihood ratio of DP-SGD sums, without knowledge of the batches.
 
     k of tau steps have drawn a record with probability Bin(k; tau, q). With x the projection over C and v the
     variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)). Of one
@@ -87,7 +87,7 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
 
 
 def most_alike(transcript: Transcript, rounds: int) -> Scores:
-    """The distance of the two closest sums in each canary's direction, in units of their noise.
+    """Score canaries by how close the two most similar sums are, which reveals noise that was reused.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.
@@ -104,7 +104,7 @@ def most_alike(transcript: Transcript, rounds: int) -> Scores:
 
 
 def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
-    """Each canary's sum of projections divided by C_m sigma_m^2, for an observer who knows the cohorts.
+    """Score canaries by their summed projections, for an observer who knows the cohorts.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.
@@ -127,7 +127,7 @@ def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> S
 
 
 def released_model(transcript: Transcript, rounds: int) -> Scores:
-    """The projection of the released model onto each canary's direction.
+    """Score canaries by the projection of the released model onto each one's direction.
 
     For random unit vectors this is the cosine of Andrew et al., arXiv:2302.03098, up to the model's length.
     """
@@ -137,7 +137,7 @@ def released_model(transcript: Transcript, rounds: int) -> Scores:
 
 
 def participations_of(transcript: Transcript, rounds: int) -> npt.NDArray[np.int64]:
-    """In how many rounds with a sum each canary was asked, shape (m,)."""
+    """Return in how many rounds with a sum each canary was asked, shape (m,)."""
     asked = np.zeros((rounds, len(transcript.canaries.clients)), dtype=bool)
     for revealed in _up_to(transcript, rounds):
         asked[revealed.round_index] |= revealed.asked
@@ -153,7 +153,7 @@ TOLD_OF = 3
 
 
 def under_planned_noise(transcript: Transcript, rounds: int) -> Scores:
-    """The log likelihood ratio under the planned noise covariance K = s^2 (I - N)(I - N)^T."""
+    """Score canaries by the log likelihood ratio if noise has the planned covariance."""
     scores = np.full(len(transcript.canaries.clients), np.nan)
     for each in _streams(transcript, rounds):
         scores[each.ours] = _told(transcript, each.root, each.y, each.x)
@@ -161,7 +161,7 @@ def under_planned_noise(transcript: Transcript, rounds: int) -> Scores:
 
 
 def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores]:
-    """The log likelihood ratio of each run under the noise covariance measured in all runs.
+    """Score canaries of each run by the log likelihood ratio if noise has the measured covariance.
 
     K is measured on what nobody moves, in all runs and, where groups are in one sum, in all groups: on the
     coordinates without a canary, and on one canary in three. These canaries tell their coins, and have no
@@ -190,7 +190,7 @@ def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores
 
 
 class _Stream(NamedTuple):
-    """The sums over rounds that one group's canaries are part of.
+    """The sums over rounds that the canaries of one group contribute to.
 
     Attributes:
         group: of the plan.
@@ -240,7 +240,7 @@ def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
 
 
 def _told(transcript: Transcript, root: Vectors, y: Vectors, x: Vectors) -> Scores:
-    """The log likelihood ratio of each canary: seen sums y, its part x, noise covariance root root^T."""
+    """Return each canary's log likelihood ratio, from seen sums y, its own part x and the noise."""
     seen, moved = (solve_triangular(root, each, lower=True) for each in (y, x))
     if transcript.canaries.adjacency == "replace_one":
         return np.asarray(2 * np.sum(moved * seen, axis=0))

@@ -1,4 +1,4 @@
-"""A run's transcript: the sums and released models in which canaries may show."""
+"""A run's transcript: the released sums and models in which canaries may be visible."""
 
 import json
 import math
@@ -30,7 +30,7 @@ MOST_WATCHED = 2048
 
 @dataclass(frozen=True, eq=False)
 class RevealedSum:
-    """One sum that a run reveals: out of secure aggregation, or added up in clear.
+    """One sum that a run releases, masked or added up in clear.
 
     Of updates that are private by themselves, it is all those of one sum: then a canary's projection is that
     of its client's update.
@@ -60,7 +60,7 @@ class RevealedSum:
 
 @dataclass(eq=False)
 class Transcript:
-    """Everything that one run reveals in which canaries may show: sums, models, log and ledger.
+    """Everything in one run's output in which canaries may be visible: sums, models, log and ledger.
 
     Attributes:
         plan: of the run.
@@ -82,7 +82,7 @@ class Transcript:
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
-        """The coordinates to watch, equal in all runs of a model; empty if other clients train."""
+        """The coordinates whose noise is watched; empty if other clients train."""
         if not isinstance(self.canaries.directions, DiracDirections):
             return np.zeros(0, dtype=np.int64)
         dimension = len(self.start)
@@ -90,21 +90,21 @@ class Transcript:
 
     @property
     def coordinates(self) -> npt.NDArray[np.int64]:
-        """The coordinates of the canaries; empty if canaries share coordinates."""
+        """The canaries' own coordinates; empty if canaries have no coordinates of their own."""
         directions = self.canaries.directions
         none = np.zeros(0, dtype=np.int64)
         return directions.coordinates if isinstance(directions, DiracDirections) else none
 
     @cached_property
     def still(self) -> npt.NDArray[np.bool_]:
-        """Which of the watched coordinates no canary changes, shape (watched,)."""
+        """Which watched coordinates no canary changes, shape (watched,)."""
         moved = np.zeros(len(self.start), dtype=bool)
         if isinstance(self.canaries.directions, DiracDirections):
             moved[self.canaries.directions.coordinates[self.canaries.signs != 0]] = True
         return np.asarray(~moved[self.watched])
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
-        """Record one sum, unless it was refused or its updates were recorded one by one."""
+        """Record one sum, unless it failed or its updates were recorded one by one."""
         kind = prepared.order.kind
         if result.total is None or (kind.on_records and kind.own_noise):
             return
@@ -127,7 +127,7 @@ class Transcript:
         )
 
     def _drawn_stddev(self, prepared: PreparedSum, result: ClientSum, groups: Sequence[int]) -> float:
-        """The noise standard deviation of a sum: the planned one, or the members' if that is larger.
+        """Return a sum's noise: the planned one, or the larger one that members really added.
 
         Shares are sized for those who may drop out, and here nobody does. In levels what is too much is
         taken out again.
@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Record the updates of one sum one by one, as each is private even without the sum."""
+        """Record single updates of a sum, each of which is private by itself."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(
@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Project updates onto the coordinates of absent canaries, in units of the updates' noise."""
+        """Return the noise in updates at the coordinates of absent canaries, in planned units."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)
@@ -179,7 +179,7 @@ class Transcript:
 
 
 class ReleasedModels(Observer):
-    """An observer that records the released model of each round, the log and the ledger."""
+    """An observer that records released models, the log and the ledger."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -199,7 +199,7 @@ class ReleasedModels(Observer):
 
 
 class WatchedFleet(InProcessFleet):
-    """A simulated fleet that records every sum, even a sum that the run does not use.
+    """A simulated fleet that records every sum, even one that the run does not use.
 
     `tell`: is told of each.
     """

@@ -1,1 +1,1 @@
-"""Edges between devices and a cloud: an edge is the server of its devices, and one client of the cloud."""
+"""Edge servers between devices and a cloud: server to their devices, one client to the cloud."""

@@ -1,4 +1,4 @@
-"""Present an edge to the cloud as one client, whose update is the edge's change of the model."""
+"""Presents an edge server to the cloud as one client, whose update is the edge's model change."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class EdgeClient:
-    """Stands for an edge in the cloud's run: it hands the cloud's jobs to the edge's own run, for an answer.
+    """Answers the cloud in an edge's name: passes jobs to the edge's own run, and returns its answers.
 
     `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
     """
@@ -30,7 +30,7 @@ class EdgeClient:
     seconds: float
 
     def check(self, order: "TrainingOrder") -> None:
-        """Check that the devices can train the order's model and loss. Raises LearningError."""
+        """Check that the order's model and loss exist on this edge; LearningError if not."""
         from gdpfed.clients.order_checks import check_model
 
         check_model(order.task)
@@ -40,7 +40,7 @@ class EdgeClient:
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """Return how far the edge's devices moved the job's model in one interval of training, shape (d,).
+        """Have the edge do a job; return how far it moved the model, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
         does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its

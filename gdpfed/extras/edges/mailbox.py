@@ -1,4 +1,4 @@
-"""The folder between an edge's run and its edge client: jobs from the cloud, and the edge's answers.
+"""The folder by which an edge's run and its client in the cloud's run exchange jobs and answers.
 
     job-<round>      the cloud's model, and how devices are to train: the edge client writes it
     answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it
@@ -33,12 +33,12 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An edge refuses or fails a round of training; the text holds no data, because the cloud reads it."""
+    """An edge refuses or fails a round; the text contains no data, because the cloud reads it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One interval of training that the cloud asks of an edge: round, settings and the model to start from.
+    """A job from the cloud to an edge: a round, training settings and the model to start from.
 
     `run`: names the cloud's run. `round_index`: of that run, from 0. `training`: how devices are to train, as
     plain values. `start`: the model to start from, shape (d,).
@@ -51,18 +51,18 @@ class Job:
 
     @classmethod
     def of(cls, run: str, order: "TrainingOrder", start: Vector) -> Self:
-        """Make the job that asks an edge to carry out the cloud's order."""
+        """Make a job from the cloud's training order."""
         return cls(run, order.round_index, asdict(order.training), start)
 
     @property
     def names(self) -> dict[str, Any]:
-        """The values that identify the job: run, round, model hash and training."""
+        """The values that identify a job: run, round, hash of the model, and training."""
         model = sha256(np.ascontiguousarray(self.start, dtype="<f4").tobytes()).hexdigest()
         return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
 
 
 class Mailbox:
-    """The folder in which a cloud's jobs for an edge, and the edge's answers, are files.
+    """A folder with the cloud's jobs for an edge, and the edge's answers, as files.
 
     Args:
         folder: which the edge's run and its edge client share, and nobody else.
@@ -72,7 +72,7 @@ class Mailbox:
         self.folder = folder
 
     def offer(self, job: Job) -> None:
-        """Store a job, unless it exists, and remove files of earlier rounds.
+        """Store a job, unless it exists already, and delete files of earlier rounds.
 
         Raises EdgeError: the folder serves another run, or it has a later job or another one of this round.
         """
@@ -92,7 +92,7 @@ class Mailbox:
                     self._path(kind, earlier).unlink(missing_ok=True)
 
     def _bind(self, run: str) -> None:
-        """Bind the folder to one run of the cloud, permanently."""
+        """Bind the folder permanently to one run of the cloud."""
         path, own = self.folder / BOUND, json.dumps(run).encode()
         if not path.exists():
             self._save(path, own)
@@ -108,14 +108,14 @@ class Mailbox:
             raise self._unusable(error) from None
 
     def _unusable(self, error: OSError) -> EdgeError:
-        """Say that the folder cannot be used, by its settings: the cloud reads this, so no path."""
+        """Return an error that the folder cannot be used; the cloud reads it, so it names no path."""
         return EdgeError(
             "the folder that an edge's run (run.mailbox) shares with its edge client (edge) cannot be used "
             f"({error.strerror}): both processes must be able to read and write it"
         )
 
     def end(self, run: str) -> None:
-        """Write into the folder that the cloud's run has ended, so that the edge waits no longer.
+        """Write into the folder that the cloud's run has ended, so that the edge stops waiting.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -127,25 +127,25 @@ class Mailbox:
         return (self.folder / OVER).is_file()
 
     def withdraw(self, job: Job) -> None:
-        """Remove a job whose answer is not awaited any longer."""
+        """Delete a job whose answer is not needed any more."""
         self.discard(job.round_index)
 
     def discard(self, round_index: int) -> None:
-        """Remove the job of a round without reading it."""
+        """Delete the job of a round without reading it."""
         self._path(JOB, round_index).unlink(missing_ok=True)
 
     def rounds(self, kind: str) -> list[int]:
-        """The rounds that have a job or an answer, as `kind` says, in ascending order."""
+        """Return the rounds for which there are jobs, or answers, in ascending order."""
         found = (path for path in self.folder.glob(f"{kind}-*") if not path.is_dir())
         names = (path.name.removeprefix(f"{kind}-") for path in found)
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open_rounds(self) -> list[int]:
-        """The rounds with a job and without an answer, in ascending order."""
+        """Return the rounds that have a job without an answer, in ascending order."""
         return sorted(set(self.rounds(JOB)) - set(self.rounds(ANSWER)))
 
     def job(self, round_index: int) -> Job | None:
-        """Read the job of a round; None if the round has no job.
+        """Read the job of a round; None if there is none.
 
         Raises EdgeError: a file that is not a job.
         """
@@ -159,7 +159,7 @@ class Mailbox:
         return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
-        """Answer a job with the change w_c - w, shape (d,), or with the reason for a refusal."""
+        """Answer a job with the change of the model, shape (d,), or with a reason for refusal."""
         moved = np.zeros(0, np.float32) if change is None else change
         self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
 

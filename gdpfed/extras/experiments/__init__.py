@@ -1,1 +1,1 @@
-"""Experiments: many runs or plans side by side, as a table and a picture of the paper."""
+"""Experiments: many runs or plans side by side, as the tables and figures of the paper."""

@@ -1,4 +1,4 @@
-"""Accuracies of an experiment's runs: tables beside published values, pictures over rounds and megabytes."""
+"""Accuracy tables of an experiment beside published values, and pictures over rounds and traffic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +53,7 @@ DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
 def accuracy_tables(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
 ) -> list[Table]:
-    """Tables of accuracy: one with a column for each data set, or one table for each data set.
+    """Return tables of accuracy, with a column or a table for each data set.
 
     Tables of differences follow, a data set and column each, where the experiment compares with a row.
     """
@@ -75,7 +75,7 @@ def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Seque
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
-    """Tables of each row's difference to the reference row, if both have at least two seeds."""
+    """Return tables of each row's difference from the reference row, if both have several seeds."""
     tables = []
     for reference in outcomes:
         dataset, row, column = reference.cell.place
@@ -100,7 +100,7 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
 
 
 def published_accuracy(experiment: Experiment, dataset: str, row: str, column: str) -> float | None:
-    """The accuracy in the paper, in percent; None for tables with several columns."""
+    """Return the accuracy that the paper printed, in percent; None if there is none."""
     if column:
         return None
     return experiment.published.accuracy.get(row, {}).get(dataset)
@@ -129,7 +129,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """The largest mean accuracy in a table row; it is chosen by test accuracy, so it is optimistic."""
+    """Return the best mean accuracy among columns; chosen by test accuracy, so it is optimistic."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 
@@ -150,7 +150,7 @@ def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """A table of accuracies as plain numbers, one line for each cell of the experiment's table."""
+    """Return accuracies as plain numbers, one line for each cell of the experiment's table."""
     return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
 
 
@@ -171,7 +171,7 @@ def _figures(experiment: Experiment, outcome: Outcome) -> list[str]:
 def accuracy_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Draw final accuracies, one panel for each data set, beside the published accuracies if any."""
+    """Draw final accuracies beside published ones, with one panel for each data set."""
     if experiment.columns:
         _panels(experiment, datasets, outcomes, path, _over_columns, PANEL_HEIGHT_INCHES)
     else:
@@ -182,7 +182,7 @@ def accuracy_picture(
 def convergence_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Draw accuracy over the rounds with its band over the seeds, one panel for each data set."""
+    """Draw accuracy over rounds with a band over seeds, with one panel for each data set."""
     _panels(experiment, datasets, outcomes, path, _curves, PANEL_HEIGHT_INCHES)
 
 
@@ -195,7 +195,7 @@ def _panels(
     draw: DrawPanel,
     height: float,
 ) -> None:
-    """Write a picture with one panel for each data set that has finished runs."""
+    """Draw one panel for each data set that has finished runs."""
     shown = [name for name in datasets if any(o.finished for o in outcomes if o.cell.dataset == name)]
     columns = min(PANELS_A_ROW, len(shown))
     width = PANEL_WIDTH_INCHES * max(columns, 1) + (2.4 if columns == 1 else 0.6)
@@ -253,7 +253,7 @@ def _curves(axes: Axes, experiment: Experiment, dataset: str, outcomes: Lines) -
 
 
 def _method(choice: Choice) -> str:
-    """The method that a row sets; an empty name if the row sets none."""
+    """Return the method that a table row chooses; "" if it chooses none."""
     chosen = [word.partition("=")[2] for word in choice.overrides if word.startswith("method=")]
     return chosen[-1] if chosen else ""
 
@@ -268,7 +268,7 @@ AS_SENT = 4.0
 
 
 def megabytes(run: FinishedRun) -> list[float]:
-    """Return the MB that a client has sent and received after each round, averaged over all clients.
+    """Return how many MB a client has sent and received after each round, on average over clients.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
     says how often that is. One that only takes noise back sends as much as an update.

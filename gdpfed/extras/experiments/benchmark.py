@@ -1,4 +1,4 @@
-"""A benchmark of methods: their mean rank over all settings, results and costs, and an entry for each run."""
+"""A benchmark of methods: mean ranks over all settings, results, costs, and a CSV row for each run."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranks of methods in each place (data set, setting and seed) that all have tried; 1 is the best.
+    """The ranks of methods for each data set, setting and seed that all methods have tried; 1 is best.
 
     `by_place`: the rank of each method, ties shared. `against`: whom epsilon holds against in a setting.
     """
@@ -44,7 +44,7 @@ class Ranking:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> "Ranking":
-        """Rank the methods with privacy by their results.
+        """Rank the private methods by their results.
 
         One without a valid entry in a place, since it refuses the setting or an audit has found something,
         comes last there. Places where a run is still missing are left out, and those with one method.
@@ -66,17 +66,17 @@ class Ranking:
 
     @property
     def methods(self) -> list[str]:
-        """All methods with ranks, in order of their mean rank."""
+        """All ranked methods, best mean rank first."""
         names = dict.fromkeys(name for ranks in self.by_place.values() for name in ranks)
         return sorted(names, key=lambda name: self.mean(name).mean)
 
     @property
     def adversaries(self) -> list[str]:
-        """The adversaries of the ranked settings, each once."""
+        """The adversaries that ranked settings protect against, each once."""
         return list(dict.fromkeys(self.against[setting] for _, setting, _ in self.by_place))
 
     def mean(self, method: str, against: str | None = None) -> Spread:
-        """A method's mean rank over the places of each seed, with its spread over the seeds."""
+        """Return a method's mean rank, with its spread over seeds."""
         by_seed: dict[int, list[float]] = {}
         for (_, setting, seed), ranks in self.by_place.items():
             if against in (None, self.against[setting]):
@@ -85,7 +85,7 @@ class Ranking:
 
 
 def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """For each setting of a benchmark, the adversary against whom its epsilon holds."""
+    """Return, for each setting of a benchmark, the adversary that its epsilon holds against."""
     return {each.setting: each.against for each in entries if each.against is not None}
 
 
@@ -104,14 +104,14 @@ def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]
 
 
 def _expected(outcome: Outcome) -> bool:
-    """Whether a run that is missing may still be trained, because its method accepts the setting."""
+    """Whether a missing run may still be trained, since its method accepts the setting."""
     return outcome.reason in (None, NOT_YET)
 
 
 def benchmark_presentation(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Presentation:
-    """Make the benchmark's tables, its CSV rows (one for each entry) and the picture of ranks."""
+    """Make the benchmark's tables, CSV rows and picture of ranks."""
     ranking = Ranking.of(outcomes, entries)
     tables = [_rank_table(experiment, ranking)] if ranking.by_place else []
     for dataset in datasets:
@@ -147,7 +147,7 @@ def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
 def _result_tables(
     experiment: Experiment, dataset: str, outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Iterator[Table]:
-    """Tables of results by method and setting, one table for each adversary."""
+    """Yield tables of results by method and setting, one table for each adversary."""
     shown, adversaries = MetricDisplay.of(entries[0].metric), adversaries_of(entries)
     for against in dict.fromkeys(adversaries.values()):
         settings = [name for name in experiment.columns if adversaries.get(name) == against]
@@ -182,7 +182,7 @@ def _result(
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
-    """A table by method: the result of the worst budget group and the cost, averaged over settings."""
+    """Return a table of methods with the worst group's result and the cost, averaged over settings."""
     rows = []
     for row, choice in experiment.rows.items():
         own = [each for each in entries if each.method == row]

@@ -1,4 +1,4 @@
-"""What a benchmark records of each run: results in all and by group of budgets, cost, the audit's verdict."""
+"""What a benchmark records of each run: results in total and by budget, cost, the audit's verdict."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ SCHEMA: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One run of a benchmark; the attributes are the columns of `SCHEMA`.
+    """One run of a benchmark; the attributes are the columns of the CSV file.
 
     Results are on the scale that the metric is shown on, as percent.
     """
@@ -90,22 +90,22 @@ class Entry:
 
     @property
     def worst_group(self) -> float | None:
-        """The lowest result of a budget group; None if no group has its own examples."""
+        """The worst result of any budget group; None if groups were not measured separately."""
         return min(self.of_groups, default=None)
 
     @property
     def valid(self) -> bool:
-        """Whether the audit found no fault, or the method promises no privacy."""
+        """Whether the audit found no fault in the run, or the method promises no privacy."""
         return self.audit in (HELD, NOT_PRIVATE)
 
     def to_row(self) -> list[str]:
-        """The entry as a row of the CSV file."""
+        """Return this entry as a row of the CSV file."""
         values = asdict(self) | {"version": FORMAT_VERSION, "worst_group": self.worst_group}
         return [_text(values[name]) for name in SCHEMA]
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Make an entry from values that JSON has carried; inverse of ``asdict``."""
+        """Make an entry from values read from JSON."""
         read: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
-    """Yield the entry of each finished run, one by one, as an audit takes a second.
+    """Yield the benchmark's entry for each finished run, auditing runs that are new.
 
     Args:
         runs: of the benchmark.
@@ -163,7 +163,7 @@ def _digest(run: Path) -> str:
 
 
 def measured(run: CellRun) -> Entry:
-    """Audit a finished run, and measure its model on the examples of each group of budgets.
+    """Audit a finished run, and measure its model separately for each budget group.
 
     Raises ReportError, AuditError, LearningError: its files or data cannot be read.
     """
@@ -195,12 +195,12 @@ def measured(run: CellRun) -> Entry:
 
 
 def adversary_of(plan: PrivacyPlan) -> str | None:
-    """Return whom epsilon of a plan holds against where its sums are masked; None without privacy."""
+    """Return whom a plan's epsilon holds against if sums are masked; None without privacy."""
     return whom_it_holds_against(replace(plan, sums_hidden=True).to_dict()) if plan.private else None
 
 
 def verdict(path: Path) -> str:
-    """Audit a run with code independent of its accounting, and return the result in words."""
+    """Audit a run, and say the result in words."""
     from gdpfed.audit.run_audit import audit_run
 
     try:
@@ -215,7 +215,7 @@ def verdict(path: Path) -> str:
 
 
 def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], str]:
-    """Return the run's metric by budget group, and which examples it was measured on.
+    """Return the run's metric for each budget group, and which examples were used.
 
     At most `MOST_ROWS` a group: the clients' own test examples, or, where test examples are nobody's, those
     that they trained on. Empty where a group has none, or where a record is a person.
@@ -242,7 +242,7 @@ def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], 
 
 
 def _owned(task: Task, data: Dataset) -> tuple[Examples, npt.NDArray[np.int64], str]:
-    """Return examples, the client of each example, shape (N,), and the name of their split."""
+    """Return examples with the client that owns each, shape (N,), and the name of their split."""
     if task.partition == "natural" and data.test_owners is not None:
         return data.test, client_of_owner(data, task.num_clients)[data.test_owners], "test"
     owners = np.full(len(data.train), -1, dtype=np.int64)

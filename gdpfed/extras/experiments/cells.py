@@ -1,4 +1,4 @@
-"""The cells of an experiment: a configuration for every data set, row and column, with changes to all."""
+"""The cells of an experiment's table: one configuration for each data set, row and column."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulati
 
 @dataclass(frozen=True)
 class Setting:
-    """Changes that apply to every cell of an experiment, which is one configuration in its table.
+    """Changes that a user makes to all cells of an experiment's table.
 
     `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
     those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
@@ -52,22 +52,22 @@ class Setting:
                 raise ExperimentError(f"'{override}' is chosen by the experiment: leave it out")
 
     def datasets_of(self, experiment: Experiment) -> tuple[str, ...]:
-        """The data sets of an experiment that are trained on and shown."""
+        """Return the data sets of an experiment that are trained and shown."""
         return self.datasets or tuple(experiment.datasets)
 
     @property
     def final_overrides(self) -> tuple[str, ...]:
-        """The overrides that come after the overrides of row and column."""
+        """The overrides that take effect after those of row and column."""
         rounds = () if self.num_rounds is None else (f"run.num_rounds={self.num_rounds}",)
         return (*self.overrides, *rounds)
 
     @property
     def final_scale(self) -> dict[str, Any]:
-        """Factors by which settings are multiplied, once all overrides are applied."""
+        """Factors that multiply settings after all overrides."""
         return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
 
     def changes(self, configs: list[Config]) -> str:
-        """Say how the cells differ from the paper's setting; empty if they do not differ."""
+        """Say how the cells differ from the paper's setting; "" if they do not."""
         parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One configuration of an experiment, and its place in the table: data set, row and column.
+    """One cell of an experiment's table: its configuration, data set, row and column.
 
     `dataset`, `row`, `column`: names; ``column`` is empty where the data sets are the columns. `overrides`:
     all of them; :func:`conf.load.load` makes ``config`` from them. `label`: the place in the table's words.
@@ -95,12 +95,12 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Data set, row and column."""
+        """The cell's data set, row and column."""
         return self.dataset, self.row, self.column
 
 
 def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
-    """All cells of an experiment, ordered by data set.
+    """Return all cells of an experiment, ordered by data set.
 
     Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
     """
@@ -132,7 +132,7 @@ def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Set
 def _delta(
     experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
 ) -> tuple[str, ...]:
-    """The override of the paper's delta for a column's number of clients, if the experiment uses it."""
+    """Return an override that sets the paper's delta for a column's number of clients, if wanted."""
     if not experiment.paper_delta:
         return ()
     scaled = _overrides(start, NO_COLUMN, column, setting)
@@ -140,7 +140,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """The effective step sum_m omega_m r_m of a method's plan in the same setting."""
+    """Return the effective step sum_m omega_m r_m that another method's plan has in the same cell."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 
@@ -153,12 +153,12 @@ def _planned_step(overrides: tuple[str, ...]) -> float:
 
 @lru_cache(maxsize=256)
 def _configuration(overrides: tuple[str, ...]) -> Config:
-    """The resolved configuration of these overrides; cached, as composing it takes a tenth of a second."""
+    """Resolve the configuration that these overrides compose; cached, since composing is slow."""
     return resolve(load(overrides))
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Overrides that multiply settings by factors, starting from the values under ``overrides``."""
+    """Return overrides that multiply settings, as set by ``overrides``, by factors."""
     if not scale:
         return []
     config = _configuration(overrides)
@@ -174,7 +174,7 @@ def _value(config: Config, key: str) -> Any:
 
 
 def _product(key: str, value: Any, factor: Any) -> str:
-    """A setting's value times a factor, as text for an override; an integer stays one, of at least 1."""
+    """Multiply a setting's value by a factor and write it as text; integers stay integers."""
     if isinstance(value, list):
         factors = factor if isinstance(factor, list) else [factor] * len(value)
         if len(factors) != len(value):

@@ -1,4 +1,4 @@
-"""Experiments: one YAML file a table or figure in ``conf/experiment/``, and the dataclasses behind them.
+"""Definitions of experiments: a YAML file for each table or figure, and their dataclasses.
 
 The files lie beside the option groups, not among them: a run's configuration has no experiment in it. An
 experiment says which configurations to compare (data sets by rows by columns), what of them to show, and
@@ -47,7 +47,7 @@ QUANTITIES: Registry[Any] = Registry(
 
 @dataclass
 class Choice:
-    """A row or column of a table: its heading, and the settings that it changes.
+    """A row or column of an experiment's table: its heading, and the settings it changes.
 
     `label`: its heading. `overrides`: what it sets, as on the command line. `scale`: settings that it
     multiplies, by one factor or by one a group. `effective_step_of`: a method whose effective step, sum_m
@@ -62,7 +62,7 @@ class Choice:
 
 @dataclass
 class Catalogue:
-    """Table rows that are defined once and used by several experiments."""
+    """Table rows that several experiments share."""
 
     rows: dict[str, Choice] = MISSING
 
@@ -122,11 +122,11 @@ class Experiment:
 
     @property
     def trained(self) -> bool:
-        """Whether its cells are training runs; otherwise they are only planned."""
+        """Whether the cells are training runs; otherwise they are only planned."""
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """The experiment with only the named rows; a prefix of several names selects them all.
+        """Return the experiment with only these rows; a prefix of names selects all of these.
 
         Raises ConfigError: no row of that name.
         """
@@ -141,7 +141,7 @@ class Experiment:
         return replace(self, rows=kept, compared_with=with_it) if kept else self
 
     def with_methods(self, names: Sequence[str]) -> "Experiment":
-        """The experiment with these methods as additional rows, with their default settings.
+        """Return the experiment with these methods as additional rows.
 
         Raises ConfigError: no such method, or one that has a row already.
         """
@@ -151,7 +151,7 @@ class Experiment:
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
     def validate(self) -> None:
-        """Check the values that the types cannot express.
+        """Check values in ways that types cannot express.
 
         Raises ConfigError: one line that names experiment, value and remedy.
         """
@@ -174,7 +174,7 @@ class Experiment:
 
 
 def experiments() -> list[str]:
-    """The names of all experiments: tables and figures of the paper by number, then the others."""
+    """Return the names of all experiments: the paper's tables and figures first."""
 
     def place(name: str) -> tuple[bool, bool, int, str]:
         return not name.startswith(("table", "figure")), not name.startswith("table"), len(name), name

@@ -1,4 +1,4 @@
-"""Noise multipliers, and the noise magnitude Lambda of a plan: as published, by its search, and ours."""
+"""Noise multipliers and noise magnitude Lambda of plans: as published, by the published search, and ours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -48,7 +48,7 @@ FIGURE_HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class NoiseCell:
-    """One configuration planned by each calibration of noise, or why it was refused; the paper's values."""
+    """One cell planned by several calibrations of noise (or refused), with the paper's values."""
 
     cell: Cell
     plans: Mapping[str, Method | str]
@@ -57,7 +57,7 @@ class NoiseCell:
 
 
 def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Plan every cell with every calibration, and return tables, figures and picture."""
+    """Plan every cell with every calibration of noise; return tables, numbers and a picture."""
     planned = [_noise_cell(experiment, cell) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
@@ -115,7 +115,7 @@ def _row(planned: NoiseCell, footnotes: Footnotes) -> list[str]:
 
 
 def variances(method: Method) -> list[float]:
-    """The noise variance sigma_m^2 of every group."""
+    """Return the noise variance sigma_m^2 of every group."""
     return [group.noise_variance_multiplier for group in method.plan.groups]
 
 
@@ -149,7 +149,7 @@ def _figure(
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Sequence[NoiseCell], path: Path) -> None:
-    """Draw the noise magnitude Lambda for every calibration, one panel for each data set."""
+    """Draw the noise magnitude Lambda for each calibration, with one panel for each data set."""
     height = height_inches(len(experiment.rows), kinds=len(COLUMNS) + 1)
     figure = new_figure(8.0 if len(datasets) > 1 else 6.4, height * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2, sharey=True)
@@ -171,7 +171,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
 
 
 def as_published(method: Method) -> Method:
-    """The method with the noise that the published search finds: bisection to 0.01 of epsilon.
+    """Return the method with the noise that the paper's search finds, to 0.01 of epsilon.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:
     SVHN needs sigma^2 = 12.94 and the search, like the paper, says 13.20. It ends on the safe side, so the

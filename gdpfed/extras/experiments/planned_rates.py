@@ -1,4 +1,4 @@
-"""Sampling rates by group that solve the paper's Problem 1, least noise in the model, as a budget varies."""
+"""Group sampling rates that solve the paper's Problem 1, while one budget varies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PANEL_WIDTH_INCHES, PANEL_HEIGHT_INCHES = 3.4, 2.6
 
 @dataclass(frozen=True)
 class Rates:
-    """The sampling rates of one configuration's groups, as fractions; the strictest budget comes first.
+    """The sampling rates of one configuration's groups; the strictest budget comes first.
 
     `closed_form`: the optimum for equal groups without bounds on the rates.
     """
@@ -39,7 +39,7 @@ Solved = Sequence[tuple[Cell, Rates | str]]
 
 
 def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Solve the paper's Problem 1 for the rates of every configuration; tables need no noise calibration."""
+    """Solve the paper's Problem 1 for every configuration; return tables, numbers and a picture."""
     solved = [(cell, _rates_or_reason(cell)) for cell in cells]
     rows = [row for cell, rates in solved if not isinstance(rates, str) for row in _figures(cell, rates)]
     return Presentation(

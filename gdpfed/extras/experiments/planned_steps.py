@@ -1,4 +1,4 @@
-"""Noise for each unit of progress over the local steps, computed from record-level plans."""
+"""How much noise each unit of learning costs, over the number of local steps, in plans for records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ FIGURE_HEADINGS = ("dataset", "row", "epsilon", "local_steps", "num_steps", "sig
 
 @dataclass(frozen=True)
 class StepNoise:
-    """The smallest noise within a budget, by the number of local steps in a round.
+    """The smallest noise that a budget allows, for each number of local steps in a round.
 
     `local_steps`: tau, ascending; the last is the most that is looked at. `sigmas`: the least noise for so
     many steps a round, within the budget. `knee`: the tau of method.rule=knee.
@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def noise(self) -> list[float]:
-        """sigma^2 / (R tau), noise variance per unit of learning, over R rounds of tau local steps."""
+        """sigma^2 / (R tau): noise variance per unit of learning, over R rounds of tau local steps."""
         return [
             sigma**2 / (self.num_rounds * tau)
             for tau, sigma in zip(self.local_steps, self.sigmas, strict=True)
@@ -46,7 +46,7 @@ Planned = Sequence[tuple[Cell, StepNoise | str]]
 
 
 def present_steps(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Tables and picture of the noise for each number of local steps, at each cell's largest budget."""
+    """Make tables and a picture of the noise for each number of local steps."""
     planned = [(cell, _noise_or_reason(cell)) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Draw noise sigma^2 / (R tau) over local steps tau: a line for each row, a ring at the knee."""
+    """Draw noise sigma^2 / (R tau) over local steps tau, a line for each row; a ring marks the knee."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

@@ -1,4 +1,4 @@
-"""What an experiment shows, and its files: Markdown, CSV, picture, and the configuration of every cell."""
+"""The output files of an experiment: Markdown, CSV, pictures, and every cell's configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ CELLS_FILE = "cells.yaml"
 
 @dataclass(frozen=True)
 class Presentation:
-    """The tables of an experiment, the same figures as numbers, and its pictures.
+    """The tables of an experiment, the same results as numbers, and its pictures.
 
     `tables`: for the terminal and Markdown. `figures`: one figure a row, for CSV. `draw`: writes the picture
     as PNG. `more`: writes more pictures, by the names of their files.
@@ -38,19 +38,19 @@ class Presentation:
 
 
 class Footnotes:
-    """Numbers the reasons for empty cells; equal reasons have equal numbers in all tables."""
+    """Numbers the reasons for empty cells as footnotes; equal reasons share a number."""
 
     def __init__(self) -> None:
         self._reasons: list[str] = []
 
     def mark(self, reason: str) -> str:
-        """The text of an empty cell, with the number of its footnote."""
+        """Return the text of an empty cell, with the number of its footnote."""
         if reason not in self._reasons:
             self._reasons.append(reason)
         return f"missing ({self._reasons.index(reason) + 1})"
 
     def text(self) -> str:
-        """All footnotes, one line for each."""
+        """Return all footnotes, one line each."""
         return "\n".join(f"({number}) {reason}" for number, reason in enumerate(self._reasons, start=1))
 
 
@@ -63,7 +63,7 @@ def write_experiment(
     changes: str,
     command: str,
 ) -> None:
-    """Write tables, pictures and configurations of an experiment into a directory.
+    """Write an experiment's tables, pictures and configurations into a directory.
 
     Args:
         directory: where to.
@@ -106,7 +106,7 @@ def _markdown(experiment: Experiment, presentation: Presentation, changes: str, 
 
 
 def changes_note(experiment: Experiment, changes: str) -> str:
-    """A warning that the setting differs from the paper's or the benchmark's, with the changes."""
+    """Return a warning that settings differ from the paper's or benchmark's, with the changes."""
     whose = "benchmark" if experiment.quantity == BENCHMARK else "paper"
     return (
         f"**Not the {whose}'s setting**, so its figures are not a yardstick for these. Changed in every cell:"
@@ -115,7 +115,7 @@ def changes_note(experiment: Experiment, changes: str) -> str:
 
 
 def planned_entry(cell: Cell) -> dict[str, Any]:
-    """The data set, the row, the column and the overrides of a cell, for `CELLS_FILE`."""
+    """Describe a planned cell: its data set, row, column and overrides."""
     entry = {
         "dataset": cell.dataset,
         "row": cell.row,
@@ -126,7 +126,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 
 
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
-    """The entry of `planned_entry` and the cell's runs; paths are relative to ``directory``."""
+    """Describe a trained cell: data set, row, column, overrides, and its runs."""
     runs = [
         {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs

@@ -18,7 +18,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 class TrainingProgress:
-    """A terminal gets bars for all runs and for each training run; other outputs get a line for each run.
+    """Shows progress bars for all runs and each one on a terminal; else prints a line for each run.
 
     `console`: where to. `runs`: all of them, each directory once.
     """
@@ -53,7 +53,7 @@ class TrainingProgress:
         self._bars.stop()
 
     def started(self, run: Run) -> None:
-        """Add the progress bar of a run."""
+        """Add the progress bar of a run that begins."""
         bar = self._bars.add_task(self._label(run), total=run.config.run.num_rounds, what="rounds")
         self._bars_of[run] = bar, monotonic()
         self._show_runs()
@@ -67,7 +67,7 @@ class TrainingProgress:
             self._show_runs()
 
     def look(self, runs: Sequence[Run]) -> None:
-        """Find runs that began, advanced or ended by reading their directories."""
+        """Look into directories for runs that began, advanced or ended, and update the bars."""
         for run in self._to_do.intersection(runs):
             if run in self._bars_of:
                 self.update(run)
@@ -81,7 +81,7 @@ class TrainingProgress:
         self._bars.remove_task(self._bars_of.pop(run)[0])
 
     def done(self, run: Run, error: GDPFedError | None) -> None:
-        """Count a run as done; print a failure now, but leave refused input to the final table."""
+        """Count a run as done; print an error now, except for refused input, which the table shows."""
         self._to_do.discard(run)
         if run in self._bars_of:
             self.update(run)

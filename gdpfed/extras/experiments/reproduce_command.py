@@ -1,4 +1,4 @@
-"""``gdpfed reproduce``: make a table or figure of the paper, training the runs that are missing."""
+"""``gdpfed reproduce``: make a table or figure of the paper, training missing runs."""
 
 import argparse
 from pathlib import Path

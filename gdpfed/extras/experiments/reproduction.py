@@ -1,4 +1,4 @@
-"""One experiment from its file to its table: train missing runs, or make plans, and write all results."""
+"""Carries out one experiment: trains missing runs or makes plans, and writes all results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ ENTRIES = "entries"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One call of ``gdpfed reproduce``: the experiment, the changes to it, and where its files go.
+    """A call of ``gdpfed reproduce``: the experiment, changes to it, and where files go.
 
     Attributes:
         experiment: what to show.
@@ -59,7 +59,7 @@ class Reproduction:
     launch: Launch = field(default_factory=Processes)
 
     def check(self) -> None:
-        """Refuse a number that is out of range.
+        """Refuse a number of seeds that is out of range.
 
         Raises ExperimentError: one line that names the value and the remedy.
         """
@@ -68,12 +68,12 @@ class Reproduction:
 
     @property
     def directory(self) -> Path:
-        """The directory of this experiment's table; runs are beside it and shared by experiments."""
+        """The directory for this experiment's results; runs are beside it, shared by experiments."""
         return self.output / self.experiment.name
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets of the experiment that are trained on and shown."""
+        """The data sets of the experiment that are trained and shown."""
         return self.setting.datasets_of(self.experiment)
 
 
@@ -128,7 +128,7 @@ def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console:
 
 
 def presentation_of(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
-    """Make tables, figures and pictures from the trained runs.
+    """Make tables, numbers and pictures from trained runs.
 
     Raises ReportError, AuditError, LearningError: a benchmark cannot read a run or its data.
     """

@@ -1,4 +1,4 @@
-"""Train missing runs: one after the other, in several processes, or by a Hydra launcher."""
+"""Trains missing runs: one after the other, in several processes, or by a Hydra launcher."""
 
 import multiprocessing
 import os
@@ -31,21 +31,21 @@ Errors = dict[Path, GDPFedError]
 
 
 class Train(Protocol):
-    """A function that trains one run to its end, such as :func:`gdpfed.simulation.simulate`."""
+    """A function that trains one run to its end."""
 
     def __call__(self, config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
-        """Train; ``observe`` receives the record of each round after it is written."""
+        """Train a run; ``observe`` receives each round's log entry once it is written."""
 
 
 def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
-    """Train in this process; imports torch, which takes seconds, only when it is called."""
+    """Train a run in this process by simulation; torch is imported only now."""
     from gdpfed.simulation import simulate
 
     return simulate(config, observe=observe)
 
 
 def load_data(config: Config) -> None:
-    """Load a run's data and modules before processes are forked, so that they share both."""
+    """Load a run's data before processes are forked, so that they share it."""
     import gdpfed.simulation  # noqa: F401
     from gdpfed.clients.configured import task_of
 
@@ -54,7 +54,7 @@ def load_data(config: Config) -> None:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The functions that load a run's data and train the run; tests replace the simulation by others."""
+    """The functions that load a run's data and train the run; tests replace them."""
 
     load_data: Callable[[Config], object]
     train: Train
@@ -64,7 +64,7 @@ SIMULATION = Trainer(load_data, train_by_simulation)
 
 
 class Launch(Protocol):
-    """A function that trains runs to their end and returns errors; a failed run does not stop the others."""
+    """A function that trains several runs and returns errors; a failed run stops no others."""
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors: ...
 
@@ -72,7 +72,7 @@ class Launch(Protocol):
 def train_missing(
     runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str
 ) -> Errors:
-    """Train all unfinished runs and return the errors of failed runs; a failed run stops no others.
+    """Train all unfinished runs; return the errors of failed runs.
 
     `runs`: all of them, each directory once. `command`: the command line, to say how to continue.
 
@@ -99,7 +99,7 @@ def train_missing(
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
-    """Return the way to train that ``--jobs`` or a Hydra launcher sets, and the other overrides.
+    """Return how to train, by ``--jobs`` or a Hydra launcher, and the remaining overrides.
 
     Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
     """
@@ -116,7 +116,7 @@ def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) 
 
 
 def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
-    """Load every data set once; return the errors of runs whose data cannot be loaded.
+    """Load every data set once; return errors for the runs whose data cannot be loaded.
 
     Processes that are forked afterwards share the data: none downloads a data set or holds a copy.
     """
@@ -138,7 +138,7 @@ def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
 
 @dataclass(frozen=True)
 class Processes:
-    """Trains runs in forked processes with one core each, or one by one in this process on all cores.
+    """Trains runs in forked processes with one core each, or one by one on all cores.
 
     `num_jobs`: how many at a time; None: one a core, one alone on a GPU and without forks.
     """
@@ -146,7 +146,7 @@ class Processes:
     num_jobs: int | None = None
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors:
-        """Train the runs and return the errors of failed runs.
+        """Train the runs; return the errors of failed runs.
 
         Processes end with this one, however it ends. Where one is killed, the executor ends them all, and
         half as many go on, since there may be too little memory. A run whose process is killed while it is
@@ -218,7 +218,7 @@ def _train_number(runs: Sequence[Run], train: Train, number: int) -> GDPFedError
 
 @contextmanager
 def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
-    """Show progress from the runs' directories while other processes train."""
+    """Show progress from the runs' directories while other processes train them."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -236,7 +236,7 @@ def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
 
 
 def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
-    """Train the runs in this process, on all cores; return the errors of failed runs."""
+    """Train the runs in this process on all cores; return the errors of failed runs."""
     errors: Errors = {}
     for run in runs:
         progress.started(run)
@@ -255,7 +255,7 @@ def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
 def _train_until_killed(
     waiting: deque[Run], train: Train, progress: TrainingProgress, num_jobs: int, errors: Errors
 ) -> list[Run]:
-    """Train until all runs are done or a process is killed; return the interrupted runs."""
+    """Train runs in processes until all are done or one is killed; return the interrupted runs."""
     training: dict[Future[None], Run] = {}
     try:
         with _process_pool(num_jobs) as pool:
@@ -286,7 +286,7 @@ def _train_until_killed(
 
 @contextmanager
 def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of forked processes, which are terminated at the end of the block."""
+    """Make a pool of forked processes, which are terminated at the end of the block."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(num_jobs, fork_context(), initializer=serve_only, initargs=(os.getpid(),))
     try:
@@ -299,7 +299,7 @@ def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _train_on_one_core(train: Train, run: Run) -> None:
-    """Train a run with one torch thread; a configured number of workers is kept."""
+    """Train a run with one torch thread, keeping a configured number of workers."""
     import torch
 
     torch.set_num_threads(1)
@@ -309,7 +309,7 @@ def _train_on_one_core(train: Train, run: Run) -> None:
 
 
 def _named(run: Run, error: BaseException) -> GDPFedError:
-    """Return bad input unchanged, as it says what to change; add the run's name to any other error."""
+    """Return refused input unchanged, since it says what to change; add the run's name to other errors."""
     if isinstance(error, InputError):
         return error
     if not isinstance(error, GDPFedError):

@@ -1,4 +1,4 @@
-"""Runs of a sweep or an experiment: their directories, their state, and the lock for one writer."""
+"""Runs of a sweep or an experiment: their directories, their state, and a lock for one process."""
 
 import json
 import re
@@ -31,7 +31,7 @@ MOST_WORDS = 100
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training of a sweep or an experiment.
+    """One training run of a sweep or an experiment.
 
     `label`: what tells it from them. `config`: its configuration. `path`: where its files are or will be; the
     same for the same configuration.
@@ -47,7 +47,7 @@ class Run:
         return (self.path / MODEL_FILE).is_file()
 
     def to_train(self) -> Config:
-        """The configuration that starts the run, or resumes it from its files.
+        """Return the configuration that starts the run, or resumes it from its files.
 
         Raises ExperimentError, RunError: the directory holds something else, or another process is at it.
         """
@@ -62,7 +62,7 @@ class Run:
         return self._with(directory=str(self.path))
 
     def check(self) -> None:
-        """Refuse a directory that this run cannot use.
+        """Refuse a directory that contains another run or foreign files.
 
         Raises:
             ExperimentError: it holds another run, or files that are not of a run.
@@ -91,18 +91,18 @@ R = TypeVar("R", bound=Run)
 
 @dataclass(frozen=True, eq=False)
 class CellRun(Run):
-    """A training run of one cell with one seed."""
+    """A training run of one cell of a table, with one seed."""
 
     cell: Cell
 
     @property
     def seed(self) -> int:
-        """The seed of model, partition and batches."""
+        """The seed of the model's start, the partition and the batches."""
         return self.config.run.seed
 
 
 def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun]:
-    """One run for each cell and seed, in order of seeds, so that a first table is ready early."""
+    """Return a run for each cell and seed, ordered by seed, so that a first table is ready early."""
     chosen = list(cells)
     return [_run(cell, seed, output) for seed in range(num_seeds) for cell in chosen]
 
@@ -114,7 +114,7 @@ def _run(cell: Cell, seed: int, output: Path) -> CellRun:
 
 
 def run_name(config: Config, differing: Sequence[str] = ()) -> str:
-    """A directory name: data set, method, other differing settings, a hash of all settings, and the seed."""
+    """Name a run's directory by data set, method, differing settings, a hash of settings, and seed."""
     settings = json.dumps(computed_settings(asdict(config)), sort_keys=True)
     digest = sha256(settings.encode()).hexdigest()[:DIGEST_LENGTH]
     shown = [word for word in differing if word.partition("=")[0] not in NAMED]
@@ -133,7 +133,7 @@ def distinct(runs: Iterable[R]) -> list[R]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A cell of an experiment's table with its finished runs, or the reason why there is none.
+    """A cell of an experiment's table with its finished runs, or the reason why there are none.
 
     `runs`: all runs that belong to it, finished or not. `finished`: those that are. `reason`: why none of
     them is; None if one is.
@@ -146,14 +146,14 @@ class Outcome:
 
     @property
     def line(self) -> Line | None:
-        """A summary of the finished runs in one line; None if no run is finished."""
+        """The cell's finished runs as a line of a comparison; None if no run is finished."""
         return Line(self.cell.row, self.finished) if self.finished else None
 
 
 def outcomes_of(
     cells: Sequence[Cell], runs: Sequence[CellRun], errors: Mapping[Path, GDPFedError]
 ) -> list[Outcome]:
-    """Return every cell with its finished runs, or with the reason why there is none.
+    """Return every cell with its finished runs, or with the reason why there are none.
 
     Raises ReportError: a damaged run; names its directory.
     """
@@ -169,7 +169,7 @@ def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFed
 
 
 def lock_output(output: Path) -> AbstractContextManager[object]:
-    """Lock a directory, which is made if needed, until the lock is released or this process ends.
+    """Lock an output directory until the lock is released or this process ends.
 
     Raises ExperimentError: another process holds it, or it cannot be made.
     """

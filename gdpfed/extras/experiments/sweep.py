@@ -1,4 +1,4 @@
-"""Train every combination of the values that overrides list, and set the finished runs side by side."""
+"""Trains every combination of listed values of settings, and compares the finished runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def sweep(
     num_jobs: int | None = None,
     trainer: Trainer = SIMULATION,
 ) -> bool:
-    """Train all missing runs of a sweep and print the comparison; return whether every run is finished.
+    """Train all missing runs of a sweep and print the comparison; return whether all are finished.
 
     `overrides`: settings, several values of some of them, and a launcher of Hydra's. `output`: where the runs
     go, each under a name that follows from its settings. `command`: the command line, to say how to continue.

@@ -1,1 +1,1 @@
-"""FedPCS: clients choose their budgets in a game with a posted reward, and are sampled by them."""
+"""FedPCS: clients choose their budgets in a game with a posted reward, and are sampled accordingly."""

@@ -1,4 +1,4 @@
-"""The model card's section about clients that choose their budgets."""
+"""The model card's section for runs whose clients choose their budgets."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ IN_WORDS = {
 
 
 class BudgetsReport(ClientReport):
-    """The report of clients that choose their budgets: the promise to each record or client."""
+    """Describes plans whose clients choose their budgets, and the promise to each client or record."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return _promise(subject.plan, planned_spending(subject.plan), subject.against_server[0])
@@ -49,7 +49,7 @@ class BudgetsReport(ClientReport):
         return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """Return no warnings: a client's noise depends on its own budget alone, not on the other clients."""
+        """Yield no warnings: a client's noise depends only on its own budget."""
         yield from ()
 
 
@@ -77,7 +77,7 @@ def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) 
 
 
 def _released(plan: PrivacyPlan) -> list[str]:
-    """A line on the released values that decide the samples; empty if no rule reads released values."""
+    """Say which released values decide who is sampled; empty if none do."""
     mechanism = plan.made_by(OwnSpending)
     if mechanism.rule is None:
         return []
@@ -94,7 +94,7 @@ def _released(plan: PrivacyPlan) -> list[str]:
 
 
 def _totals(spending: ClientBudgets, delta: float) -> list[str]:
-    """A Markdown table of the clients' largest possible spending, by quantile."""
+    """Return a Markdown table of how much clients can spend at most, by quantile."""
     quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
     rows = [(name, *spending.most_spent(each, delta)) for name, each in quantiles.items()]
     return [

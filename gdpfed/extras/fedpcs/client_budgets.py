@@ -1,4 +1,4 @@
-"""zCDP budgets by client and round, how samples are drawn, and the resulting epsilon.
+"""Clients' zCDP budgets in each round, how clients are sampled, and the resulting epsilon.
 
 A client adds noise of its own to what it releases, at rho_i^t zCDP in the unit of the plan. So its whole cost
 is one Gaussian mechanism: epsilon(rho), rho being the sum over the rounds that it took part in. Each client
@@ -38,7 +38,7 @@ MOST_SECRET_EPSILON = 1e4
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClientBudgets:
-    """What each client spends in each round, and the probability that it takes part.
+    """What each client spends in each round, and with which probability it is sampled.
 
     Attributes:
         budgets: rho_i^t, shape (num_rounds, n).
@@ -78,12 +78,12 @@ class ClientBudgets:
 
     @property
     def local_steps(self) -> int:
-        """The number of noised releases of a client in a round."""
+        """The number of noised releases of a client in a round; here one."""
         return 1
 
     @property
     def batch_rate(self) -> float:
-        """The probability that a release uses a given record."""
+        """The probability that a release uses a given record; here 1."""
         return 1.0
 
     @property
@@ -93,21 +93,21 @@ class ClientBudgets:
 
     @property
     def law(self) -> WeightedDraws:
-        """The way in which samples of clients are drawn."""
+        """The law by which clients are sampled."""
         return weighted_draws(self.draws)
 
     def inclusion(self, round_index: int) -> Floats:
-        """pi_i: each client's probability to be in a round's sample, shape (n,); K / n under a rule."""
+        """Return pi_i, each client's probability to be sampled in a round, shape (n,)."""
         if self.rule is not None:
             return np.full(self.budgets.shape[1], self.cohort_sizes[round_index] / self.budgets.shape[1])
         return self.law.inclusion(self.draw_probabilities[round_index], int(self.cohort_sizes[round_index]))
 
     def inclusions(self) -> Floats:
-        """pi_i^t: each client's probability to be in the sample of each round, shape (num_rounds, n)."""
+        """Return pi_i^t, each client's probability to be sampled in each round, shape (num_rounds, n)."""
         return np.stack([self.inclusion(index) for index in range(self.num_rounds)])
 
     def worst_totals(self, rounds: int) -> Floats:
-        """The largest zCDP that each client can spend in this number of rounds, shape (n,).
+        """Return the largest zCDP that each client can spend in this number of rounds, shape (n,).
 
         It may be asked in the most expensive of them.
         """
@@ -116,7 +116,7 @@ class ClientBudgets:
         return np.asarray(asked + self.counts_rho)
 
     def most_epsilons(self, delta: float) -> Floats:
-        """The largest epsilon that each client can spend, shape (n,)."""
+        """Return the largest epsilon that each client can spend, shape (n,)."""
         totals = self.worst_totals(self.num_rounds).tolist()
         return np.array([epsilon_of_total(rho, delta) for rho in totals])
 
@@ -126,12 +126,12 @@ class ClientBudgets:
         return "that of one Gaussian mechanism of its total zCDP"
 
     def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
-        """A quantile of the clients' largest possible spending, in the unit `spent_in`, and its epsilon."""
+        """Return a quantile of how much clients can spend at most, as text, and its epsilon."""
         rho = float(np.quantile(self.worst_totals(self.num_rounds), quantile))
         return f"{rho:.5g}", epsilon_of_total(rho, delta)
 
     def totals(self, delta: float) -> dict[str, Any]:
-        """Every client's total cost, in the form of a plan's JSON."""
+        """Return each client's expected and largest cost as JSON."""
         expected, inclusions = self.expected_totals().tolist(), self.inclusions()
         totals = {
             "most_epsilon": self.most_epsilons(delta).tolist(),
@@ -147,11 +147,11 @@ class ClientBudgets:
         return totals
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
-        """The largest epsilon that any client can have spent after this number of rounds."""
+        """Return the largest epsilon that any client can have spent after this number of rounds."""
         return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
 
     def most_charges(self, rounds: int, unit: Unit) -> tuple[Charge, ...]:
-        """Return the charges of the client that can spend most: one Gaussian of mu = sqrt(2 rho)."""
+        """Return the charge of the client that can spend most: one Gaussian release with mu = sqrt(2 rho)."""
         rho = float(self.worst_totals(rounds).max()) if rounds else self.counts_rho
         if not rho:
             return ()
@@ -162,38 +162,38 @@ class ClientBudgets:
         )
 
     def most_expensive_epsilon(self, participations: int, delta: float) -> float:
-        """The largest epsilon of any client after this number of participations."""
+        """Return the largest epsilon of any client that took part this often."""
         if participations == 0:
             return self.first_epsilon(delta)
         most_expensive = np.sort(self.budgets, axis=0)[-participations:]
         return epsilon_of_total(float(most_expensive.sum(axis=0).max()) + self.counts_rho, delta)
 
     def first_epsilon(self, delta: float) -> float:
-        """Epsilon of the class counts that each client releases before round 1."""
+        """Return epsilon of the class counts that each client releases before round 1."""
         return epsilon_of_total(self.counts_rho, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
-        """The largest epsilon of any client, computed from the rounds that each took part in."""
+        """Return the largest epsilon of any client, given the rounds that each took part in."""
         totals = (self.total(client, rounds) for client, rounds in taken.items())
         return epsilon_of_total(max(totals, default=self.counts_rho), delta)
 
     def noise_multipliers(self, round_index: int, distance: float) -> Floats:
-        """Each client's noise in units of the norm C, if neighbours differ by `distance` C, shape (n,).
+        """Return each client's noise in a round, in units of the clipping norm C, shape (n,).
 
         rho = distance^2 / (2 z^2), so z = distance / sqrt(2 rho).
         """
         return np.asarray(distance / np.sqrt(2 * self.budgets[round_index]))
 
     def expected_totals(self) -> Floats:
-        """Expected zCDP of each client: sum_t pi_i^t rho_i^t plus class counts, shape (n,)."""
+        """Return each client's expected zCDP: sum_t pi_i^t rho_i^t plus class counts, shape (n,)."""
         return np.asarray((self.inclusions() * self.budgets).sum(axis=0) + self.counts_rho)
 
     def total(self, position: int, rounds: Sequence[int]) -> float:
-        """The zCDP that one client has spent if it took part in these rounds."""
+        """Return the zCDP that one client has spent if it took part in these rounds."""
         return math.fsum([self.counts_rho, *self.budgets[list(rounds), position].tolist()])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; an audit computes all totals from it."""
+        """Return clients' budgets as JSON, from which an audit recomputes all totals."""
         values = {
             "draws": self.draws,
             "most_rounds": self.most_rounds,
@@ -206,7 +206,7 @@ class ClientBudgets:
 
 @lru_cache(maxsize=65_536)
 def epsilon_of_total(rho: float, delta: float) -> float:
-    """Return the exact epsilon of Gaussian mechanisms with rho zCDP in total: noise 1 / sqrt(2 rho).
+    """Return the exact epsilon at delta of Gaussian mechanisms with rho zCDP in total.
 
     Balle and Wang, arXiv:1805.06530, Theorem 8; rho + 2 sqrt(rho ln 1/delta) is a looser stand-in.
     """
@@ -215,7 +215,7 @@ def epsilon_of_total(rho: float, delta: float) -> float:
 
 
 def epsilon_of_secret_samples(budgets: Floats, chances: Floats, delta: float) -> float:
-    """Return epsilon at delta against adversaries who know no sample; draws are independent.
+    """Return epsilon at delta against adversaries who do not know who was sampled.
 
     delta(epsilon) is the mean of that of one Gaussian of rho, rho being the random total: joint convexity,
     and no more is true, as whether a client takes part may show. Totals are rounded up to 1 / 50 of a mean

@@ -1,4 +1,4 @@
-"""Sampling probabilities of AOCS, Fed-CBS and DELTA, from true or noised values of each client.
+"""Sampling probabilities of AOCS, Fed-CBS and DELTA, from clients' true or noised values.
 
 Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
 SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse
@@ -23,7 +23,7 @@ LEAST_DISTANCE = 0.1
 
 
 def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
-    """Return sampling probabilities p_i ~ u_i = theta_i ||Delta_i||, share times norm of update, shape (n,).
+    """Return AOCS's sampling probabilities, ~ theta_i ||Delta_i|| up to a cap, shape (n,).
 
     p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
     which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return sampling probabilities ~ theta_i ||Delta_i - mean Delta||, theta_i a share, sum K, shape (n,).
+    """Return DELTA's sampling probabilities, ~ theta_i ||Delta_i - mean Delta||, sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
@@ -60,7 +60,7 @@ def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
 
 
 def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
-    """Return distances ||g_i - mean g|| of gradients, less the noise's mean square, at least 0, shape (k,).
+    """Return each gradient's distance from the mean, corrected for the noise, at least 0, shape (k,).
 
     With k gradients under noise of sigma_i in each of d coordinates, that is d ((1 - 2 / k) sigma_i^2 + sum_j
     sigma_j^2 / k^2), which tends to d sigma_i^2 as k grows. `gradients`: as they were released, shape (k, d).
@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return sampling probabilities ~ theta_i zeta_i, data share times gradient distance, sum K, shape (n,).
+    """Return DELTA's sampling probabilities from released distances zeta_i: ~ theta_i zeta_i, shape (n,).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN
@@ -88,12 +88,12 @@ def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) 
 
 
 def public_draws(seed: int, round_index: int) -> np.random.Generator:
-    """The generator of a round's public draws; they need no secrecy, as no amplification is claimed."""
+    """Return the generator of a round's public draws, which need no secrecy."""
     return np.random.default_rng([seed, round_index])
 
 
 def class_imbalance(counts: Floats) -> Floats:
-    """QCID of sets of records over B classes: sum_b (share of class b - 1 / B)^2, over the last axis.
+    """Return the class imbalance of sets of records: sum_b (share of class b - 1 / B)^2.
 
     Where nothing is counted, as noised counts may come to, no class has a share.
     """
@@ -105,7 +105,7 @@ def class_imbalance(counts: Floats) -> Floats:
 def balanced_sample(
     counts: Floats, cohort_size: int, taken: Positions, round_number: int, rng: np.random.Generator
 ) -> Positions:
-    """Return Fed-CBS's sample of K clients, ascending; each draw makes the class shares more even.
+    """Draw Fed-CBS's sample of K clients, ascending, whose records together have even class shares.
 
     The first with chance ~ 1 / QCID + 10 sqrt(3 ln k / (2 T_i)), member m ~ 1 / QCID(S_m)^m.
 
@@ -132,7 +132,7 @@ def balanced_sample(
 
 
 class BalancedSamples:
-    """Fed-CBS's samples of all rounds; they follow from class counts, seed and earlier rounds.
+    """Draws Fed-CBS's samples of all rounds from class counts, seed and earlier rounds.
 
     `counts`: records of every client by class, at least 0, shape (n, B). `cohort_sizes`: K of every round.
     `seed`: of the draws.
@@ -143,7 +143,7 @@ class BalancedSamples:
         self._samples: list[Positions] = []
 
     def sample(self, round_index: int) -> Positions:
-        """The clients of a round's sample, in ascending order."""
+        """Return the clients of a round's sample, in ascending order."""
         while len(self._samples) <= round_index:
             index = len(self._samples)
             earlier = np.concatenate([*self._samples, np.zeros(0, np.int64)])

@@ -1,4 +1,4 @@
-"""Make a game from the configuration of method=fedpcs, and budgets by client from its equilibrium."""
+"""Makes the game of method=fedpcs from the configuration, and clients' budgets from its equilibrium."""
 
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -23,7 +23,7 @@ FIXED_POINT_STEPS = 30
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Declared:
-    """The public numbers of the clients' data and of the model.
+    """What is publicly known about clients' data and the model: record counts and dimension.
 
     Attributes:
         record_counts: D_i, shape (n,); ones where clients are protected, whose sizes are no one's to know.
@@ -37,7 +37,7 @@ class Declared:
 
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
-        """The public numbers of a configuration; record counts are used only where records are protected."""
+        """Return what a configuration makes public; record counts only if records are protected."""
         if not config.privacy.about_records:
             counts = np.ones(config.dataset.num_clients)
         else:
@@ -46,12 +46,12 @@ class Declared:
 
     @property
     def shares(self) -> Floats:
-        """theta_i = D_i / sum D, each client's share of all records, shape (n,)."""
+        """theta_i = D_i / sum D: each client's share of all records, shape (n,)."""
         return np.asarray(self.record_counts / self.record_counts.sum())
 
 
 def configured_game(config: Config) -> Game:
-    """Return the game; aversions and first budgets are given, or drawn with the seed.
+    """Make the game; clients' aversions and first budgets are configured or drawn from the seed.
 
     Raises:
         GameError: numbers that are out of range.
@@ -78,7 +78,7 @@ def configured_game(config: Config) -> Game:
 
 
 def played(config: Config, declared: Declared) -> SolvedGame:
-    """Play the configured game, before anything is trained.
+    """Play the configured game before training; return its equilibrium.
 
     Raises GameError, ConfigError: a game that cannot be played.
     """
@@ -106,7 +106,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
 
 
 def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
-    """Return every client's budgets from the game, and how the settings have clients sampled.
+    """Return clients' budgets in each round, from the game's result, and how clients are sampled.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:
@@ -140,7 +140,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
 
 
 def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
-    """Budgets under other sampling probabilities, which keep each client's expected total from the game.
+    """Return budgets that are equal in all rounds, with each client's expected total from the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """
@@ -150,7 +150,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
 
 
 def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
-    """Refuse class counts that leave a client nothing for its gradients.
+    """Refuse class counts that cost a client its whole budget.
 
     Raises ConfigError: names the client.
     """
@@ -167,7 +167,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Sampling by theta_i sqrt(C^2 + d sigma_i^2), with which unbiased weights add the least noise."""
+    """Sample clients by theta_i sqrt(C^2 + d sigma_i^2), which adds least noise with unbiased weights."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
         bound = declared.distance * norm / declared.record_counts
@@ -181,7 +181,7 @@ def _unbiased(
 
 
 def refuse_lone_reward(config: Config) -> None:
-    """Refuse a list of rewards whose length is not the number of rounds.
+    """Refuse a list of rewards that does not have one for each round.
 
     Raises GameError: another number of rewards than rounds.
     """

@@ -1,4 +1,4 @@
-"""FedPCS: clients choose budgets as the equilibrium of a game with a posted reward, and are sampled by them.
+"""FedPCS: clients choose budgets in the equilibrium of a game with posted rewards, and are sampled by them.
 
 Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Sampling in Federated Learning", as
 docs/fedpcs.md corrects it.
@@ -57,7 +57,7 @@ DISTANCES: dict[Adjacency, float] = {"zero_out": 1.0, "replace_one": 2.0}
 
 
 class FedPCS(ConfiguredMethod):
-    """The model theta + sum_{i in S} w_i Delta_i over a sample S, each update under its client's own noise.
+    """FedPCS: theta + sum_{i in S} w_i Delta_i over a sample S; each client noises its own update.
 
     Delta_i is, by `local`: `full_gradient`, - eta times the mean of the clipped gradients of all of a
     client's records, noised by 2 C / (D_i sqrt(2 rho_i^t)), as one record may be replaced by any other;
@@ -90,7 +90,7 @@ class FedPCS(ConfiguredMethod):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Solve the configured game and plan its budgets."""
+        """Solve the configured game and plan with its budgets."""
         plan, found, declared = cls._planned(config)
         return cls(plan, config, found, declared)
 
@@ -119,16 +119,16 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def spending(self) -> ClientBudgets:
-        """Each client's budgets, and how samples are drawn."""
+        """Each client's budgets, and how clients are sampled."""
         return planned_spending(self.plan)
 
     @cached_property
     def inclusions(self) -> Floats:
-        """pi_i^t: each client's probability to be in a round's sample, shape (num_rounds, n)."""
+        """pi_i^t: each client's probability to be sampled in each round, shape (num_rounds, n)."""
         return self.spending.inclusions()
 
     def client_weights(self, round_index: int) -> Floats:
-        """w_i: the weight of each client's update in the model's change of a round, shape (n,).
+        """Return w_i, the weight of each client's update in a round, shape (n,).
 
         Those over the clients in the sum have a common factor that is divided out.
         """
@@ -145,7 +145,7 @@ class FedPCS(ConfiguredMethod):
         return np.asarray((self.plan.mechanism.distance * self.declared.record_counts / noise) ** 2 / 2)
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Tables of the game's results, by round and by client."""
+        """Return tables of the game's result, by round and by client."""
         return spending_tables(self)
 
     def draw_plan(self, path: Path) -> bool:
@@ -155,13 +155,13 @@ class FedPCS(ConfiguredMethod):
         return True
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """The observer that writes the file of the clients' earnings."""
+        """Return the observer that writes a file with the clients' rewards."""
         from gdpfed.extras.fedpcs.game_tables import RewardsFile
 
         return [RewardsFile(directory, self)]
 
     def describe(self) -> dict[str, Any]:
-        """The plan as JSON, with the game's rewards, mean field and the totals of every client."""
+        """Return the plan as JSON, with the game's rewards, mean field and every client's totals."""
         spending, delta = self.spending, self.plan.delta
         game = {
             "rewards": self.equilibrium.rewards.tolist(),
@@ -182,16 +182,16 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def expected_payments(self) -> Floats:
-        """sum_t pi_i^t R_t rho_i^t, the expected payment of each client, shape (n,)."""
+        """sum_t pi_i^t R_t rho_i^t: the expected payment to each client, shape (n,)."""
         return np.asarray(self.equilibrium.rewards @ (self.inclusions * self.played_budgets))
 
     @property
     def played_budgets(self) -> Floats:
-        """The budgets in the units of the game, which are also the units of rewards."""
+        """The budgets in the units of the game, in which rewards are stated too."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One sum of weighted noised gradients, or one sum for each client if samples depend on gradients."""
+        """Return a request for one sum of noised gradients, or for each client's gradient separately."""
         (cohort,) = cohorts
         if not len(cohort):
             return []
@@ -203,7 +203,7 @@ class FedPCS(ConfiguredMethod):
         return [self._request("all clients", theta, round_index, cohort, self._scaled_weights(round_index))]
 
     def _scaled_weights(self, round_index: int) -> Floats:
-        """The weights w_i, scaled to a mean of 1, shape (n,)."""
+        """Return the weights w_i scaled to a mean of 1, shape (n,)."""
         weights = self.client_weights(round_index)
         return np.asarray(weights / weights.mean())
 
@@ -235,7 +235,7 @@ class FedPCS(ConfiguredMethod):
         )
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """The next round's requests; empty if they depend on what this round releases."""
+        """Return the next round's requests; none if they depend on values released in this round."""
         return [] if self.reads_alone else super().requests_ahead(theta, round_index, draw)
 
     def round(
@@ -250,7 +250,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """The change of theta by gradients that the server reads one by one for later samples."""
+        """Return how theta changes by gradients that the server reads one by one."""
         from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
 
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
@@ -284,7 +284,7 @@ class FedPCS(ConfiguredMethod):
         self.draws.load_state_dict(state)
 
     def change(self, released: ClientSum, round_index: int) -> Floats:
-        """Return the change of theta by a released sum, shape (d,)."""
+        """Return how a released sum changes theta, shape (d,)."""
         weights = self.client_weights(round_index)
         scale = weights.mean()
         if self.config.method.weights in OVER_MEMBERS:
@@ -293,7 +293,7 @@ class FedPCS(ConfiguredMethod):
 
 
 def _refuse_other_budgets(config: Config) -> None:
-    """Refuse budget settings that the game ignores.
+    """Refuse budget settings that the game would ignore.
 
     Raises ConfigError, GameError: one line.
     """
@@ -311,7 +311,7 @@ def _refuse_other_budgets(config: Config) -> None:
 
 
 def _dimension(config: Config) -> int:
-    """d, the number of parameters of the configured model, if the plan needs it; else 1."""
+    """Return d, the number of model parameters, if the plan needs it; else 1."""
     method = config.method
     if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
         return 1

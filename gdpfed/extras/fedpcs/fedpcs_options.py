@@ -1,4 +1,4 @@
-"""The options of method=fedpcs, and the privacy unit and cost of each kind of local work.
+"""The options of method=fedpcs, and what each kind of local work protects and costs.
 
 `full_gradient` is the source's mathematics; `update` and `dp_sgd` are local training with an accounting.
 """
@@ -22,7 +22,7 @@ from gdpfed.record_steps import Work
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork:
-    """What a client computes in a round of FedPCS, and what its noise protects.
+    """A kind of local work in FedPCS: what a client computes in a round, and what its noise protects.
 
     `unit`: what its noise protects. `work`: what clients are asked for. `adjacency`: what two neighbouring
     runs differ in; None for the configured one. `in_steps`: whether its cost is that of steps on batches, and
@@ -43,7 +43,7 @@ LOCAL_WORKS = {
 
 
 def local_work(config: Config) -> LocalWork:
-    """The configured local work.
+    """Return the configured kind of local work; refuse settings that cannot be accounted with it.
 
     Raises ConfigError: settings that have no accounting with it.
     """
@@ -74,12 +74,12 @@ def local_work(config: Config) -> LocalWork:
 
 
 def adjacency_of(config: Config) -> Adjacency:
-    """The adjacency of two neighbouring runs: a record or client is left out, or replaced by another."""
+    """Return what neighbouring runs differ in: a record or client left out, or replaced."""
     return local_work(config).adjacency or cast("Adjacency", config.privacy.adjacency)
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return the clients' budgets unchanged, or those of DP-SGD steps if clients train by such steps.
+    """Return the clients' budgets, converted to noise of DP-SGD steps if clients train by these.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """
@@ -170,7 +170,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """Check the options of a game in which nodes keep their aversions and first budgets."""
+        """Check the options of a game in which nodes keep their preferences secret."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

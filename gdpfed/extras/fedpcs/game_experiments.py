@@ -1,4 +1,4 @@
-"""The game of FedPCS without training: pictures of one game, and experiments on many games."""
+"""Pictures of one game of FedPCS, and experiments on many games, without training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ PATH_OPACITY = 0.35
 
 @styled
 def draw_game(method: FedPCS, path: Path) -> None:
-    """Draw budgets, convergence and welfare as PNG; without welfare if nodes keep their aversions."""
+    """Draw a game's budgets, convergence and welfare as PNG."""
     welfare = method.equilibrium.welfare()
     figure = new_figure(9.0 if welfare else 6.4, 2.9)
     panels = new_panels(figure, 3 if welfare else 2, columns=3)
@@ -42,7 +42,7 @@ def draw_game(method: FedPCS, path: Path) -> None:
 
 
 def _draw_paths(method: FedPCS, axes: Axes) -> None:
-    """Draw the budgets of at most a hundred clients, evenly spaced by first budget, and the mean."""
+    """Draw budgets over rounds of at most a hundred clients, and their mean."""
     budgets = method.spending.budgets
     rounds = np.arange(1, len(budgets) + 1)
     order = np.argsort(budgets[0], kind="stable")
@@ -86,7 +86,7 @@ PAPER_SCALE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """What one planned game gives the experiment: figures for its table, and a curve for its picture.
+    """What one planned game adds to an experiment: numbers for its table, and a curve.
 
     `figures`: by their headings, for the table. `curve`: over announcements or rounds, from 1.
     """
@@ -97,7 +97,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Kind:
-    """A quantity of a plan: the function that finds it, and the labels of its axes."""
+    """A quantity of a game that an experiment shows: its function, and labels of axes."""
 
     find: Callable[[FedPCS], Found]
     x_label: str
@@ -190,7 +190,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Play the game of every cell, one configuration each; return tables and picture of one quantity."""
+    """Play the game of every cell of an experiment; return tables and picture of one quantity."""
     kind = KINDS[experiment.quantity]
     findings = [(cell, _found(kind, cell)) for cell in cells]
     return Presentation(
@@ -238,7 +238,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 def _draw(
     experiment: Experiment, kind: Kind, datasets: Sequence[str], findings: Findings, path: Path
 ) -> None:
-    """Draw a line for each row and a panel for each data set."""
+    """Draw a line for each table row and a panel for each data set."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

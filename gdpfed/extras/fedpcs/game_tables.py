@@ -1,4 +1,4 @@
-"""Tables of a plan with chosen budgets, by round and by quantile, and a file of the clients' earnings."""
+"""Tables of plans with chosen budgets, by round and by quantile, and a file of clients' rewards."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ MOST_ROWS = 8
 
 
 def spending_tables(method: "FedPCS") -> tuple[PlanTable, ...]:
-    """Return tables of the game's results, by round and by client."""
+    """Return tables of the game's result, by round and by client."""
     return _by_round(method), _by_client(method)
 
 
@@ -113,7 +113,7 @@ def _notes(method: "FedPCS") -> tuple[str, ...]:
 
 
 def _ruled(plan: PrivacyPlan) -> str:
-    """A note on which released values decide the samples, and what releasing them costs."""
+    """Say which released values decide who is sampled, and what releasing them costs."""
     known = "Chances are not known before: what is expected here is as if each were K / n."
     mechanism = plan.made_by(OwnSpending)
     if mechanism.rule == "delta":
@@ -138,7 +138,7 @@ def _public(method: "FedPCS") -> str:
 
 
 class RewardsFile(Observer):
-    """Writes each client's reward r_i = sum R_t rho_i^t over its charged rounds, after every round.
+    """Writes each client's reward, r_i = sum R_t rho_i^t over its charged rounds, to a file.
 
     They come from the ledger's file, which says who took part: it is its owner's to read only.
     """
@@ -155,7 +155,7 @@ class RewardsFile(Observer):
 
 
 def rewards_of(method: "FedPCS", taken: Mapping[int, Sequence[int]]) -> dict[int, float]:
-    """Each client's reward r_i = sum R_t rho_i^t over the rounds that it took part in; bookkeeping only."""
+    """Return each client's reward, r_i = sum R_t rho_i^t over the rounds that it took part in."""
     rewards, budgets = method.equilibrium.rewards, method.played_budgets
     return {
         client: float(sum(rewards[t] * budgets[t, client] for t in rounds))

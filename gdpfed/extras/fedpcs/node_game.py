@@ -1,4 +1,4 @@
-"""The game of method=fedpcs where nodes keep their types: the announcements and the answers."""
+"""The game of method=fedpcs with nodes that keep their preferences secret: announcements and answers."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def plays_with_nodes(config: Config) -> bool:
-    """Whether nodes keep the types of their clients, so that the game needs their answers."""
+    """Whether nodes keep their clients' preferences secret, so that the game needs their answers."""
     return getattr(config.method, "types", None) == CLIENTS
 
 
 def announcement(config: Config, mean_budgets: Floats) -> Announcement:
-    """The announcement to nodes: phi(t), shape (num_rounds,), and the game's public settings.
+    """Make the announcement to nodes: mean budgets, shape (num_rounds,), and public settings.
 
     Raises GameError: rewards that are not one a round.
     """
@@ -39,14 +39,14 @@ def announcement(config: Config, mean_budgets: Floats) -> Announcement:
 
 
 def answered_announcement(config: Config) -> Announcement | None:
-    """The announcement that a run's nodes answered last; None if nodes were not asked."""
+    """Return the announcement that nodes answered last; None if nodes were not asked."""
     if not plays_with_nodes(config):
         return None
     return announcement(config, answered(config).mean_budgets)
 
 
 def answered(config: Config) -> Equilibrium:
-    """The equilibrium of the game that a run's nodes have played.
+    """Return the equilibrium of the game that a run's nodes have played.
 
     Raises ConfigError: they have not, or what they answered is not one path a client and one budget a round.
     """

@@ -1,4 +1,4 @@
-"""A node's answers to a game and to a posted price, and the check that terms agree with its answer.
+"""A node's answers to a game or a posted price, and its check that terms agree with the answer.
 
 Its aversion stays here. A node does not remember what it has answered: terms come with what was announced or
 posted last, and the node answers it again. So a node that was restarted, or comes late, checks as much.
@@ -28,10 +28,10 @@ ROUNDING = 1e-9
 
 
 class GameNode(NodeSide):
-    """A node's best response to the announcement of a game."""
+    """How a node answers a game: with its best response to the announcement."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """The best budget schedule for this client, before it is scaled.
+        """Return the best budgets of this node's client in the game, before scaling.
 
         Raises:
             NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.
@@ -49,7 +49,7 @@ class GameNode(NodeSide):
         return {PATH: _response(_announcement(told), player).tolist()}
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse a schedule that differs from this client's answer; nodes without aversion accept any.
+        """Refuse terms whose costs differ from this node's answer in the game.
 
         Raises:
             BudgetRefusedError: it is another one, or nothing says what it answers.
@@ -89,10 +89,10 @@ def _announcement(told: Values | None) -> Announcement:
 
 
 class PriceNode(NodeSide):
-    """A node's best budget at a posted price; a run must not exceed it."""
+    """How a node answers a posted price: with its best budget, which a run must not exceed."""
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """The epsilon that this client spends at the price; without an aversion it is the client's budget.
+        """Return the epsilon that this client spends at the price, at most its budget.
 
         Raises BudgetRefusedError: what is posted is not a price.
         """

@@ -1,4 +1,4 @@
-"""The mechanism in which each client spends its own chosen budget under its own noise.
+"""The mechanism by which each client spends a budget that it chose, with noise that it adds itself.
 
 A client adds its noise itself, and none is there where it is not: sampling does not amplify. What it costs is
 `ClientBudgets`, by the rounds that each client took part in. Whoever sees a contribution learns nothing more.
@@ -27,7 +27,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OwnSpending(Mechanism, OwnTotals):
-    """One group of clients; each spends its own budget of zCDP in every round that it takes part in.
+    """One group of clients, each of which spends its chosen zCDP in every round it takes part in.
 
     Attributes:
         spending: what each spends, and how samples are drawn.
@@ -68,7 +68,7 @@ class OwnSpending(Mechanism, OwnTotals):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return no charges, as `spending` has the total of every client."""
+        """Return no charges for the group: `spending` has the total of each client."""
         return ()
 
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
@@ -160,7 +160,7 @@ class OwnSpending(Mechanism, OwnTotals):
         )
 
     def _path(self, position: int) -> tuple[Charge, ...]:
-        """The charge of each round for one client, under the client's own noise."""
+        """Return one client's charge for each round, with the noise that the client adds."""
         rounds = range(self.spending.num_rounds)
         noise = [float(self.spending.noise_multipliers(t, self.distance)[position]) for t in rounds]
         return tuple(
@@ -181,5 +181,5 @@ class OwnSpending(Mechanism, OwnTotals):
 
 
 def planned_spending(plan: PrivacyPlan) -> ClientBudgets:
-    """Return what each client of a plan spends; TypeError if clients do not choose budgets."""
+    """Return what each client of a plan spends; TypeError if clients do not choose their budgets."""
     return plan.made_by(OwnSpending).spending

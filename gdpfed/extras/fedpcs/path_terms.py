@@ -1,4 +1,4 @@
-"""Terms of a client with a schedule of zCDP costs; it pays for the rounds that it takes part in."""
+"""Terms of a client with its own cost in each round; it pays for the rounds it takes part in."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gdpfed.record_steps import RecordSteps
 
 @dataclass(frozen=True, kw_only=True)
 class PathTerms(TermsOfRecords):
-    """Terms of a client with a schedule of zCDP costs; it pays for the rounds that it takes part in.
+    """Terms of a client with its own zCDP cost in each round; it pays for the rounds it takes part in.
 
     `charges` are the Gaussian mechanism of each round, in their order.
 
@@ -55,7 +55,7 @@ class PathTerms(TermsOfRecords):
 
     @property
     def path(self) -> tuple[float, ...]:
-        """The zCDP cost rho_i^t of every round: 1 / (2 z^2), with z the noise over the distance."""
+        """The zCDP cost rho_i^t of each round: 1 / (2 z^2), for noise z relative to the distance."""
         return tuple(
             1 / (2 * each.event.noise_multiplier**2)
             for each in self.charges
@@ -64,7 +64,7 @@ class PathTerms(TermsOfRecords):
         )
 
     def most_expensive_rounds(self, taken: Collection[int] = (), at_most: float = inf) -> tuple[int, ...]:
-        """The most expensive set of rounds that the client may take part in, with those already taken.
+        """Return the most expensive set of rounds that the client may still take part in.
 
         It takes part in as many of the most expensive that are left for it as it may, or `at_most`.
         """
@@ -98,7 +98,7 @@ class PathTerms(TermsOfRecords):
 
     @property
     def num_steps(self) -> int:
-        """The largest number of steps that this client's records may pay for."""
+        """The largest number of steps that the client's records may pay for."""
         return len(self.most_expensive_rounds())
 
     def steps_left(self, steps: int) -> int:

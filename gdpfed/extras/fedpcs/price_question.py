@@ -1,4 +1,4 @@
-"""``gdpfed plan --price``: what clients spend at posted prices, and the noise that follows."""
+"""``gdpfed plan --price``: what clients spend at posted prices, and the resulting noise."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _answer(config: "Config") -> PlanAnswer:
-    """Return the results of a range of prices, or of the configured price.
+    """Answer the question: results for a range of prices, or for the configured price.
 
     Raises ConfigError: a method whose clients say no budgets.
     """

@@ -1,4 +1,4 @@
-"""The results of posted prices, as a table and as a picture."""
+"""Shows the results of posted prices, as a table and a picture."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.5, 1.0)
 
 
 def price_table(rows: Sequence[Priced], method: str) -> Group:
-    """Return a table with one row for each price, and a note that explains the columns."""
+    """Return a table with one row for each price, with a note on its columns."""
     table = Table(title=f"{method}: posted prices", title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
@@ -43,7 +43,7 @@ def price_table(rows: Sequence[Priced], method: str) -> Group:
 
 
 def price_dict(row: Priced) -> dict[str, Any]:
-    """The result of one price as JSON."""
+    """Return the result of one price as JSON."""
     return {
         **row.posted.to_scalars(),
         "spent_zcdp": row.spent,
@@ -59,7 +59,7 @@ def price_dict(row: Priced) -> dict[str, Any]:
 
 @styled
 def draw_prices(rows: Sequence[Priced], path: Path) -> None:
-    """Draw spending, welfare and noise over the price, as PNG."""
+    """Draw spending, welfare and noise over the price as PNG."""
     figure = new_figure(9.0, 2.8)
     panels = new_panels(figure, 3, columns=3)
     prices = [row.posted.price for row in rows]

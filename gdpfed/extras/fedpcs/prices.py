@@ -1,4 +1,4 @@
-"""Posted prices for methods with groups: the clients' answers, and the resulting plan."""
+"""Posted prices for methods with groups: clients' answers, and the plan that follows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ NUM_PRICES = 9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Priced:
-    """What follows from one posted price: the clients' budgets, their payment and the resulting plan.
+    """What follows from one posted price: clients' budgets, payments, and the plan.
 
     Attributes:
         posted: the price.
@@ -51,14 +51,14 @@ class Priced:
 
 
 def posted_price(config: Config) -> PostedPrice | None:
-    """The price that a run posts to its nodes; None if it posts no price."""
+    """Return the price that a run posts to its nodes; None if it posts none."""
     least, highest = config.privacy.price_bounds
     price = config.privacy.price
     return None if price is None else PostedPrice(price=float(price), least=least, highest=highest)
 
 
 def configured_aversions(config: Config) -> Floats:
-    """The aversion c_i of every client: given, or drawn with the seed from U(0, 1).
+    """Return the aversion c_i of every client: configured, or drawn from U(0, 1).
 
     Raises ConfigError: not one a client.
     """
@@ -74,7 +74,7 @@ def configured_aversions(config: Config) -> Floats:
 
 
 def sweep(config: Config) -> Iterator[Priced]:
-    """Yield what follows from prices in equal ratios, from twice the least budget to the highest price.
+    """Yield the results of a range of prices, in equal ratios.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
     the highest. Where the run has a price of its own, it is that alone. Raises ConfigError: a method whose

@@ -1,4 +1,4 @@
-"""The samples of method=fedpcs that follow from noised releases, by Fed-CBS or DELTA.
+"""Samples that follow from noised releases, by Fed-CBS or DELTA, for method=fedpcs.
 
 Chances follow from released class counts, or from released gradients, with a public seed: post-processing,
 which costs nothing. What it costs to release them is in the plan.
@@ -31,7 +31,7 @@ DISTANCES_KEY = "delta.distances"
 
 
 def refuse_unfit_rule(config: Config) -> None:
-    """Refuse settings that contradict samples from released values.
+    """Refuse settings that contradict sampling by released values.
 
     Raises ConfigError: one line, with the remedy.
     """
@@ -67,7 +67,7 @@ def refuse_unfit_rule(config: Config) -> None:
 
 
 class PlannedDraws:
-    """Samples with planned probabilities; base class of samples that follow from released values.
+    """Sampling with planned probabilities; base class of sampling by released values.
 
     Attributes:
         reads_alone: whether every gradient is read alone, under the noise of its client.
@@ -76,18 +76,18 @@ class PlannedDraws:
     reads_alone: ClassVar[bool] = False
 
     def sample(self, round_index: int) -> Positions:
-        """The clients of a round's sample, in ascending order.
+        """Return the clients of a round's sample, in ascending order.
 
         Raises PrivacyError where a secret key draws them, or nothing that they follow from is released yet.
         """
         raise PrivacyError(f"round {round_index}: the plan's sampling draws the clients")
 
     def chances(self, round_index: int) -> Floats | None:
-        """p_i: each client's sampling probability in a round, shape (n,); None if the plan fixes it."""
+        """Return p_i, each client's sampling probability in a round, shape (n,); None if planned."""
         return None
 
     def take_counts(self, counts: Floats) -> None:
-        """Take the released class counts, shape (n, B), for later samples."""
+        """Receive the released class counts, shape (n, B), for later samples."""
         raise PrivacyError(
             f"class counts of {len(counts)} clients were released, and this sampling does not use them"
         )
@@ -95,22 +95,22 @@ class PlannedDraws:
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Take the released gradients of a round, for later samples.
+        """Receive the released gradients of a round, for later samples.
 
         `round_index`: of the round. `clients`: whose they are, shape (k,). `gradients`: shape (k, d).
         `noise_stddevs`: of the noise in a coordinate of each, shape (k,).
         """
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """The numbers that later samples use, of each client that released a gradient in this round."""
+        """Return, for the log, the numbers of this round on which later samples depend."""
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the numbers that decide the samples of later rounds."""
+        """Return the numbers on which samples of later rounds depend."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Load the numbers that `state_dict` returned; empty before the first round.
+        """Restore the numbers that `state_dict` returned.
 
         Raises ValueError: it is not what these samples follow from.
         """
@@ -119,7 +119,7 @@ class PlannedDraws:
 
 
 class ClassDraws(PlannedDraws):
-    """Fed-CBS samples from noised class counts, clipped at 0."""
+    """Samples by Fed-CBS from noised class counts, with negative counts set to 0."""
 
     def __init__(self, spending: ClientBudgets, seed: int) -> None:
         self._sizes, self._seed = spending.cohort_sizes.tolist(), seed
@@ -135,7 +135,7 @@ class ClassDraws(PlannedDraws):
 
 
 class DistanceDraws(PlannedDraws):
-    """DELTA samples from noised gradients, by each client's last distance from its round's mean.
+    """Samples by DELTA from noised gradients: by each client's last distance from the mean.
 
     Every client is drawn on its own. Gradients are compared within a round, in which all are of one model.
     """
@@ -157,7 +157,7 @@ class DistanceDraws(PlannedDraws):
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Record the distance of each gradient from their mean; ignore a single gradient."""
+        """Record each gradient's distance from the mean of the round; ignore a single gradient."""
         if len(clients) > 1:
             self._distances[clients] = noised_distances(gradients, noise_stddevs)
             self._noted = round_index, clients
@@ -181,7 +181,7 @@ class DistanceDraws(PlannedDraws):
 
 
 def draws_of(spending: ClientBudgets, shares: Floats, seed: int) -> PlannedDraws:
-    """Return the samples that the clients' budgets name: by plan, class counts or distances."""
+    """Return the kind of sampling that clients' budgets name: planned, by class counts, or distances."""
     if spending.rule == "fed_cbs":
         return ClassDraws(spending, seed)
     return PlannedDraws() if spending.rule is None else DistanceDraws(spending, shares, seed)

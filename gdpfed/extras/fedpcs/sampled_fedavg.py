@@ -1,4 +1,4 @@
-"""Federated averaging without privacy, with clients sampled by AOCS, Fed-CBS or DELTA."""
+"""FedAvg without privacy, with clients sampled by AOCS, Fed-CBS or DELTA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class SampledFedAvgConfig(MethodConfig):
 
 
 class SampledFedAvg(ConfiguredMethod):
-    """The model theta + sum_{i in S} w_i Delta_i, over updates of a sample S, without clipping or noise.
+    """FedAvg over a sample S of clients, theta + sum_{i in S} w_i Delta_i, without clipping or noise.
 
     random: every client with chance q, w_i = theta_i / q. aocs, delta: all train, the server reads every
     update and draws client i with a chance p_i of it, w_i = theta_i / p_i. fed_cbs: the server knows how many
@@ -94,13 +94,13 @@ class SampledFedAvg(ConfiguredMethod):
 
     @cached_property
     def shares(self) -> Floats:
-        """theta_i = D_i / sum D, each client's share of all records, shape (n,)."""
+        """theta_i = D_i / sum D: each client's share of all records, shape (n,)."""
         counts = configured_records(self.config)
         return np.asarray(counts / counts.sum())
 
     @cached_property
     def balanced(self) -> BalancedSamples:
-        """Fed-CBS's samples, from the true class counts."""
+        """Fed-CBS's samples, from clients' true class counts."""
         from gdpfed.clients.configured import require_classes, task_of
 
         task, config = task_of(self.config), self.config
@@ -109,7 +109,7 @@ class SampledFedAvg(ConfiguredMethod):
         return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """One weighted sum; for AOCS and DELTA, a request for each single update."""
+        """Return a request for one weighted sum or, for AOCS and DELTA, for each single update."""
         (cohort,) = cohorts
         by = self.config.method.client_sampling
         if by in READS_UPDATES:
@@ -120,7 +120,7 @@ class SampledFedAvg(ConfiguredMethod):
         return [_request("all clients", theta, cohort, weights)] if len(cohort) else []
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """No requests are known ahead, as few of these sums need keys."""
+        """Return none: few of these sums need keys, so none are agreed on early."""
         return []
 
     def round(
@@ -134,7 +134,7 @@ class SampledFedAvg(ConfiguredMethod):
         return theta, sums
 
     def change(self, arrived: list[ClientSum], round_index: int) -> Floats:
-        """The change of theta from the updates of a round, shape (d,)."""
+        """Return how the updates of a round change theta, shape (d,)."""
         by, mean = self.config.method.client_sampling, self.shares.mean()
         if by not in READS_UPDATES:
             (only,) = arrived

@@ -1,4 +1,4 @@
-"""The server's part in a game with nodes and in a posted price: its announcements, and use of the answers."""
+"""The server's part in games with nodes and posted prices: announcements and use of answers."""
 
 from dataclasses import dataclass, replace
 from logging import INFO
@@ -21,18 +21,18 @@ from gdpfed.federation.server.server_sides import Answer, JoinedNodes, ServerSid
 
 
 class _NoScheduleError(RunError):
-    """A client gave no valid budget schedule; the text says why."""
+    """A client answered the game without a valid list of budgets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Schedules:
-    """The nodes' budget schedules in answer to a mean: rho_i^t, shape (num_rounds, n)."""
+    """The budgets that nodes answered to an announced mean: rho_i^t, shape (num_rounds, n)."""
 
     budgets: Floats
 
 
 class PriceServer(ServerSide):
-    """The price that a run posts; nodes answer when they join, and check the terms against it."""
+    """Posts a price to nodes, which answer when they join and check the terms against it."""
 
     def told_at_join(self, config: Config) -> Values | None:
         posted = posted_price(config)
@@ -43,13 +43,13 @@ class PriceServer(ServerSide):
 
 
 class GameServer(ServerSide):
-    """The game that nodes play before the plan is made; a resumed run keeps their answers."""
+    """Plays the game with nodes before the plan is made; a resumed run keeps their answers."""
 
     def asks(self, config: Config) -> bool:
         return plays_with_nodes(config) and config.method.paths is None
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Announce means until the mean field converges or the limit is reached; return the settings.
+        """Announce mean budgets until nodes' answers converge; return the settings with the answers.
 
         A node that does not answer, or with what is not a schedule, is left out. The plan has a schedule for
         each client; that of one who is missing is the least in every round.
@@ -93,7 +93,7 @@ class GameServer(ServerSide):
 
 
 def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
-    """The budget schedule in a client's answer, shape (num_rounds,).
+    """Read the budgets in a client's answer, shape (num_rounds,).
 
     Raises _NoScheduleError: there is none.
     """

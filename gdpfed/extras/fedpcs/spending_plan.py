@@ -1,4 +1,4 @@
-"""Plans of clients that spend chosen budgets under their own noise, in updates or in DP-SGD steps.
+"""Plans whose clients spend chosen budgets, in noised updates or in DP-SGD steps.
 
 In steps of DP-SGD, a client spends its zCDP budget of the whole run at one noise. What steps on batches cost
 does not add up by round as zCDP does: what is kept of the budgets by round is epsilon of their total.
@@ -34,7 +34,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepBudgets(ClientBudgets):
-    """Client budgets in which each round is tau steps of DP-SGD on a client's own records.
+    """Clients' budgets if each round consists of tau DP-SGD steps on a client's own records.
 
     Attributes:
         budgets: what the steps are made of, and nobody is charged: rho_i^t, shape (num_rounds, n).
@@ -51,7 +51,7 @@ class StepBudgets(ClientBudgets):
 
     @classmethod
     def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
-        """Return the budgets turned into DP-SGD steps, noised so that a client's steps cost what it planned.
+        """Convert budgets to DP-SGD steps, with noise so that each client's steps cost its total.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
         Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.
@@ -108,7 +108,7 @@ class StepBudgets(ClientBudgets):
         return self.rate
 
     def most_epsilons(self, delta: float) -> Floats:
-        """The epsilon promised to each client, at the planned delta, shape (n,)."""
+        """Return the epsilon promised to each client, shape (n,)."""
         return self.epsilons
 
     def most_epsilon(self, rounds: int, delta: float) -> float:
@@ -127,7 +127,7 @@ class StepBudgets(ClientBudgets):
         return self._epsilon(float(self.noise.min()), participations, delta)
 
     def largest_epsilon(self, taken: Mapping[int, Sequence[int]], delta: float) -> float:
-        """The largest epsilon of any client; clients with more noise and fewer rounds are skipped."""
+        """Return the largest epsilon of any client, given the rounds that each took part in."""
         ordered = sorted({(float(self.noise[client]), -len(rounds)) for client, rounds in taken.items()})
         largest, most = 0.0, 0
         for noise, less in ordered:
@@ -160,7 +160,7 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
 
 
 def _rounded_down(targets: Floats) -> Floats:
-    """Round each target epsilon down to one of at most `LEVELS` values in equal ratios, least to most."""
+    """Round each target epsilon down to one of at most `LEVELS` values in equal ratios."""
     least, most = float(targets.min()), float(targets.max())
     if most <= least * (1 + SAME):
         return np.full_like(targets, least)
@@ -180,7 +180,7 @@ def spending_plan(
     accountant: str,
     sums_hidden: bool,
 ) -> PrivacyPlan:
-    """Return a plan with all clients in one group; its epsilon is the largest that any client can spend.
+    """Make a plan with all clients in one group, whose epsilon is the largest any client can spend.
 
     A client's whole cost is one Gaussian, exactly, or that of steps of DP-SGD, so the figures of privacy loss
     distributions are meant. Raises PrivacyError for another accountant and for input that is out of range.
@@ -225,7 +225,7 @@ def spending_plan(
 
 
 def _without_shared_noise(sampling_rate: float, record_steps: int) -> RoundRange:
-    """A round in which only clients add noise: the sum has no bound and no further noise."""
+    """Return a range of one round in which only clients add noise."""
     return RoundRange(
         num_rounds=1,
         sampling_rate=sampling_rate,

@@ -1,4 +1,4 @@
-"""Weighted draws: each client is sampled with its own probability, which is public in advance.
+"""Weighted sampling: each client is drawn with a probability of its own, known in advance.
 
 What enters a weight of a sum is the probability to be in the sample. For K draws with replacement it is
 1 - (1 - x)^K; for independent draws it is chosen; for K draws without replacement it has no formula, and is
@@ -23,7 +23,7 @@ CHUNK = 1_000_000
 
 
 class WeightedDraws(ABC):
-    """A way to sample about K clients from draw probabilities x that sum to one.
+    """A way to sample about K clients, given draw probabilities x that sum to one.
 
     Attributes:
         name: what it is configured by.
@@ -33,17 +33,17 @@ class WeightedDraws(ABC):
 
     @abstractmethod
     def inclusion(self, draw_probabilities: Floats, cohort_size: int) -> Floats:
-        """Return pi_i, the probability that a client is in the sample, shape (n,)."""
+        """Return pi_i, each client's probability to be in the sample, shape (n,)."""
 
     @abstractmethod
     def draw(
         self, draw_probabilities: Floats, cohort_size: int, generator: np.random.Generator
     ) -> npt.NDArray[np.int64]:
-        """Return the positions of one sample, ascending and without repetition."""
+        """Draw one sample; return positions of clients, ascending and without repetition."""
 
 
 class PoissonDraws(WeightedDraws):
-    """Each client is drawn by itself with probability min(1, K x); what the 1 cuts off goes to the others."""
+    """Each client is drawn independently with probability min(1, K x), raised where others reach 1."""
 
     name: ClassVar[Draws] = "poisson"
 
@@ -58,7 +58,7 @@ class PoissonDraws(WeightedDraws):
 
 
 class DrawsWithoutReplacement(WeightedDraws):
-    """K draws, one after the other, among clients not drawn yet, in proportion to their probabilities x.
+    """K draws one after the other, each among clients not drawn yet, in proportion to x.
 
     It is a race: the K smallest of E_i / x_i, E_i exponential. The chances to be in the sample come of 20,000
     races with a fixed seed, so each is off by at most 0.0036 in standard deviation.
@@ -78,7 +78,7 @@ class DrawsWithoutReplacement(WeightedDraws):
 
 
 class DrawsWithReplacement(WeightedDraws):
-    """K draws of clients by probabilities x with replacement; one drawn repeatedly is in the sample once."""
+    """K draws with replacement in proportion to x; a client drawn repeatedly is in the sample once."""
 
     name: ClassVar[Draws] = "with_replacement"
 
@@ -99,7 +99,7 @@ _DRAWS: dict[str, WeightedDraws] = {
 
 
 def weighted_draws(name: str) -> WeightedDraws:
-    """Return the way of drawing with this name.
+    """Return the way of weighted sampling with this name; PrivacyError for an unknown name.
 
     Raises PrivacyError for a name that there is not.
     """
@@ -108,7 +108,7 @@ def weighted_draws(name: str) -> WeightedDraws:
 
 
 def capped_probabilities(draw_probabilities: Floats, cohort_size: int) -> Floats:
-    """Return probabilities pi = min(1, k x) of clients, with the k at which they sum to K, shape (n,).
+    """Return probabilities min(1, k x) of clients, with k so that they sum to K, shape (n,).
 
     Raises PrivacyError for chances that do not sum to one, and for K above the number of clients.
     """

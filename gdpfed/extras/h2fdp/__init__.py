@@ -1,1 +1,1 @@
-"""H2FDP: devices behind edges, which sum among themselves several times a round."""
+"""H2FDP: devices behind edge servers, which sum their devices' steps several times a round."""

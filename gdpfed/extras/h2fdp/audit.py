@@ -1,4 +1,4 @@
-"""Check runs with subnets: each edge is trusted as configured, and a window's noise covers its steps."""
+"""Audits runs with subnets: is each edge trusted as configured, and is the noise large enough?"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,16 +32,16 @@ MOST_RESERVED = 0.01
 
 
 class Subnets(AuditRule):
-    """The audit of subnets: noise and windows must follow from trust and training."""
+    """Audits subnets: noise and windows of steps must follow from trust and training."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """The planned noise of a sum; sqrt(size) times larger where every device adds all noise."""
+        """Return the planned noise of a sum; sqrt(size) times more if every device adds all of it."""
         group, planned = self.plan["groups"][index], super().planned_noise(index, round_number, size)
         return planned * (math.sqrt(size) if group["trust"] == "untrusted" else 1.0)
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The sampling settings that follow from the method's `participants`."""
+        """The sampling settings that follow from the setting `method.participants`."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         if drawn is None:
             return {"sampling": "poisson", "sampling_rate": 1.0}
@@ -66,19 +66,19 @@ class Subnets(AuditRule):
 
 
 class SubnetsOfClients(Subnets, SampledSumsRule):
-    """The audit of subnets that protect each device as a whole."""
+    """Audits subnets that protect whole devices."""
 
     entries = frozenset({"trust"})
 
 
 class SubnetsOfRecords(Subnets, StepsRule):
-    """The audit of subnets that protect the records of devices."""
+    """Audits subnets that protect the records of devices."""
 
     entries = frozenset({"records", "trust"})
 
 
 class TrustCard(MechanismCard):
-    """The check that a model card says, for every subnet of devices, who added the noise."""
+    """Checks that a model card says, for every subnet, who added the noise."""
 
     lines = (Path(__file__).with_name("audit_card_lines.txt"),)
 
@@ -101,11 +101,11 @@ class TrustCard(MechanismCard):
 
 
 class SubnetsCard(TrustCard, SampledCard):
-    """The checks of a run's model card if its subnets protect each device as a whole."""
+    """Checks the model card of a run whose subnets protect whole devices."""
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """The checks of a run's model card if its subnets protect the records of devices."""
+    """Checks the model card of a run whose subnets protect the records of devices."""
 
     def holds(self) -> frozenset[str]:
         return super().holds() - {"own-noise", "shared-noise"}
@@ -121,7 +121,7 @@ def _in_ranges(numbers: list[int]) -> str:
 
 
 def _trust(files: RunFiles) -> list[str]:
-    """The trust of every subnet, one word each, as the configuration sets it."""
+    """Return, for each subnet, whom its devices trust, as the configuration sets it."""
     method, count = files.config["method"], len(files.plan["groups"])
     if files.plan["works"] == ["dp_sgd"]:
         return ["untrusted"] * count
@@ -132,7 +132,7 @@ def _trust(files: RunFiles) -> list[str]:
 
 
 def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """Check that noise is in units of a record's effect on a window's end, and the kind of steps."""
+    """Check that noise is in units of how far a record can move a window's end."""
     config, steps = files.config, records["window_steps"]
     training, data = config["training"], config["dataset"]
     if training["momentum"]:
@@ -160,7 +160,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """Check that the loss is convex, and that too long steps have a small enough probability."""
+    """Check that the loss is convex, and that steps are too long with small enough probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
@@ -178,4 +178,4 @@ def _check_convex(
 
 
 class WindowEntry(StepEntry):
-    """A run of windows of steps in a client's ledger; windows are charged like steps on records."""
+    """A run in a client's ledger with windows of steps, charged like steps on records."""

@@ -1,4 +1,4 @@
-"""H2FDP's Algorithm 1: choose local steps and participants by energy, delay and noise.
+"""H2FDP's Algorithm 1: chooses local steps and participants by energy, delay and noise.
 
 All inputs are public and none of them changes in a run. So the problem is solved once, for all steps, before
 training, by looking at every choice; what is chosen is part of the plan. Energy and delay follow from the
@@ -28,23 +28,23 @@ BACKHAUL_DBM, BACKHAUL_BITS_A_SECOND = 38.0, 100e6
 
 @dataclass(frozen=True)
 class Link:
-    """A radio link: the sender's power in watts, and its rate in bits per second."""
+    """A radio link: its power in watts, and its rate in bits per second."""
 
     watts: float
     bits_a_second: float
 
     def seconds(self, bits: float) -> float:
-        """The time to send this many bits, in seconds."""
+        """Return the time to send this many bits, in seconds."""
         return bits / self.bits_a_second
 
     def joules(self, bits: float) -> float:
-        """The energy to send this many bits, in joules."""
+        """Return the energy to send this many bits, in joules."""
         return self.watts * self.seconds(bits)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The energy and time that devices and edges spend on all rounds of a training."""
+    """The energy and time that all rounds of a training cost devices and edges."""
 
     joules: float
     seconds: float
@@ -56,7 +56,7 @@ def watts(dbm: float) -> float:
 
 
 def device_link(metres: float) -> Link:
-    """The link of a device at this distance from its edge: rate W log2(1 + p |h|^2 / (N0 W)).
+    """Return the radio link of a device at this distance from its edge: rate W log2(1 + p |h|^2 / (N0 W)).
 
     beta = -30 - 37.5 log10(metres / 1 m) is in dB, and is converted; the source computes with it as it is.
     """
@@ -76,7 +76,7 @@ NoiseTerm = Callable[[int, Mapping[Trust, Floats]], Floats]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The choice of local steps tau and sizes with least a1 (R / tau) E + a2 (R / tau) D + a3 nu / phi.
+    """The choice of local steps and participants that minimises a weighted sum of energy, delay and noise.
 
     Attributes:
         total_steps: R.
@@ -107,7 +107,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSolution:
-    """The local steps and participants of least weighted cost, with their energy, time and noise.
+    """The best local steps and participants, with their energy, time and noise.
 
     Attributes:
         local_steps: tau.
@@ -125,7 +125,7 @@ class ControlSolution:
 
 
 def solve(problem: Problem) -> ControlSolution:
-    """Compare all choices and return the best; among equal choices, that with fewest steps and devices.
+    """Compare all choices and return the best; of equal ones that with fewest steps and devices.
 
     Raises PrivacyError: no choice has noise that is finite.
     """
@@ -172,7 +172,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return Theorem 4.3's noise term nu, with c2 = v2 = 1; `power`, J's exponent: 3 printed, 2 corrected.
+    """Return the noise term nu of Theorem 4.3, as printed (power 3) or corrected (power 2).
 
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
     noise is added once, and 1 / s where it is added on every device.
@@ -198,7 +198,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """The noise term nu of a plan: beta d J / (eta tau S^2) times the sum of all subnets' variances.
+    """Return the noise term nu of a plan: beta d J / (eta tau S^2) times the sum of variances.
 
     `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
     step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.
@@ -221,7 +221,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """Solve again with each weight multiplied by each of `FACTORS`; a list for each weight."""
+    """Solve the problem again with each weight multiplied by each of `FACTORS`."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))
@@ -238,7 +238,7 @@ BAR = 10
 
 
 def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
-    """A table of the choice and its costs, and a picture of interval and participants by weight."""
+    """Return a table of the choice with its costs, and a picture of how it depends on weights."""
     return _choice(problem), _picture(problem)
 
 

@@ -1,4 +1,4 @@
-"""Experiments on H2FDP's control without training: its choices, and the modelled cost of rounds."""
+"""Experiments on H2FDP's choice of steps and participants, without training."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ PANELS = ("tau", "devices", "energy (J)", "delay (s)")
 
 @dataclass(frozen=True)
 class Found:
-    """What one configuration of an experiment gives its table: steps, participants, costs and noise."""
+    """The result of one configuration in an experiment: steps, participants, costs and noise."""
 
     figures: Mapping[str, float]
 
@@ -35,7 +35,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_control(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Tables of steps, participants, energy, delay and noise of every cell, chosen or configured."""
+    """Make tables of steps, participants, energy, delay and noise of every cell."""
     findings = [(cell, _found(cell)) for cell in cells]
     places = [(name, column) for name in datasets for column in [*experiment.columns] or [""]]
     return Presentation(
@@ -60,7 +60,7 @@ def _found(cell: Cell) -> Found | str:
 
 
 def _of_choice(problem: Problem, tau: int, sizes: Mapping[Trust, int]) -> dict[str, float]:
-    """The same figures for given local steps and participants, without optimisation."""
+    """Return energy, delay and noise for given steps and participants, without optimisation."""
     alone = replace(problem, local_steps=[tau], sizes={word: [size] for word, size in sizes.items()})
     chosen = solve(alone)
     devices = sum(problem.subnets[word] * size for word, size in sizes.items())
@@ -111,7 +111,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, place: tuple[str, str], findings: Findings, path: Path) -> None:
-    """Draw a panel for each quantity with a bar for each table row, for the first data set and column."""
+    """Draw a panel for each quantity, with a bar for each table row."""
     own = [
         (experiment.rows[cell.row].label, found.figures)
         for cell, found in findings

@@ -1,4 +1,4 @@
-"""Control in a configuration: make the problem from the options, and settings from its solution."""
+"""Applies H2FDP's choice of steps and participants to a configuration."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ POWERS = {"printed": 3, "corrected": 2}
 
 
 def controlled(config: Config) -> Config:
-    """Return the configuration with the steps, rounds and participants that control chooses.
+    """Return the configuration with the steps, rounds and participants that H2FDP chooses.
 
     R, the steps of a run, are `method.total_steps`, or those that are configured; they are kept there, so
     that a configuration for which the choice was made comes to the same choice again.
@@ -50,7 +50,7 @@ def controlled(config: Config) -> Config:
 
 
 def problem_of(config: Config) -> Problem:
-    """Return the optimisation problem that method.control=planned solves for this configuration.
+    """Return the optimisation problem that method.control=planned solves for a configuration.
 
     Raises ConfigError: options that contradict each other.
     """
@@ -105,7 +105,7 @@ def problem_of(config: Config) -> Problem:
 
 
 def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Config:
-    """The configuration with the local steps and participants that control has chosen.
+    """Return the configuration with the chosen local steps and participants.
 
     Raises ConfigError: other participants are named.
     """
@@ -122,13 +122,13 @@ def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Co
 
 
 def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:
-    """The trust of every subnet; all are untrusted if devices add noise in every step."""
+    """Return whom each subnet's devices trust; nobody if devices add noise in every step."""
     words: tuple[Trust, ...] = config.method.trust_of_subnets()
     return tuple("untrusted" for _ in words) if mechanism == "step_local" else words
 
 
 def _with_interval(config: Config, mechanism: Mechanism, total: int, tau: int) -> Config:
-    """The configuration with tau local steps a round; the rounds follow from the total number of steps."""
+    """Return the configuration with tau local steps a round, and rounds for the same total of steps."""
     count = None if mechanism == "step_sum" else windows_of_round(config)
     return replace(
         config,
@@ -194,7 +194,7 @@ def _noise(
 
 
 def _smoothness(config: Config) -> float:
-    """The smoothness beta of the loss: configured, or derived from a convex model.
+    """Return the smoothness beta of the loss: configured, or derived from a convex model.
 
     Raises ConfigError: a model for which none is known.
     """

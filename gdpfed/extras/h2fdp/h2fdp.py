@@ -1,4 +1,4 @@
-"""H2FDP: edges sum their devices several times a round; the most trusted party adds the noise.
+"""H2FDP: edge servers sum their devices several times a round; the most trusted party adds noise.
 
 Source: Lin and Brinton, "Differentially-Private Hierarchical Federated Learning". Its noise does not cover
 what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is left of its claims.
@@ -62,7 +62,7 @@ class H2FDPConfig(ControlConfig):
 
 
 class SubnetMethod(ConfiguredMethod):
-    """Subnets start each round from one model, make J sums each, and the server averages their models.
+    """Base class of methods with subnets, which make J sums a round each before the server averages.
 
     Args:
         config: of the run.
@@ -74,32 +74,32 @@ class SubnetMethod(ConfiguredMethod):
 
     @property
     def work(self) -> Work:
-        """The work of devices in a window, by its name."""
+        """The kind of work that devices do between two sums."""
         return self.plan.works[0]
 
     @property
     def window_steps(self) -> int:
-        """m, the steps of a device in a window."""
+        """m: how many steps a device takes between two sums."""
         return int(self.config.training.local_steps) // self.plan.sums_per_round
 
     def learning_rate(self, round_index: int) -> float:
-        """eta, the learning rate of devices in a round."""
+        """Return eta, the learning rate of devices in a round."""
         from gdpfed.clients.configured import learning_rate_of
 
         return learning_rate_of(self.config, round_index)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """The sums of the first window of a round."""
+        """Return the requests for the first sums of a round."""
         return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """No requests ahead: each sum of a round agrees on keys by itself."""
+        """Return none: each sum of a round agrees on keys by itself."""
         return []
 
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """Ask each subnet for one noised sum, over a window of steps from the subnet's own model."""
+        """Ask each subnet for one noised sum of its devices' steps from the subnet's model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
@@ -117,7 +117,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """Ask one subnet for a noised sum; `window_requests` adds which steps devices take."""
+        """Return the request for one noised sum in one subnet."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -135,7 +135,7 @@ class SubnetMethod(ConfiguredMethod):
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """Carry out J windows of steps in all subnets, then average; subnets without a sum are left out."""
+        """Carry out J sums in all subnets, then average the subnets' models."""
         models, summed = [theta] * len(cohorts), set[int]()
         sums: list[ClientSum] = []
         asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]
@@ -154,12 +154,12 @@ class SubnetMethod(ConfiguredMethod):
         return theta, sums
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """The change of a subnet's model by a released sum: by default the mean over the planned devices."""
+        """Return how a released sum changes a subnet's model: by default the mean over planned devices."""
         return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
 
 
 class H2FDP(SubnetMethod):
-    """Edges that are trusted add the noise; otherwise devices share it by secure sums, or add it each."""
+    """H2FDP: trusted edges add the noise; else devices add it, in shares of a masked sum or each alone."""
 
     name: ClassVar[str] = "h2fdp"
     label: ClassVar[str] = "H2FDP"
@@ -168,12 +168,12 @@ class H2FDP(SubnetMethod):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Return the configuration with the steps, rounds and participants that control chooses."""
+        """Return the configuration with the steps, rounds and participants that H2FDP chooses."""
         return controlled(config)
 
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
-        """Plan all windows of all rounds.
+        """Make the plan for all sums of all rounds.
 
         Raises:
             ConfigError: options that contradict each other, a model that is not convex, or momentum.
@@ -219,18 +219,18 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Tables of trust, of each adversary's view, and of control's choice."""
+        """Return tables of trust, of each adversary's epsilon, and of the choice of steps."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
     @cached_property
     def problem(self) -> Problem | None:
-        """The problem that control solves; None without control."""
+        """The optimisation problem that chooses steps and participants; None if they are configured."""
         return None if self.config.method.control == "none" else problem_of(self.config)
 
     @cached_property
     def record_counts(self) -> npt.NDArray[np.float64]:
-        """D_i of every client, shape (num_clients,)."""
+        """D_i: the number of records of every client, shape (num_clients,)."""
         return configured_records(self.config)
 
     def subnet_request(
@@ -257,11 +257,11 @@ class H2FDP(SubnetMethod):
 
     @cached_property
     def record_norm(self) -> float:
-        """The clipping bound of a record's gradient, or of a step."""
+        """The norm to which a record's gradient, or a step, is clipped."""
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """The mean over the devices in the sum, weighted by record counts except for whole-step clipping."""
+        """Return how a released sum changes a subnet's model: the mean over the devices in the sum."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -274,7 +274,7 @@ class H2FDP(SubnetMethod):
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
     def mean_noise(self, group_index: int) -> float:
-        """Noise per coordinate of a subnet's mean after one window of round 1, as a standard deviation.
+        """Return the noise in a subnet's mean after its first sum, as a standard deviation.
 
         With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """
@@ -282,14 +282,14 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """The noise that an edge sees in a device's contribution: none, the device's, or that of the sum."""
+        """Return the noise that an edge sees in a device's contribution: none, the device's, or the sum's."""
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
         seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
         return self.mean_noise(group_index) * seen[self.trusts[group_index]]
 
     @property
     def trusts(self) -> tuple[Trust, ...]:
-        """The party that adds the noise, for each subnet."""
+        """Who adds the noise in each subnet."""
         return trusts_of(self.plan)
 
     def _factor(self, number: int, size: int) -> float:
@@ -298,7 +298,7 @@ class H2FDP(SubnetMethod):
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
-        """The planned noise per coordinate of a subnet's mean, without extra noise for dropouts."""
+        """Return the planned noise in a subnet's mean, without extra noise for dropouts."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
         if self.plan.about_records:
             records = records_of(self.plan)[number]

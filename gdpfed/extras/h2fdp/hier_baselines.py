@@ -1,4 +1,4 @@
-"""Baselines of H2FDP: without privacy, with noise on every device, and a cloud above real edges."""
+"""Methods to compare H2FDP with: without privacy, with noise on every device, and real edges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class HFLDPConfig(H2FDPConfig):
 
 
 class HFLDP(H2FDP):
-    """Every device adds all noise (Shi et al., ICME 2021, as in H2FDP's comparison)."""
+    """HFL-DP: every device adds all noise (Shi et al., ICME 2021, as in H2FDP's comparison)."""
 
     name: ClassVar[str] = "hfl_dp"
     label: ClassVar[str] = "HFL-DP"
@@ -80,7 +80,7 @@ class PEDPFLConfig(HFLDPConfig):
 
 
 class PEDPFL(HFLDP):
-    """One server, no edges, noise on every device (Shen et al., 2022, as in H2FDP's comparison)."""
+    """PEDPFL: one server, no edges, noise on every device (Shen et al., 2022, as in H2FDP's comparison)."""
 
     name: ClassVar[str] = "pedpfl"
     label: ClassVar[str] = "PEDPFL"
@@ -93,7 +93,7 @@ ANY_BUDGET = 1.0
 
 
 class EdgeAverage(Method):
-    """A cloud above real edges: theta + server_learning_rate * mean of w_c - theta over answering edges.
+    """A cloud above real edges: theta + server_learning_rate * mean change over the edges that answer.
 
     Every edge runs a private method of its own on its devices, and answers with how far an interval of it
     moved the model. That is made of released sums, so averaging costs no privacy, and this plan promises
@@ -118,7 +118,7 @@ class EdgeAverage(Method):
         )
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Add the mean change of the answering edges; without a sum, the model does not change."""
+        """Add the mean change of the edges that answered; without a sum, keep the model."""
         (edges,) = sums
         if edges.total is None:
             return theta

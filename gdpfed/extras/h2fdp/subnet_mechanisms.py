@@ -1,4 +1,4 @@
-"""The mechanisms of H2FDP, what each requires of model and training, and the noise of a subnet's mean.
+"""The mechanisms of H2FDP, what each requires, and how much noise a subnet's mean gets.
 
 The proofs are in docs/h2fdp.md.
 """
@@ -30,7 +30,7 @@ MOST_RESERVED = 0.01
 
 
 def mechanism_of(config: Config) -> Mechanism:
-    """The configured mechanism; `auto` chooses it by privacy unit and model.
+    """Return the configured mechanism of H2FDP; `auto` chooses by privacy unit and model.
 
     Raises ConfigError: a mechanism that protects another unit.
     """
@@ -49,7 +49,7 @@ def mechanism_of(config: Config) -> Mechanism:
 
 
 def windows_of(config: Config, mechanism: Mechanism) -> Windows:
-    """Return how a round is divided into windows, and how far a record moves a device's part.
+    """Return how a round is divided into windows of steps, and how far a record moves a device's part.
 
     Raises ConfigError: momentum where noise comes after several steps, or other sums than steps.
     """
@@ -87,7 +87,7 @@ def windows_of(config: Config, mechanism: Mechanism) -> Windows:
 
 
 def record_norm(config: Config, mechanism: Mechanism) -> float:
-    """The bound on a record's gradient: C_x of a convex model, else the configured clipping norm.
+    """Return the bound on a record's gradient: that of a convex model, else the clipping norm.
 
     Raises ConfigError: a model or a loss that is not known to be convex.
     """
@@ -112,7 +112,7 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
 
 
 def reserved_delta(config: Config) -> float:
-    """The probability that some batch of a run makes a step too long for the convex bound.
+    """Return the probability that a batch makes some step too long for the convex bound.
 
     Only the steps of a record's own device matter to it. Raises PrivacyError: more than `MOST_RESERVED` of
     delta.
@@ -138,7 +138,7 @@ def reserved_delta(config: Config) -> float:
 
 
 def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
-    """The factor between the noise that a sum of s devices carries and its planned noise.
+    """Return the ratio of the noise really in a sum of `size` devices to the planned noise.
 
     1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
     sqrt(s / (s - D - max(1, c))) where they share it: up to D may drop out, c collude, and one knows the
@@ -164,7 +164,7 @@ def _shared_factor(secagg: SecAggConfig, size: int) -> float:
 def mean_noise(
     *, work: Work, stddev: float, learning_rate: float, size: int, expected_batch: float, steps: int
 ) -> float:
-    """Noise standard deviation per coordinate of the mean over `size` devices.
+    """Return the noise in the mean over `size` devices, per coordinate, as a standard deviation.
 
     Args:
         work: what devices compute.

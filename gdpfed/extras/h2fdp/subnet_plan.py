@@ -1,4 +1,4 @@
-"""Plans that protect records of devices in subnets: one budget, one noise level, several sums a round.
+"""Plans that protect records of devices in subnets: one budget and noise, several sums a round.
 
 What is released of a subnet is noised once a sum, or once a step on every device. The mechanisms and their
 proofs: docs/h2fdp.md.
@@ -35,7 +35,7 @@ from gdpfed.record_steps import Work, kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The steps of a device between two sums, and how far a record moves the device's part.
+    """A device's steps between two sums, and how far a record can move the device's part.
 
     Attributes:
         work: gradient_sum and dp_sgd, whose steps are released each; convex_steps and window_steps, of which
@@ -68,12 +68,12 @@ class Windows:
 
     @property
     def steps_per_round(self) -> int:
-        """J m, the number of steps of a device in a round."""
+        """J m: the number of steps of a device in a round."""
         return self.windows_per_round * self.num_steps
 
     @property
     def contribution_norm(self) -> float:
-        """The norm to which a device's part is clipped; a part hardly ever exceeds it."""
+        """The norm to which a device's part is clipped, which it very rarely exceeds."""
         if kind_of(self.work).own_noise:
             return math.inf
         if self.bound == "window":
@@ -81,7 +81,7 @@ class Windows:
         return self.num_steps * self.move * largest_batch(self.batch_rate, self.most_records)
 
     def noise(self, accountant: Accountant, epsilon: float, num_rounds: int, delta: float) -> float:
-        """Return the noise multiplier z, in units of `move`, with which all rounds keep epsilon at delta."""
+        """Return the noise multiplier z with which all rounds cost at most epsilon at delta."""
         window = self._window
         if window is None:
             steps = num_rounds * self.steps_per_round
@@ -92,7 +92,7 @@ class Windows:
         return calibrate_windows(accountant, window, target_epsilon=epsilon, count=count, delta=delta)
 
     def estimated_noise(self, epsilon: float, num_rounds: int, delta: float) -> float:
-        """Return an estimate of the noise within a millisecond; only for comparisons, not for plans."""
+        """Estimate the noise within a millisecond, for comparisons only."""
         window = self._window
         releases = num_rounds * self.windows_per_round
         if window is not None:
@@ -104,7 +104,7 @@ class Windows:
 
     @property
     def _window(self) -> LocalWindows | None:
-        """One window with noise multiplier 1 if only its end is released; else None."""
+        """One window with noise multiplier 1, if only its end is released; else None."""
         if self.bound is None:
             return None
         return LocalWindows(
@@ -117,7 +117,7 @@ class Windows:
 
 
 class SubnetOptions(PlanOptions, total=False):
-    """Further options of a plan for records of subnets.
+    """Options that only plans for records in subnets have.
 
     `subnet_rates` are the rates at which devices are drawn in each subnet; None means `sampling_rate` in all.
     The noise is calibrated at `delta` less `reserved_delta`, which something else may use up.
@@ -137,7 +137,7 @@ def subnet_record_plan(
     sampling_rate: float = 1.0,
     **options: Unpack[SubnetOptions],
 ) -> PrivacyPlan:
-    """Return the plan under which every record of every device stays within its budget.
+    """Make the plan under which every record of every device stays within its budget.
 
     `subnets` have one budget; `trust` is of each. The rates at which devices are drawn are not accounted: a
     device's budget is for all rounds. `clipping_norm` is what the configuration calls so. Raises PrivacyError
@@ -176,7 +176,7 @@ def subnet_record_plan(
 
 
 def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) -> RecordPlan:
-    """The plan of every device's records, before its cost is accounted."""
+    """Make the plan of all devices' records, before its cost is accounted."""
     common: dict[str, Any] = {
         "groups": (
             RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),
@@ -192,7 +192,7 @@ def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) ->
 
 
 def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> RecordPlan:
-    """The same plan with the accounted epsilon of all rounds."""
+    """Return the same plan with the accounted epsilon of all rounds."""
     steps = records.steps_allowed // records.most_rounds
     charge = Charge(event=records.event(0, steps), count=records.most_rounds, unit="record")
     accounted = accountant.epsilon(charge.event, charge.count, delta)

@@ -1,4 +1,4 @@
-"""Mechanisms of subnets behind edges: windows of local steps, and noise by whom the devices trust.
+"""Mechanisms of subnets behind edges: windows of local steps, with noise by those whom devices trust.
 
 The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
 """
@@ -25,7 +25,7 @@ under secure aggregation; or every device all of it, as whoever sees one must le
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedSubnets(Mechanism, HasEdges):
-    """Base class of mechanisms that sum by subnet.
+    """Base class of mechanisms that sum each subnet separately.
 
     Attributes:
         trusts: who adds the noise, subnet by subnet.
@@ -39,7 +39,7 @@ class TrustedSubnets(Mechanism, HasEdges):
         return self.trusts[m] == "trusted"
 
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """The ratio of real to planned noise: sqrt(n) if each of n devices adds all of it, else 1."""
+        """Return the ratio of real to planned noise: sqrt(n) if each of n devices adds all of it, else 1."""
         return math.sqrt(num_clients) if self.trusts[m] == "untrusted" else 1.0
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
@@ -48,14 +48,14 @@ class TrustedSubnets(Mechanism, HasEdges):
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSums(TrustedSubnets, SampledSums):
-    """Clipped updates of devices, summed by subnet."""
+    """Sums of devices' clipped updates, one in each subnet."""
 
     kind: ClassVar[str] = "subnet_sums"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSteps(TrustedSubnets, RecordSums):
-    """Steps on records of devices; each step is released, or only windows of steps (see `WindowPlan`)."""
+    """Steps on devices' records, each of them released, or only windows of steps."""
 
     kind: ClassVar[str] = "subnet_steps"
 
@@ -64,7 +64,7 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
-    """Terms for windows of steps: a window is charged once, since only its last model is released."""
+    """Terms for windows of steps: each window is charged once, as only its last model is released."""
 
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows
@@ -94,7 +94,7 @@ class WindowTerms(StepTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan(RecordPlan):
-    """Records in windows of `window_steps` steps, of which only the ends are released.
+    """The plan of records in windows of `window_steps` steps, of which only the ends are released.
 
     `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
     are planned.

@@ -1,4 +1,4 @@
-"""Tables of a plan with subnets and the card's section: trust, the noise, epsilon by adversary."""
+"""Tables of plans with subnets, and the model card's section: trust, noise, epsilon by adversary."""
 
 import math
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
 
 @dataclass(frozen=True)
 class Observers:
-    """Epsilon of a whole run against each adversary, and the noise that the adversary sees.
+    """The epsilon of a whole run against each adversary, and the noise that each one sees.
 
     Attributes:
         members: epsilon against the other devices of its subnet, who get every model of it.
@@ -43,7 +43,7 @@ class Observers:
 
 
 def observers(method: "H2FDP", group_index: int) -> Observers:
-    """Return the epsilon of a run for a device, or for one of its records, against each adversary.
+    """Return epsilon of a run against each adversary, for a device or one of its records.
 
     Members see all L releases of their subnet. The cloud gets no more than these. A trusted edge sees single
     contributions without noise; the other ones see what the members see, or contributions of which each has
@@ -58,7 +58,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 
 def _at_an_edge(method: "H2FDP") -> bool:
-    """Whether the plan is for the run of a real edge, which acts as the server of its devices."""
+    """Whether the plan is for a real edge, which acts as the server of its devices."""
     return method.config.run.mailbox is not None
 
 
@@ -134,7 +134,7 @@ def _notes(method: "H2FDP") -> list[str]:
 
 
 def _step_local_instead(method: "H2FDP") -> str:
-    """A note: the noise for the same budget if devices add noise in every step."""
+    """Say how much noise the same budget would need if devices added noise in every step."""
     plan, group = method.plan, method.plan.groups[0]
     steps, rate = method.window_steps, records_of(plan)[0].mean_rate
     sigma = step_noise(
@@ -170,14 +170,14 @@ IN_WORDS: dict[Trust, str] = {
 
 
 class SubnetReport(ClientReport):
-    """Describes plans whose subnets protect whole devices; the model card says who added the noise."""
+    """Describes plans whose subnets protect whole devices, and says who added the noise."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
 
 
 class SubnetRecordReport(RecordReport):
-    """Describes plans whose subnets protect the single records of devices."""
+    """Describes plans whose subnets protect single records of devices."""
 
     def against_others(self, plan: PrivacyPlan) -> str:
         return (
@@ -189,7 +189,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Lines of a run's model card that say who added the noise in which subnets."""
+    """Yield lines of the model card that say who added the noise in which subnets."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):

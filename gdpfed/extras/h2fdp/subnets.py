@@ -1,4 +1,4 @@
-"""Subnets, the devices behind one edge each: trusted edges, the windows of a round, and the options."""
+"""Subnets (the devices behind one edge each): which edges are trusted, and their options."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ USUAL_WINDOW = 5
 
 @dataclass
 class SubnetConfig(MethodConfig):
-    """The options of every method with subnets."""
+    """The options that all methods with subnets have."""
 
     num_subnets: int = 4
     local_aggregations: int | None = None
@@ -42,7 +42,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """The options of methods whose edges may be trusted, and the mechanism that protects devices."""
+    """The options of methods whose edges may be trusted, and their mechanism."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"
@@ -71,7 +71,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """The trust of each subnet's edge, as a word; trusted edges come first."""
+        """Return whom the devices of each subnet trust; subnets with trusted edges come first."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)
@@ -80,7 +80,7 @@ class TrustConfig(SubnetConfig):
 
 
 def subnets_of(config: Config) -> tuple[Group, ...]:
-    """Divide the clients in order into subnets of nearly equal size, all with the smallest budget.
+    """Divide the clients in order into subnets of nearly equal size, with the smallest budget.
 
     Raises:
         ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.
@@ -110,14 +110,14 @@ def subnets_of(config: Config) -> tuple[Group, ...]:
 
 
 def sizes_of_subnets(config: Config) -> list[int]:
-    """The number of devices in each subnet; sizes differ by at most one."""
+    """Return the number of devices in each subnet; sizes differ by at most one."""
     count = config.method.num_subnets
     least, rest = divmod(config.dataset.num_clients, count)
     return [least + (number < rest) for number in range(count)]
 
 
 def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
-    """The way in which devices are drawn for a round, and the sampling rate of each subnet.
+    """Return how devices are drawn for a round, and the sampling rate of each subnet.
 
     All of them, or `participants` of each subnet, every set being equally likely.
     """
@@ -129,7 +129,7 @@ def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
 
 
 def rate_of_all(config: Config) -> float:
-    """The fraction of all devices that a round draws."""
+    """Return the fraction of all devices that a round draws."""
     drawn, count = config.method.participants, config.method.num_subnets
     if drawn is None:
         return 1.0
@@ -141,7 +141,7 @@ def _each(drawn: Any, count: int) -> list[int]:
 
 
 def windows_of_round(config: Config) -> int:
-    """J, the number of sums of a subnet in a round.
+    """Return J, the number of sums of each subnet in a round.
 
     Raises ConfigError: windows that the steps of a round do not divide into.
     """
@@ -164,7 +164,7 @@ TRANSMISSIONS = ("turns", "together")
 
 @dataclass
 class ControlConfig(TrustConfig):
-    """The options of control, which chooses intervals and participants before training."""
+    """The options by which H2FDP chooses intervals and participants before training."""
 
     control: str = "none"
     control_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])

@@ -1,4 +1,4 @@
-"""The work client_statistics: the shares of a client's records in each cell, so each client counts once."""
+"""The work client_statistics: each client's share of records in each cell, so clients count equally."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the shares of a client's records in each cell, shape (d,), float64: 1 for each block of cells.
+    """Return the share of a client's records in each cell, shape (d,), float64.
 
     A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
     (`gdpfed.clients.update`).
@@ -25,12 +25,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order that does not name what to count. Raises OrderError."""
+    """Refuse, with OrderError, an order that does not say what to count."""
     check_asked(order, encoding.dimension)
 
 
 def check_asked(order: TrainingOrder, dimension: int) -> None:
-    """Refuse an order for another model, or with another number of cells. Raises OrderError."""
+    """Refuse, with OrderError, an order for another model or with another number of cells."""
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
         raise OrderError(f"the order's model is {model}, and what it counts is of the kind {kind}")

@@ -1,4 +1,4 @@
-"""Survival curves and the log-rank test as tables for the terminal, and as a picture for the page."""
+"""Shows survival curves and the log-rank test, as tables and as a picture."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 46, 150, 10, 30
 
 
 def survival_note(found: Statistics) -> str:
-    """A note on how to read the survival curves."""
+    """Explain in one note how to read the survival curves."""
     return (
         "Bands hold for one end of an interval at a time (95 %), and cover noise and sampling; ± is what the "
         f"noise alone leaves open, {NORMAL_QUANTILE * found.noise_stddev:.3g} in each cell of the sum. "
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True)
 class CurvesPicture:
-    """Survival curves with bands; `ticks`: positions and labels of time, `shares`: those of survival."""
+    """A picture of survival curves with bands, and the ticks of its axes."""
 
     lines: Sequence[Line]
     ticks: Sequence[tuple[float, str]]
@@ -93,7 +93,7 @@ class CurvesPicture:
 
 
 def picture_of_curves(curves: Sequence[Curve]) -> CurvesPicture | None:
-    """A picture of the groups' curves, or of the overall curve; None if no point is known."""
+    """Make a picture of the groups' curves, or of the overall curve; None if nothing is known."""
     groups = [curve for curve in curves if curve.group is not None]
     shown = [each for each in groups or curves if each.points and each.points[0].survival is not None]
     if not shown:

@@ -1,4 +1,4 @@
-"""Figures from noised counts: mean, standard deviation and quantiles, with 95 % intervals for the noise.
+"""Figures from noised counts: means, standard deviations and quantiles, with 95 % intervals.
 
 All of it is post-processing of one released vector, so it costs nothing. The noise of every cell is known: it
 has mean 0 and one standard deviation s, and cells are independent. So the half width of an interval is 1.96
@@ -30,7 +30,7 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that was computed from noised counts, with its 95 % interval.
+    """A number computed from noised counts, with its 95 % interval.
 
     Attributes:
         value: None where nothing is known under this noise, or too few records are counted.
@@ -45,7 +45,7 @@ class Figure:
 
     @classmethod
     def about(cls, value: float, half_width: float, sampling: float | None = None) -> "Figure":
-        """A figure in the middle of an interval with this half-width."""
+        """Return a figure with an interval of this half-width around it."""
         return cls(value, value - half_width, value + half_width, sampling)
 
 
@@ -53,20 +53,20 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """The number of records in J cells: the sum of their noised counts, with noise s sqrt(J)."""
+    """Return the number of records in J cells: the sum of noised counts, whose noise is s sqrt(J)."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and standard deviation of a column."""
+    """The mean and standard deviation of a column, computed from noised counts."""
 
     mean: Figure
     stddev: Figure
 
 
 def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
-    """Mean and standard deviation of a column of numbers; `counts`: all its cells, shape (J + 3,)."""
+    """Compute a column's mean and standard deviation from all its cells' counts, shape (J + 3,)."""
     ends, present = np.asarray(cells.edges), counts[:-1]
     widths = np.diff(ends, prepend=ends[0], append=ends[-1])
     middles = np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]])
@@ -90,7 +90,7 @@ def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
 
 
 def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
-    """The value below which a share q of the present numbers lies, limited to the declared range.
+    """Estimate the value below which a share q of a column's numbers lies, within the declared range.
 
     With k of J cells below an end of a bin, C - q N has noise s sqrt((1 - q)^2 k + q^2 (J - k)).
     """
@@ -105,7 +105,7 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
-    """The first point where a line through values at the ends of the bins reaches 0."""
+    """Return the first point where the line through values at the bins' ends reaches 0."""
     reached = np.flatnonzero(above >= 0)
     if not len(reached):
         return float(ends[-1])
@@ -117,12 +117,12 @@ def _crossing(ends: Counts, above: Counts) -> float:
 
 
 def _last_crossing(ends: Counts, above: Counts) -> float:
-    """The last point where a line through values at the ends of the bins rises to 0."""
+    """Return the last point where the line through values at the bins' ends rises to 0."""
     return -_crossing(-ends[::-1], -above[::-1])
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """The number of all records, averaged over blocks, since every block counts all records.
+    """Estimate the number of all records, averaged over blocks, each of which counts all records.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

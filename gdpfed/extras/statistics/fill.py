@@ -1,4 +1,4 @@
-"""Fill in a declaration: LOW and HIGH of each column of numbers, from noised quantiles.
+"""Fills in a declaration: the range of each column of numbers, from noised quantiles.
 
 A range is the ends of the bins between which the quantiles 0.01 and 0.99 lie, wherever noise may have moved
 them. It comes of released counts alone, so it costs no more than these did.
@@ -21,7 +21,7 @@ HEAD = """\
 
 
 def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
-    """Write a declaration with ranges from noised quantiles; return one line for every column of numbers.
+    """Write a declaration with ranges from noised quantiles; return one line for each such column.
 
     Raises:
         ConfigError: the file exists.
@@ -41,7 +41,7 @@ def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
 
 
 def _narrowed(column: Numeric, counted: ColumnFigures | None) -> Numeric:
-    """The column with a range around its quantiles; unchanged if the quantiles are not known."""
+    """Return the column with a range around its quantiles; unchanged if they are not known."""
     if counted is None:
         return column
     low, high = (counted.figures[f"q{part:g}"] for part in ENDS)

@@ -1,4 +1,4 @@
-"""The cells that are counted, of each column and each pair of columns; they follow from the declaration.
+"""The cells that are counted, of each column or pair of columns, as the declaration defines them.
 
 A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
 removed, whatever the record is. A block is a column, a column within every group or at every party, or a pair
@@ -32,7 +32,7 @@ EDGES_NOTE = "give a column with a range in the declaration, or one with values"
 
 @dataclass(frozen=True)
 class Asked:
-    """The statistics that a run is asked for.
+    """Which statistics a run asks for.
 
     Attributes:
         bins: of equal width between the ends of a column's range; not used by decades.
@@ -54,7 +54,7 @@ class Asked:
     parties: int = 0
 
     def to_json(self) -> str:
-        """The JSON text that :meth:`from_json` reads."""
+        """Return the request as JSON text, which :meth:`from_json` reads."""
         values = asdict(self)
         # Without what says nothing, as before there were these two.
         for key, nothing in (("survival", False), ("parties", 0)):
@@ -64,7 +64,7 @@ class Asked:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of :meth:`to_json`. Raises LearningError: the text names no statistics."""
+        """Read which statistics are asked for from the text that :meth:`to_json` wrote."""
         try:
             values = json.loads(text)
             crossed = tuple((str(rows), str(columns)) for rows, columns in values.pop("crossed"))
@@ -73,7 +73,7 @@ class Asked:
             raise LearningError(f"{text!r} does not say which statistics are asked for") from None
 
     def checked(self) -> Self:
-        """Return itself after a check. Raises LearningError: an invalid number of bins or spacing."""
+        """Return this request after checking it; LearningError if it is invalid."""
         if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """The name of the model for these counts; a node can refuse statistics by this name."""
+        """The name of the model for these counts, by which a node can refuse such statistics."""
         if self.survival:
             return "statistics_survival"
         if self.parties:
@@ -106,7 +106,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of one table column: the values or ranges of values whose records are counted.
+    """The cells of one table column: the values, or ranges of values, that are counted.
 
     Attributes:
         name: of the column.
@@ -128,14 +128,14 @@ class Cells:
 
     @classmethod
     def of_numbers(cls, column: Numeric, asked: Asked) -> Self:
-        """The cells of a column of numbers: one below its range, bins, one above it, one for missing."""
+        """Return the cells of a column of numbers: bins, and cells for below, above and missing."""
         edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
         bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)
 
     @classmethod
     def of_times(cls, columns: Columns) -> Self:
-        """The cells of times to an event: events by interval, then censored by intervals survived.
+        """Return the cells of times to an event: events by interval, then censored records by interval.
 
         Raises LearningError: the declaration has no such label.
         """
@@ -151,12 +151,12 @@ class Cells:
         return cls(f"{times.time}, {times.event}", labels, may_miss=False, times=times)
 
     def of_labels(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-        """The cells of labels that are times to an event: float32[N,2] -> int64[N]."""
+        """Return the cells that labels (times to an event) are in: float32[N,2] -> int64[N]."""
         count = len(self) // 2
         return np.where(labels[:, 1] > 0, interval_of(labels[:, 0]), count + survived(labels[:, 0]))
 
     def of_number(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The cells of numbers, where NaN means missing: float64[N] -> int64[N].
+        """Return the cells that numbers are in, NaN meaning missing: float64[N] -> int64[N].
 
         A bin holds its lower end, and the last one its upper end, too.
         """
@@ -166,7 +166,7 @@ class Cells:
 
 
 def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[float, ...]:
-    """The ends of a range's bins: bins + 1 at equal distances, or steps 1, 2, 5 of powers of ten."""
+    """Return the ends of a range's bins: at equal distances, or at steps 1, 2, 5 of powers of ten."""
     if spacing == "even":
         return tuple(float(edge) for edge in np.linspace(low, high, bins + 1))
     largest = math.floor(math.log10(max(abs(low), abs(high))))
@@ -178,7 +178,7 @@ def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[floa
 
 @dataclass(frozen=True)
 class Block:
-    """Cells of one column, or of two columns together, in one of which every record counts.
+    """A block of counts over one column or a pair of columns; each record counts once in it.
 
     Attributes:
         first, second: numbers of the columns that are counted; a column alone has no second one.
@@ -192,7 +192,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """All cells that one sum counts, divided into blocks: one for each column or pair of columns.
+    """All cells that one sum counts, divided into blocks, one for each column or pair of columns.
 
     Attributes:
         columns: each column's cells; with `by_party` the last one is for the party that counts.
@@ -206,7 +206,7 @@ class Layout:
 
     @classmethod
     def of(cls, columns: Columns, asked: Asked) -> Self:
-        """The layout of the asked statistics for a declaration.
+        """Lay out the cells of the requested statistics for a declaration.
 
         Raises LearningError: a column that is not declared, groups that are not values, or too many cells.
         """
@@ -240,7 +240,7 @@ class Layout:
 
     @classmethod
     def of_survival(cls, columns: Columns, asked: Asked) -> Self:
-        """The layout of one block: events and censored records by interval, and by group if any.
+        """Lay out the cells for survival curves: events and censored records by interval and group.
 
         Raises LearningError: there are no times to an event, or the groups are no values of a column.
         """
@@ -258,7 +258,7 @@ class Layout:
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
-        """The shape of a block: (cells,), (groups, cells) or (rows, columns)."""
+        """Return the shape of a block: (cells,), (groups, cells) or (rows, columns)."""
         first = len(self.columns[block.first])
         if block.second is None:
             return (first,)
@@ -267,22 +267,22 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The position in the sum at which each block begins, and the end of the last block."""
+        """The positions in the sum at which blocks begin, and the end of the last block."""
         sizes = [math.prod(self.shape(block)) for block in self.blocks]
         return tuple(int(each) for each in np.cumsum([0, *sizes]))
 
     @property
     def size(self) -> int:
-        """The number of cells, d."""
+        """d: the number of cells."""
         return self.starts[-1]
 
     @property
     def moves(self) -> float:
-        """The L2 norm by which one record moves the counts of B blocks: sqrt(B)."""
+        """The L2 norm by which one record moves the counts: sqrt(B) for B blocks."""
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """The cells of the sum where each row counts, one a block: int64[N, K] of cells -> int64[N, B]."""
+        """Return the cells of the sum in which each row counts: int64[N, K] of cells -> int64[N, B]."""
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)
@@ -293,18 +293,18 @@ class Layout:
         return found
 
     def parts(self, vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
-        """Split a vector of all cells, shape (d,), into one array for each block, in the block's shape."""
+        """Split a vector of all cells, shape (d,), into arrays, one for each block."""
         pieces = np.split(vector, self.starts[1:-1])
         return [piece.reshape(self.shape(block)) for piece, block in zip(pieces, self.blocks, strict=True)]
 
 
 def party_names(parties: int) -> tuple[str, ...]:
-    """The names of parties, by number."""
+    """Return the names of parties, by number."""
     return tuple(f"{PARTY} {number}" for number in range(parties))
 
 
 def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
-    """The cells of one declared column.
+    """Return the cells of one declared column.
 
     Raises LearningError: it is neither an input nor a label.
     """

@@ -1,4 +1,4 @@
-"""Two methods of one round that sum counts: one protects records or persons, the other clients.
+"""Two methods that sum counts in one round: one protects records or persons, the other clients.
 
 **One sum has one noise**, that of the strictest budget: it is never above what any party allows, and a total
 needs the numbers of all. Two sums with a noise each, added up, would have the noise of both, which is more.
@@ -37,7 +37,7 @@ LOSSES = {
 
 @dataclass
 class StatisticsConfig(MethodConfig):
-    """The options of methods that count statistics, in addition to the options of every method."""
+    """The options of methods for statistics, in addition to those of every method."""
 
     bins: int = 16
     spacing: str = "even"
@@ -68,7 +68,7 @@ class StatisticsConfig(MethodConfig):
         )
 
     def asked(self, num_clients: int) -> Asked:
-        """The statistics that the options ask for; columns that are not named stay empty.
+        """Return the statistics that the options ask for.
 
         Raises LearningError: what does not go together.
         """
@@ -99,7 +99,7 @@ ONE_STEP: Mapping[str, Any] = {
 
 
 def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]") -> Config:
-    """Return the configuration with all derived settings; applying it twice changes nothing more.
+    """Return the configuration with all derived settings; a second call changes nothing more.
 
     Raises ConfigError: settings that do not go with statistics. Raises LearningError: columns that are none.
     """
@@ -145,7 +145,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
 
 
 def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Refuse survival curves of client shares, which have no valid formula. Raises ConfigError."""
+    """Refuse survival curves from clients' shares, for which there is no valid formula."""
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
@@ -159,7 +159,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 
 
 def _check(config: Config) -> None:
-    """Refuse settings that contradict one sum of counts; ConfigError names the setting."""
+    """Refuse settings that contradict one sum of counts."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
         raise ConfigError(
@@ -195,7 +195,7 @@ def _check(config: Config) -> None:
 
 
 class RecordStatistics(DPSum):
-    """Counts records in the cells of tables; one record, or person, moves counts of B blocks by sqrt(B).
+    """Counts records in the cells of tables; one record or person moves the counts by sqrt(B).
 
     One step of DP-SGD without a sample: a Gaussian release of all records, so its epsilon holds against
     everyone who does not add noise to it.
@@ -235,7 +235,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums each client's shares of records in cells; one client moves sums of B blocks by sqrt(B)."""
+    """Sums clients' shares of records in cells; one client moves the sum by sqrt(B), for B blocks."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"
@@ -265,7 +265,7 @@ class ClientStatistics(DPFedAvg):
         return _of_work(super().make_turn_plan(config))
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Ask clients for one sum of their counts, each as a share of its records."""
+        """Return the request for one sum of clients' shares of records."""
         return [
             replace(each, work="client_statistics") for each in super().requests(theta, round_index, cohorts)
         ]

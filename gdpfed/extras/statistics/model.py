@@ -1,4 +1,4 @@
-"""The model of a statistics run: one parameter for each cell, and no useful predictions.
+"""The model of a statistics run, with one parameter for each cell and no useful predictions.
 
 The sum of a run is added to the parameters, which begin at 0. So they are the released counts.
 """
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Counts(nn.Module):
-    """A model with one parameter for each cell; it always predicts 0 and is not tested.
+    """A model with one parameter for each counted cell; it predicts 0 and is not tested.
 
     `cells`: d. `outputs`: how many numbers labels of this kind need.
     """
@@ -26,5 +26,5 @@ class Counts(nn.Module):
 
 
 def counts(input_shape: tuple[int, ...], num_classes: int, *, asked: str = "", cells: int = 1) -> nn.Module:
-    """Build the model; `asked`: what is counted, as JSON of `Asked`; `cells`: the number of cells."""
+    """Build the model for counts; `asked` says what is counted, `cells` in how many cells."""
     return Counts(cells, num_classes)

@@ -1,4 +1,4 @@
-"""The page statistics.html: tables, and bars of every column with intervals for the noise."""
+"""Writes statistics.html: tables, and bars for every column with intervals for the noise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Picture:
-    """The bars of one column; `height` is in units of SVG."""
+    """The bars of one column, for a picture in SVG."""
 
     title: str
     bars: list[Bar]
@@ -42,7 +42,7 @@ class Picture:
 
 
 def write_page(found: Statistics, directory: Path) -> Path:
-    """Write tables and pictures as one HTML page that needs no network; return its path."""
+    """Write tables and pictures of statistics as one HTML page; return its path."""
     pictures = [picture_of(each) for each in found.columns]
     page = page_of(
         TEMPLATE,
@@ -60,7 +60,7 @@ def write_page(found: Statistics, directory: Path) -> Path:
 
 
 def picture_of(column: ColumnFigures) -> Picture:
-    """Bars scaled to the largest count with its interval; a hidden cell has no bar."""
+    """Draw a column's counts as bars, scaled to the largest one; hidden counts have no bar."""
     off = NORMAL_QUANTILE * column.noise_stddev
     most = max((count + off for count in column.counts if count is not None), default=1.0)
     scale = (WIDTH - LEFT - 60) / most
@@ -81,7 +81,7 @@ def picture_of(column: ColumnFigures) -> Picture:
 
 
 def _sampling(found: Statistics) -> Iterator[list[str]]:
-    """Yield rows with means and standard deviations, with noise and sampling error in separate cells."""
+    """Yield rows of means and standard deviations, with noise and sampling error separately."""
     for column in found.columns:
         for name in ("mean", "sd"):
             figure = column.figures.get(name)

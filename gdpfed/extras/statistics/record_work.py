@@ -16,7 +16,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the number of records in each cell, shape (d,), float64; one record moves it by sqrt(B) at most.
+    """Return the number of a client's records in each cell, shape (d,), float64.
 
     The bound C of a record is larger by what rounding to the grid may add (`record_bound`), so the counts are
     whole numbers and nothing is clipped.
@@ -33,13 +33,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order if one record may add more to the rounded counts than its bound. Raises OrderError."""
+    """Refuse an order if one record could add more to the rounded counts than its bound."""
     check_asked(order, encoding.dimension)
     check_bound(order, encoding.dimension, encoding.grid)
 
 
 def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Refuse an order if one record may add more to the rounded counts than its bound. Raises OrderError."""
+    """Refuse an order if one record could add more to the rounded counts than its bound."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(f"statistics count every record, and the order has batch rates {steps.batch_rates}")
@@ -52,7 +52,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 
 
 def blocks_in(order: TrainingOrder) -> int:
-    """The number of blocks in an order; each record counts once in each block."""
+    """Return the number of blocks in an order; each record counts once in each block."""
     asked = Asked.from_json(asked_of(order.task)[0])
     if asked.survival:
         return 1

@@ -1,4 +1,4 @@
-"""Statistics from the released counts, and their files: statistics.json and statistics.html."""
+"""Makes statistics from the released counts, and saves them as statistics.json and statistics.html."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class ColumnFigures:
 
 @dataclass(frozen=True)
 class CrossTable:
-    """Counts of two columns: `counts` of shape (row_cells, column_cells), None if below the minimum."""
+    """Counts of two columns, shape (row_cells, column_cells), with None for counts below the minimum."""
 
     rows: str
     columns: str
@@ -103,7 +103,7 @@ class Statistics:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Read the results of a run; None if it has none. Raises RunError: damaged, or another format."""
+        """Read the results of a statistics run from its directory; None if there are none."""
         return read_result(directory / STATISTICS_FILE, "statistics", cls._of_values)
 
     @classmethod
@@ -135,7 +135,7 @@ class Statistics:
 
 
 def noise_in(summed: ClientSum) -> float:
-    """The actual noise standard deviation of a sum: from the shares of the clients in it.
+    """Return the noise really in a sum, from the shares of the clients in the sum.
 
     Each adds a share, so that enough is left when as many drop out as may; who stays has more together.
     """
@@ -147,7 +147,7 @@ def noise_in(summed: ClientSum) -> float:
 def statistics_of(
     config: Config, plan: PrivacyPlan, layout: Layout, released: Counts, noise: tuple[int, float]
 ) -> Statistics:
-    """Compute statistics from released counts.
+    """Compute all statistics from released counts.
 
     `released`: of all cells, shape (d,). `noise`: how many clients are in the sum, and the standard deviation
     of the noise in every cell.
@@ -217,19 +217,19 @@ def _enough(figure: Figure, least: float) -> Figure:
 
 
 def _shown(counts: Counts, least: float) -> Iterator[float | None]:
-    """Yield counts of at least the minimum, and None for smaller counts; a minimum of 0 shows all."""
+    """Yield counts, with None in place of counts below the minimum."""
     for count in counts.tolist():
         yield count if count >= least or not least else None
 
 
 class StatisticsFiles(Observer):
-    """Writes statistics.json and statistics.html after the run's sum has arrived."""
+    """Writes statistics.json and statistics.html once the run's sum has arrived."""
 
     def __init__(self, config: Config, plan: PrivacyPlan, directory: Path) -> None:
         self._config, self._plan, self._directory = config, plan, directory
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Write the statistics, unless too few clients were left for a sum."""
+        """Save the statistics, unless too few clients were left for a sum."""
         if not ended.sums or ended.sums[0].total is None:
             return
         summed = ended.sums[0]

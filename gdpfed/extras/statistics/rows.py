@@ -1,4 +1,4 @@
-"""The cells of a client's rows: tables are read as in a training, and the rows are counted.
+"""Assigns a client's rows to cells: reads tables as a training does, and counts rows.
 
 The same rows are counted that a training would learn from: those for testing and those that are held out are
 left out, as are rows that the declaration leaves out.
@@ -44,7 +44,7 @@ UNITS_A_GRID_STEP = 256
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """Rows of one client, with the cells of each row.
+    """The rows of one client, with the cell of each row in each column.
 
     Attributes:
         cells: of every row in every column, shape (N, K).
@@ -56,7 +56,7 @@ class Counted:
 
 
 def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """The cell of each row in each column of a layout, shape (N, K); the party's cell stays 0.
+    """Return the cell of each row in each column of a layout, shape (N, K).
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
@@ -67,7 +67,7 @@ def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> np
 
 
 def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read a table as `read_rows` does, but with the cells of rows in place of inputs."""
+    """Read a table as `read_rows` does, but return cells of rows in place of inputs."""
     table, parts = open_declared(path, columns, place), list[Rows]()
     for batch in table.batches(columns.names(for_training=not shared_out)):
         read = table_of(batch.cells, columns, place, own=table.own, found=table.found)
@@ -106,7 +106,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """Lay out the statistics that an order asks for, by the client's own declaration of columns.
+    """Lay out the cells that an order asks for, by the client's own declaration of columns.
 
     Raises LearningError: it has another number of cells than the order says.
     """
@@ -120,7 +120,7 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
 
 
 def counted_rows(job: Job) -> tuple[Layout, Counted]:
-    """The layout of a job, and its client's rows with their cells.
+    """Return the layout of cells for a job, and its client's rows with their cells.
 
     Raises:
         OrderError: an order that says nothing that can be counted, or data that are not a table.
@@ -142,7 +142,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
 
 
 def asked_of(task: Task) -> tuple[str, int]:
-    """The statistics of a task as JSON, and the number of cells. Raises OrderError: it names none."""
+    """Return a task's statistics as JSON, and the number of cells."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError("the order does not say which statistics are asked for")
@@ -150,7 +150,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 
 
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
-    """The layout of a task, and records of its training split at some positions, with their cells.
+    """Return a task's layout, and the records at some positions of its training data with their cells.
 
     Raises LearningError: a data set that is not a table.
     """
@@ -162,7 +162,7 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
 
 def _of_persons(persons: Split) -> Counted:
-    """The rows of persons, x of shape (P, R, K); each person counts as 1 in total."""
+    """Return the rows of persons, x of shape (P, R, K); each person counts as 1 in total."""
     absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
@@ -189,14 +189,14 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table with the cells of its rows in place of inputs, and the layout; for simulated clients."""
+    """Load a table with cells of rows in place of inputs, for simulated clients; return the layout too."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout
 
 
 def source_columns(source: DataSource) -> Columns:
-    """The declared columns of a run's table.
+    """Return the declared columns of a run's table.
 
     Raises LearningError: a data set that is not a table.
     """
@@ -209,7 +209,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Counts in whole units, int64[d], and the unit: the grid divided by 256.
+    """Count in whole units, int64[d]; also return the unit, the grid divided by 256.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

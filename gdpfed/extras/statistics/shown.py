@@ -1,4 +1,4 @@
-"""Statistics on the terminal: rows by column, each figure above the interval of its noise."""
+"""Shows statistics on the terminal: rows by column, each figure above its interval."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ MOST_ACROSS = 9
 
 
 def heading(found: Statistics) -> str:
-    """One line: the number of records, the noise, and the privacy cost."""
+    """Say in one line how many records were counted, the noise, and the privacy cost."""
     one = found.counted.removesuffix("s")
     return (
         f"{_with_noise(found.n)} {found.counted} at {found.clients} parties; it cost each {one} epsilon "
@@ -24,7 +24,7 @@ def heading(found: Statistics) -> str:
 
 
 def note(found: Statistics) -> str:
-    """A note on how to read statistics and the intervals of their noise."""
+    """Explain in one note how to read statistics and their intervals."""
     if found.curves:
         return survival_note(found)
     off = NORMAL_QUANTILE * found.noise_stddev
@@ -49,12 +49,12 @@ def tables_of(found: Statistics) -> Iterator[Table]:
 
 
 def named(column: ColumnFigures) -> str:
-    """The name of a column, with the group in which it was counted."""
+    """Return a column's name, with the group in which it was counted."""
     return column.name if column.group is None else f"{column.name}, {column.group}"
 
 
 def crossed(table: CrossTable) -> Iterator[Table]:
-    """Yield the table of a pair of columns, in several parts if there are many values across."""
+    """Yield the table of a pair of columns, in several parts if it is wide."""
     for start in range(0, len(table.column_cells), MOST_ACROSS):
         across = table.column_cells[start : start + MOST_ACROSS]
         rows = [
@@ -83,14 +83,14 @@ def _count(count: float | None) -> str:
 
 
 def half_width(figure: Figure) -> float:
-    """The larger distance between a figure and the ends of its interval."""
+    """Return the larger distance from a figure to an end of its interval."""
     if figure.value is None or figure.low is None or figure.high is None:
         return 0.0
     return max(figure.value - figure.low, figure.high - figure.value)
 
 
 def _above(figure: Figure, digits: int | None = None) -> str:
-    """A figure, with the half-width of its interval below it."""
+    """Write a figure, with the half-width of its interval below it."""
     if figure.value is None:
         return UNKNOWN if digits is None else HIDDEN
     form = ".4g" if digits is None else f".{digits}f"

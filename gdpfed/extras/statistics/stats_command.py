@@ -1,4 +1,4 @@
-"""``gdpfed stats``: count rows by column before a model is trained, and show the noised counts."""
+"""``gdpfed stats``: count rows by column before a model is trained, and show noised counts."""
 
 import argparse
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def _fill(found: "Statistics", directory: Path, path: Path) -> None:
 
 
 def _run_named(words: Sequence[str]) -> Path | None:
-    """The existing run to show; None if new statistics are to be counted."""
+    """Return the existing run to show; None if new statistics are to be counted."""
     named = [word for word in words if "=" not in word]
     if not named:
         return None
@@ -75,7 +75,7 @@ def _run_named(words: Sequence[str]) -> Path | None:
 
 
 def overrides_of(words: Sequence[str]) -> list[str]:
-    """The overrides of a statistics run: the given ones, and those that follow from them."""
+    """Return the overrides of a statistics run: the given ones, and those that follow from them."""
     keys = {word.partition("=")[0] for word in words}
     client = any(word in CLIENT_LEVEL for word in words)
     kind = "statistics"
@@ -97,7 +97,7 @@ def overrides_of(words: Sequence[str]) -> list[str]:
 
 
 def _counted(options: argparse.Namespace) -> Path:
-    """Count in a simulation or over Flower, and return the run's directory."""
+    """Count in a simulation or over Flower; return the run's directory."""
     from gdpfed.cli.simulated_run import require_path
     from gdpfed.runs.resume import load_run
 

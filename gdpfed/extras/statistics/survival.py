@@ -1,4 +1,4 @@
-"""Survival curves and the log-rank test, from noised counts of events and censored records by interval.
+"""Survival curves and the log-rank test, from noised counts of events and censored records.
 
 With d_i events in interval i, c_k records that are censored after k intervals, and n_i at risk::
 
@@ -30,7 +30,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Point:
-    """A survival curve at the end of an interval; None where too few are at risk, or noise is too large.
+    """A survival curve at the end of an interval; None if too few are at risk or noise is too large.
 
     Attributes:
         end: in the unit of the time.
@@ -64,14 +64,14 @@ class Curve:
 
     @classmethod
     def of_values(cls, values: dict[str, Any]) -> Self:
-        """Make a curve from values that JSON has carried."""
+        """Make a survival curve from values read from JSON."""
         points = [Point(**each) for each in values["points"]]
         return cls(values["group"], Figure(**values["n"]), points, Figure(**values["median"]))
 
 
 @dataclass(frozen=True)
 class LogRank:
-    """The log-rank test for equal survival of groups, with noise in the variance.
+    """The log-rank test of whether groups survive alike; its variance includes the noise.
 
     Attributes:
         groups: that are compared.
@@ -89,7 +89,7 @@ class LogRank:
 
 
 def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
-    """Events d, at risk n and survivors m of each interval: shape (..., 2 J + 1) to (..., J) each."""
+    """Return events d, at risk n and survivors m of each interval: shape (..., 2 J + 1) to (..., J) each."""
     intervals = counts.shape[-1] // 2
     events, censored = counts[..., :intervals], counts[..., intervals + 1 :]
     at_risk = np.cumsum((events + censored)[..., ::-1], axis=-1)[..., ::-1]
@@ -97,7 +97,7 @@ def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: float, least: float) -> Curve:
-    """The survival curve of counts of shape (2 J + 1,); points with fewer than `least` at risk are hidden."""
+    """Compute a survival curve from counts, shape (2 J + 1,), without points where few are at risk."""
     events, at_risk, alive = survivors(counts)
     intervals = len(ends)
     total = float(counts.sum())
@@ -130,7 +130,7 @@ def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: floa
 
 
 def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
-    """How noise in the counts makes log S vary: sum of (d log S / d cell)^2 up to the end of interval `last`.
+    """Return the variance of log S due to noise in the counts, up to the end of interval `last`.
 
     An event in interval a counts in n_i up to a and in m_i before it, one censored after k intervals in both
     of the intervals before.
@@ -145,7 +145,7 @@ def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
 
 
 def falling(values: Counts) -> Counts:
-    """The closest non-increasing values by least squares; rising neighbours are averaged."""
+    """Return the closest non-increasing values by least squares (pool adjacent violators)."""
     means, sizes = list[float](), list[int]()
     for value in values.tolist():
         means.append(value)
@@ -158,7 +158,7 @@ def falling(values: Counts) -> Counts:
 
 
 def _median(points: Sequence[Point]) -> Figure:
-    """The time at which a curve reaches 1/2, by interpolation, with the times of its band."""
+    """Return the time at which a curve reaches 1/2, with the times at which its band does."""
     curves = [[getattr(point, name) for point in points] for name in ("survival", "low", "high")]
     found = [_reaches_half([point.end for point in points], each) for each in curves]
     return Figure(found[0], found[1], found[2]) if found[0] is not None else UNKNOWN
@@ -174,7 +174,7 @@ def _reaches_half(ends: Sequence[float], survival: Sequence[float]) -> float | N
 
 
 def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float) -> LogRank | None:
-    """The log-rank test of the groups with enough records; None with fewer than two such groups.
+    """Make the log-rank test of groups with enough records; None with fewer than two such groups.
 
     `counts`: of all cells, shape (groups, 2 J + 1). With w_gi = n_gi / n_i the part of group g of those at
     risk, U_g = sum_i d_gi - w_gi d_i has the covariance sum_i d_i (n_i - d_i) / (n_i - 1) w_gi (1[g = h] -
@@ -217,13 +217,13 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
 
 
 def _moved(part: Counts, rate: Counts, same: Counts) -> Counts:
-    """How one record of group h, at risk up to interval i, moves U_g, g's log-rank sum: shape (g, h, i)."""
+    """Return how one record of group h moves group g's log-rank sum, by interval: shape (g, h, i)."""
     moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
     return moved
 
 
 def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
-    """Covariance of log-rank sums U by noise in counts: sum over cells of dU_g / dcell dU_h / dcell.
+    """Return the covariance of groups' log-rank sums due to noise in the counts.
 
     `own`: how U_g moves with an event of a group in an interval, by the event itself. `left`: how many
     intervals come after the known ones.
@@ -237,7 +237,7 @@ def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
 def curves_of(
     ends: Sequence[float], groups: Sequence[str], counts: Counts, stddev: float, least: float
 ) -> tuple[list[Curve], LogRank | None]:
-    """The curves of all records and of each group, and the log-rank test of named groups.
+    """Return the curves of all records and of each group, and the log-rank test of named groups.
 
     `groups`: their names, none without groups; the last one is for those without a value. `counts`: of all
     cells, shape (groups, 2 J + 1), or (1, 2 J + 1).

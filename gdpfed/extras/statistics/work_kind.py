@@ -1,4 +1,4 @@
-"""The kinds of the statistics works: record counts are steps on records, client counts are updates."""
+"""How statistics are accounted: counts of records as steps on records, clients' shares as updates."""
 
 from gdpfed.record_steps import WorkKind
 

@@ -1,1 +1,1 @@
-"""Time to event: labels that are times, discrete hazards as a loss, concordance and the Brier score."""
+"""Time to event: labels that are times, discrete hazards as a loss, and metrics of survival."""

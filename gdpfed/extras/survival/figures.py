@@ -1,4 +1,4 @@
-"""Quality of predicted survival: Harrell's concordance, and the integrated Brier score.
+"""Metrics of predicted survival: Harrell's concordance, and the integrated Brier score.
 
 Both look at positions in the intervals, which keep the order of times and end at the horizon. One that
 reaches the horizon is censored there.
@@ -21,14 +21,14 @@ Bools = npt.NDArray[np.bool_]
 
 
 def survival_of(outputs: Outputs) -> Floats:
-    """Survival at the end of each interval from logits of hazards: float64[N,J] -> float64[N,J]."""
+    """Return survival at each interval's end, from logits of hazards: float64[N,J] -> float64[N,J]."""
     with np.errstate(under="ignore"):
         curves: Floats = np.exp(-np.cumsum(np.logaddexp(0, outputs), axis=1))
     return curves
 
 
 def concordance(outputs: Outputs, targets: Targets) -> float | None:
-    """Harrell's concordance: the share of comparable pairs in the right order; None without pairs.
+    """Return Harrell's concordance: the share of comparable pairs in the right order; None without pairs.
 
     A pair is known if the earlier of both is an event, or both are at one time and one is censored, which
     counts as later. Two events at one time are not a pair. The model expects an event of the one first whose
@@ -66,7 +66,7 @@ def pairs(expected: Floats, times: npt.NDArray[np.generic], event: Bools) -> tup
 
 
 def _from_the_latest(place: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Positions of records in groups, latest first; records with equal places stay in one group."""
+    """Yield positions of records in groups, latest first; equal times stay in one group."""
     order = np.argsort(-place, kind="stable")
     ends = np.flatnonzero(np.diff(place[order], append=-1)) + 1
     start = 0
@@ -77,7 +77,7 @@ def _from_the_latest(place: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.in
 
 
 def integrated_brier(outputs: Outputs, targets: Targets) -> float | None:
-    """Integrated Brier score: the mean of the scores at the interval ends; smaller is better.
+    """Return the integrated Brier score, averaged over the ends of intervals; smaller is better.
 
     At an end e the score is, over N records with times T and predicted survival S(e)::
 
@@ -106,7 +106,7 @@ def integrated_brier(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def uncensored(times: Floats, event: Bools, at: Floats) -> Floats:
-    """G(t-), the probability of not being censored before t, for every t in `at`.
+    """Return G(t-), the probability of not being censored before t, for every t in `at`.
 
     Kaplan and Meier's product over censored times c < t of 1 - (censored at c) / (at risk at c). Of records
     at one time those with an event leave first.

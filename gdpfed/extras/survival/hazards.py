@@ -1,11 +1,11 @@
-"""The loss of a record whose label is a time to an event: by discrete hazards, one logit an interval."""
+"""The loss for labels that are times to an event: discrete hazards, with one logit an interval."""
 
 import torch
 from torch.nn import functional
 
 
 def discrete_hazard(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Negative log-likelihood of a record's intervals at risk, in nats: (n, J) and (n, 2) to (n,).
+    """Return each record's negative log-likelihood in nats: (n, J) and (n, 2) to (n,).
 
     With h_j = sigmoid(z_j), one that is censored after m intervals has - sum_(j<=m) log(1 - h_j), and one
     with its event in interval k has - sum_(j<k) log(1 - h_j) - log h_k: a binary cross-entropy of every

@@ -1,4 +1,4 @@
-"""Labels that are times to an event; a model predicts the hazard of each interval.
+"""Labels that are times to an event; models predict the hazard of each interval.
 
 A model has one output z_j an interval. Its hazard h_j = sigmoid(z_j) is the probability of the event in
 interval j for one who survived the intervals before, so the survival at the end of interval j is
@@ -25,7 +25,7 @@ HALF = 0.5
 
 
 class Times(LabelKind):
-    """For every record a position in J time intervals, and 1 if the event happened there, else 0.
+    """Labels that are a position in J time intervals, with 1 if the event happened there, else 0.
 
     Labels have shape (N, 2), as `gdpfed.learning.data.times_to_event` says; outputs are shape (N, J).
     """
@@ -55,7 +55,7 @@ class Times(LabelKind):
         return ~fit
 
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
-        """How many events each interval has."""
+        """Count the events in each interval."""
         rows = y.reshape(-1, 2)
         positions = rows[rows[:, 1] == 1, 0].astype(np.float32)
         return np.bincount(interval_of(positions), minlength=self.num_classes).astype(np.int64)
@@ -69,13 +69,13 @@ class Times(LabelKind):
         return torch.stack([places, events.to(places.dtype)], dim=-1)
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor":
-        """The survival at the end of every interval, shape (N, J)."""
+        """Return survival at the end of every interval, shape (N, J)."""
         return torch.exp(-functional.softplus(outputs).cumsum(dim=1))
 
     def answers(
         self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]
     ) -> npt.NDArray[np.float64]:
-        """Median times, float64[N]: where the line through the survival at the ends reaches a half.
+        """Return median survival times, float64[N], by interpolation of survival at the intervals' ends.
 
         In the unit of the ends that `names` hold, or in intervals without them; NaN where more than half
         survive the horizon.

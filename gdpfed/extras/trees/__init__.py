@@ -1,1 +1,1 @@
-"""Random trees: splits that are drawn without data, and leaf values that are learnt under noise."""
+"""Random trees: splits are drawn without data, and leaf values are learnt under noise."""

@@ -1,4 +1,4 @@
-"""Check a run of random trees a second time: its splits by the declaration, its charge by the normal curve.
+"""Checks runs of random trees: draws their splits again, and recomputes the charge.
 
 Splits are free only where no data chose them. So they are drawn again from the saved declaration and the
 run's seed, and compared with those in the file of the model's weights. A record is in one leaf of each of K
@@ -28,7 +28,7 @@ SLACK = 1e-6
 
 
 def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
-    """Yield one line for every contradiction in the trees of a run."""
+    """Yield one line for each contradiction in the trees of a run."""
     if files.columns is None:
         yield "the run has trees, and no declaration that their splits are drawn from"
         return
@@ -90,7 +90,7 @@ def _check_splits(
 
 
 def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], npt.NDArray[np.float32]]:
-    """Draw the input and threshold of each question from 16 bytes of SHA-256."""
+    """Draw each split's input and threshold from 16 bytes of SHA-256."""
     inputs, thresholds = [], []
     for question in range(number):
         digest = hashlib.sha256(b"trees %d %d" % (seed, question)).digest()
@@ -102,13 +102,13 @@ def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], np
 
 
 def _rounded(digest: bytes) -> bytes:
-    """Set the last 11 bits of the first two words to 0, so that each is a number of 53 bits."""
+    """Set the last 11 bits of two words to 0, so that each word is a number of 53 bits."""
     words = struct.unpack(">2Q", digest[:16])
     return struct.pack(">2Q", *(word & ~0x7FF for word in words))
 
 
 def _tensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """The splits in a safetensors file: eight bytes of length, a header in JSON, then the numbers."""
+    """Read the splits from a safetensors file without its library."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header, body = json.loads(data[8 : 8 + length]), data[8 + length :]

@@ -1,4 +1,4 @@
-"""Gradient boosting of random trees on records: a round is one noised sum of gradients in every leaf.
+"""Gradient boosting of random trees: each round sums noised gradients in every leaf.
 
 Splits are drawn from public numbers, so nothing but the sums of leaves is paid for. Every round all K trees
 take a step along them: the weak learner of a round is the mean of K trees. Each record is in one leaf of
@@ -24,7 +24,7 @@ MODEL, USUAL_MODEL = "trees", "linear"
 
 @dataclass
 class TreesConfig(RecordMethodConfig):
-    """The options of method=trees."""
+    """The options of method=trees, in addition to those of all methods for records."""
 
     trees: int = 200
     depth: int = 2
@@ -36,7 +36,7 @@ class TreesConfig(RecordMethodConfig):
 
 
 class Trees(DPSum):
-    """The leaf values theta of random trees take one step a round, on a noised sum of clipped gradients.
+    """Random trees whose leaf values take one step a round, on a noised sum of clipped gradients.
 
     theta - eta (sum_i sum_batch clip_C(g phi(x)) + C sigma N(0, I)) / sum_i B_i, phi(x) of norm 1. It has
     1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the sum by
@@ -61,7 +61,7 @@ class Trees(DPSum):
 
 
 def with_trees(config: Config) -> Config:
-    """The configuration with the tree model of its method; applying it twice changes nothing more.
+    """Return the configuration with the trees as its model; a second call changes nothing more.
 
     Raises:
         ConfigError: another model or options of one, or records that are not rows of declared columns.
@@ -88,7 +88,7 @@ def with_trees(config: Config) -> Config:
 
 
 def _declared(config: Config) -> Columns:
-    """The declared columns of the run's tables. Raises ConfigError: it has none."""
+    """Return the declared columns of the run's tables; ConfigError if there are none."""
     from gdpfed.clients.configured import source_of
     from gdpfed.learning.data import load_dataset
     from gdpfed.learning.data.tabular import declared_columns

@@ -1,4 +1,4 @@
-"""The model of random trees: it finds the leaf of a record in each tree, and learns the values of leaves.
+"""The model of random trees: finds each record's leaf in every tree, and learns leaf values.
 
     f(x) = (1 / sqrt(K)) sum_k v_k[leaf_k(x)]
 
@@ -17,7 +17,7 @@ from gdpfed.extras.trees.splits import MOST_DEPTH, MOST_TREES, Splits, drawn_spl
 
 
 class Leaves(nn.Module):
-    """The leaf of a record in each tree: float[n, inputs] -> float[n, K 2^D], rows of norm 1.
+    """Finds the leaf of a record in each tree: float[n, inputs] -> float[n, K 2^D], rows of norm 1.
 
     A tree's 2^D places hold 1 / sqrt(K) once, where the answers to its questions, as binary digits with the
     first one lowest, are the place's number; and else 0.
@@ -55,7 +55,7 @@ def trees(
     columns: str = "",
     seed: int = 1,
 ) -> nn.Module:
-    """Build the model; the values of all leaves start at 0.
+    """Build the model of random trees; all leaf values start at 0.
 
     `trees`, `depth`: K and D. `columns`: how many inputs each column is, see `written`. `seed`: of splits.
 

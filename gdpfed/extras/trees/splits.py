@@ -1,4 +1,4 @@
-"""The splits of random trees: they are drawn from a public seed and the declared columns, without data.
+"""The splits of random trees, drawn from a public seed and the declared columns, without data.
 
 A tree of depth D asks the same D questions of every record, one a level (an oblivious tree), so it has 2^D
 leaves. A question is drawn in two steps: a column, each with the same chance, and then, where it holds
@@ -27,7 +27,7 @@ PRESENT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The questions of all trees.
+    """The splits of all trees: which input each compares with which threshold.
 
     Attributes:
         inputs: which number of a record is asked for, shape (K, D).
@@ -39,17 +39,17 @@ class Splits:
 
 
 def widths_of(columns: Columns) -> tuple[int, ...]:
-    """The number of inputs of each declared column: 1 for a number, else the number of its values."""
+    """Return how many inputs each declared column has: 1 for numbers, else the number of values."""
     return (*(1 for _ in columns.numeric), *(len(each.values) for each in columns.categorical))
 
 
 def written(widths: Sequence[int]) -> str:
-    """Write the widths of columns as the text of a model option."""
+    """Write the numbers of inputs by column as the text of a model option."""
     return ",".join(map(str, widths))
 
 
 def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
-    """Read the text of :func:`written`; an empty text means that each input is a number.
+    """Read the text of :func:`written`; an empty text means one input for each column.
 
     Raises LearningError: numbers that are not positive and whole, or do not add up to the inputs.
     """
@@ -66,7 +66,7 @@ def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
 
 
 def drawn_splits(widths: Sequence[int], trees: int, depth: int, seed: int) -> Splits:
-    """Draw the questions of K trees of depth D.
+    """Draw the splits of K trees of depth D.
 
     Question number j takes two numbers of [0, 1) from the first 16 bytes of SHA-256 of the text
     ``trees <seed> <j>``, eight bytes each, big-endian, their first 53 bits: the first chooses the column, the

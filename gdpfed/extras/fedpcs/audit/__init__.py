@@ -1,1 +1,1 @@
-"""The FedPCS part of `gdpfed audit`: it recomputes budgets, and samples that follow from released values."""
+"""The part of `gdpfed audit` for FedPCS: recomputes budgets, and samples that follow from released values."""

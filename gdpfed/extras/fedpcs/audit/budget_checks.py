@@ -1,4 +1,4 @@
-"""Check runs whose clients choose their budgets: zCDP totals are computed again from the files.
+"""Checks runs whose clients choose their budgets: recomputes each client's total zCDP.
 
 A client adds its own noise at rho_i^t, so its whole cost is one Gaussian of the sum over the rounds that it
 took part in, and of class counts where it has released them; or it takes steps of DP-SGD at one noise, and
@@ -37,7 +37,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """The audit of a run whose clients choose budgets; its figures are of the client that spends most."""
+    """Audits runs whose clients choose budgets; the figures are of the client that spends most."""
 
     entries = frozenset({"spending"})
     noised = True
@@ -72,18 +72,18 @@ class OwnBudgets(AuditRule):
 
 
 def spending_of(files: RunFiles) -> Mapping[str, Any]:
-    """The budgets of all clients, as the plan states them."""
+    """Return the budgets of all clients, as the plan states them."""
     found: Mapping[str, Any] = files.plan["groups"][0]["spending"]
     return found
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """Epsilon at delta of one Gaussian mechanism of rho zCDP."""
+    """Return epsilon at delta of one Gaussian mechanism with rho zCDP."""
     return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0
 
 
 def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
-    """The largest epsilon that any client can have spent after this number of rounds."""
+    """Return the largest epsilon that any client can have spent after this number of rounds."""
     if not rounds:
         return epsilon_of(_before(own), files.plan["delta"])
     if STEPS in own:
@@ -93,13 +93,13 @@ def most_after(files: RunFiles, own: Mapping[str, Any], rounds: int) -> float:
 
 
 def worst_totals(own: Mapping[str, Any], rounds: int) -> npt.NDArray[np.float64]:
-    """The largest zCDP that each client can spend in this number of rounds, shape (n,)."""
+    """Return the largest zCDP that each client can spend in this number of rounds, shape (n,)."""
     most_expensive = np.sort(_budgets(own)[:rounds], axis=0)[-own["most_rounds"] :]
     return np.asarray(most_expensive.sum(axis=0) + _before(own))
 
 
 def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
-    """The largest epsilon of any client, computed from the rounds that the ledger lists."""
+    """Return the largest epsilon of any client, for the rounds that the ledger lists."""
     taken = {int(client): rounds for client, rounds in files.ledger["taken"].items()}
     if STEPS in own:
         noise, most = own[STEPS]["noise_multipliers"], dict[float, int]()
@@ -112,18 +112,18 @@ def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
 
 
 def _before(own: Mapping[str, Any]) -> float:
-    """The zCDP of the class counts that each client releases before round 1; 0 without class counts."""
+    """Return the zCDP of the class counts that each client releases before round 1; 0 without them."""
     return float(own.get("counts_rho", 0.0))
 
 
 def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int) -> float:
-    """Epsilon of the steps of this number of rounds, all with the same noise."""
+    """Return epsilon of this many rounds of DP-SGD steps, all with the same noise."""
     charges = charges_of([{"event": steps_event(own, noise), "count": rounds}])
     return epsilon_after(charges, files.plan["delta"], at_most=files.plan["groups"][0]["epsilon"])
 
 
 def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
-    """The event of one round of steps with this noise, in the form of a charge."""
+    """Return the event that charges one round of DP-SGD steps with this noise."""
     steps = own[STEPS]
     return {
         "kind": "dp_sgd_steps",
@@ -134,12 +134,12 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """The relative tolerance between two computations of a privacy cost; larger for steps, as of grids."""
+    """Return how far two computations of a cost may differ, relatively; more for DP-SGD steps."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
 def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check the clients' budgets, sampling probabilities and rounds; yield a line for every contradiction."""
+    """Check clients' budgets, sampling probabilities and rounds; yield a line for each contradiction."""
     plan, ledger = files.plan, files.ledger
     budgets, chances = _budgets(own), np.asarray(own["draw_probabilities"])
     shape = (plan["num_rounds"], plan["groups"][0]["clients"])
@@ -162,7 +162,7 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that DP-SGD steps follow from the configuration, and that clients' noise keeps their epsilon."""
+    """Check that DP-SGD steps follow from the configuration, and that noise suffices for each epsilon."""
     steps, config = own[STEPS], files.config
     asked = {
         "num_steps": config["training"]["local_steps"],
@@ -188,7 +188,7 @@ def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that each client's rounds were charged, are distinct, and are within its limit."""
+    """Check that each client's rounds were charged, are distinct, and not too many."""
     (counts,) = ledger["participations"]
     taken = ledger["taken"]
     if {client: len(rounds) for client, rounds in taken.items()} != counts:
@@ -204,7 +204,7 @@ def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[
 
 
 def _check_cohorts(files: RunFiles) -> Iterator[str]:
-    """Check that every round asked as many clients as the ledger lists for it."""
+    """Check that every round asked as many clients as the ledger lists."""
     sizes = [0] * files.ledger["charged_rounds"]
     for rounds in files.ledger["taken"].values():
         for index in rounds:
@@ -217,7 +217,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
 
 
 def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the epsilon recorded after every round is a possible cost of that many rounds."""
+    """Check that the epsilon recorded after each round is possible after that many rounds."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
         computed = most_after(files, own, record["round"])
@@ -239,14 +239,14 @@ def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
 
 
 class PathEntry(RecordEntry):
-    """A run in a client's ledger: a step on all records in each round, under the client's own noise."""
+    """A run in a client's ledger: in each round a step on all records, with noise that the client adds."""
 
     @property
     def most_steps(self) -> int:
         return min(int(self.terms["most_rounds"]), len(self.rounds))
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """The cost of the rounds so far, as budgets of such a run are checked in every round.
+        """Return the cost of the rounds so far, since the budget of such a run is checked in each round.
 
         A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
         """

@@ -1,4 +1,4 @@
-"""The checks of a model card about clients that choose their budgets."""
+"""Checks model cards of runs whose clients choose their budgets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ NOISED_GRADIENTS = "the noised gradients that clients released when they were la
 
 
 class BudgetsCard(MechanismCard):
-    """The checks of a model card for clients with different totals: the least, median and largest total."""
+    """Checks a model card that lists the least, median and largest total that clients may spend."""
 
     lines = (Path(__file__).with_name("card_lines.txt"),)
     sections = frozenset({"own-spending"})
@@ -41,7 +41,7 @@ class BudgetsCard(MechanismCard):
         return self.sections | ruled | ({"of-records"} if self.plan["unit"] == "record" else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Membership bounds for the client that can have spent most, by its total zCDP or by its steps."""
+        """Return membership bounds for the client that may have spent most."""
         own, charged = spending_of(self.files), self.files.ledger["charged_rounds"]
         if STEPS in own:
             event = steps_event(own, min(own[STEPS]["noise_multipliers"]))

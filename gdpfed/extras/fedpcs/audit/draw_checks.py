@@ -1,4 +1,4 @@
-"""Audit samples of clients that follow from released values: each sample is drawn again from the files.
+"""Checks samples that follow from released values, by drawing each again from the files.
 
 The draws are public: from the seed and the number of the round. Fed-CBS follows from class counts that were
 released once, DELTA from how far released gradients were from the mean of their round.
@@ -25,7 +25,7 @@ LEAST_OF_MEAN = 0.1
 
 
 def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check the sampling rule, class counts and samples of clients; yield a line for every contradiction."""
+    """Check sampling rule, class counts and samples; yield a line for each contradiction."""
     method = files.config["method"]
     asked = method["client_sampling"] if method["client_sampling"] in RULES else None
     if own.get("rule") != asked:
@@ -50,7 +50,7 @@ def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that class counts were charged and stored, one row for each client, with the charged noise."""
+    """Check that class counts were charged and saved, one row for each client, with the charged noise."""
     rho, charged = own["counts_rho"], files.ledger["counts_rho"]
     needed = files.ledger["charged_rounds"] > 0 or files.counts is not None
     if charged not in (0.0, rho) or (needed and charged != rho):
@@ -72,7 +72,7 @@ def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_noted(files: RunFiles) -> Iterator[str]:
-    """Check that recorded gradient distances belong to clients of that round, and are not negative."""
+    """Check that recorded gradient distances are not negative, and belong to clients of the round."""
     for record in files.rounds:
         index = record["round"] - 1
         for client, distance in record.get("noted", {}).items():
@@ -82,7 +82,7 @@ def _check_noted(files: RunFiles) -> Iterator[str]:
 
 
 def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> Iterator[str]:
-    """Check that each charged round asked the clients that the rule draws and that had a round left.
+    """Check that each charged round asked the clients whom the sampling rule draws.
 
     Nobody is asked where they are too few for a sum, unless the server reads each alone.
     """
@@ -102,14 +102,14 @@ def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> I
 
 
 def _too_few(files: RunFiles, clients: int) -> bool:
-    """Whether this number of clients is below the minimum, or without an honest majority."""
+    """Whether these clients are too few for secure aggregation."""
     secagg = files.config["secagg"]
     corrupt = math.ceil(secagg["corrupt_tolerance"] * clients)
     return bool(clients < secagg["minimum_cohort"] or 2 * corrupt >= clients)
 
 
 def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
-    """A function that draws Fed-CBS's samples again; each depends on all earlier samples."""
+    """Return a function that draws Fed-CBS's sample of a round again."""
     samples: list[list[int]] = []
     often = np.zeros(len(counts))
 
@@ -133,7 +133,7 @@ def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
 
 
 def _qcid(counts: Floats) -> Floats:
-    """Class imbalance: B times the variance of the shares of B classes, whose mean is 1 / B.
+    """Return each client's class imbalance: B times the variance of the shares of B classes.
 
     Where nothing is counted all shares are 0, each 1 / B from even.
     """
@@ -143,7 +143,7 @@ def _qcid(counts: Floats) -> Floats:
 
 
 def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
-    """A function that draws DELTA's samples again from the distances recorded in earlier rounds."""
+    """Return a function that draws DELTA's sample of a round again, from distances recorded earlier."""
     held = np.asarray(files.plan["game"]["record_counts"], dtype=np.float64)
     noted = {record["round"] - 1: record.get("noted", {}) for record in files.rounds}
 
@@ -161,7 +161,7 @@ def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
 
 
 def _capped(weights: Floats, size: int) -> Floats:
-    """Sampling probabilities min(1, k w) of weights w, with the k at which they sum to `size`."""
+    """Return sampling probabilities min(1, k w) for weights w, with k so that they sum to `size`."""
     low, high = 0.0, 1 / float(weights.min())
     if size >= len(weights):
         return np.ones(len(weights))

@@ -1,4 +1,4 @@
-"""Check a plan of chosen budgets: the totals of clients, and the rewards that clients have earned."""
+"""Checks plans with chosen budgets: each client's total, and the rewards that clients earned."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def check_totals(files: RunFiles) -> Iterator[str]:
-    """Check every client's totals, the mean field and rewards; yield a line for every contradiction.
+    """Check totals, mean field and rewards of all clients; yield a line for each contradiction.
 
     What chances a sample without replacement has, and how clients answered a price, is taken as it is said.
     """
@@ -30,7 +30,7 @@ def check_totals(files: RunFiles) -> Iterator[str]:
 
 
 def _totals(files: RunFiles, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Every client's expected and largest cost, computed from budgets and probabilities."""
+    """Compute every client's expected and largest cost from budgets and sampling probabilities."""
     plan, rounds = files.plan, files.plan["num_rounds"]
     chances = _chances(files, own)
     if STEPS in own:
@@ -48,7 +48,7 @@ def _totals(files: RunFiles, own: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:
-    """The probability of each client to be in the sample of a round, shape (rounds, n)."""
+    """Return each client's probability to be sampled in each round, shape (rounds, n)."""
     said = files.plan["totals"].get("inclusion_probabilities")
     if said is not None:
         return np.asarray(said, dtype=np.float64)
@@ -57,7 +57,7 @@ def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:
 
 
 def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that budgets are the played budgets in zCDP, and that rewards follow from them."""
+    """Check that budgets are those of the game, and that rewards follow from them."""
     game, scale = files.plan["game"], files.config["method"].get("budget_scale")
     budgets, rewards = np.asarray(own["budgets"], dtype=np.float64), np.asarray(game["rewards"], dtype=float)
     if not scale:

@@ -1,4 +1,4 @@
-"""The server's announcement to nodes that keep their privacy cost weights secret, and a node's answer."""
+"""What the server announces to nodes in a game, and how a node answers with its best budgets."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Scalar = int | float | list[int] | list[float]
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """The public values from which a client computes its best response.
+    """The public values of a game from which a client computes its best response.
 
     Attributes:
         num_clients: n.
@@ -64,7 +64,7 @@ class Announcement:
             )
 
     def answer(self, aversion: float, first_budget: float) -> Floats:
-        """The best budget schedule for one client, before it is scaled, shape (num_rounds,).
+        """Return one client's best budgets in the unscaled units of the game, shape (num_rounds,).
 
         Raises:
             GameError: a first budget below the least or above the highest, or a game that cannot be played.
@@ -87,17 +87,17 @@ class Announcement:
 
     @property
     def digest(self) -> str:
-        """A hash of the announcement: all clients of a run must have the same one."""
+        """A hash of the announcement, which must be equal for all clients of a run."""
         return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """The announcement as flat values for a message."""
+        """Return the announcement as flat values for a message."""
         values = asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_scalars`.
+        """Read an announcement from the values that :meth:`to_scalars` returned.
 
         Raises GameError: entries that are missing, unknown or out of range.
         """

@@ -1,4 +1,4 @@
-"""A client's best response: its budget in each round, given the rewards and the mean field.
+"""Computes a client's best response: its budget in each round, given rewards and mean field.
 
 The condition of Theorem 1 is necessary and not sufficient: sweeping it forward and backward ends in worse
 local optima. So the best response is found by dynamic programming over one state, the budget, and one
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 20_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Responses:
-    """Every client's best response.
+    """Every client's best response: budgets, corrections and utilities.
 
     `budgets`: rho_i^t, shape (num_rounds, n). `corrections`: a_i^t, the share of its own budget that a client
     keeps, of the same shape; 0 at the end. `utilities`: what all rounds are worth to each client, shape (n,).
@@ -34,12 +34,12 @@ class Responses:
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Evenly spaced points, with linear interpolation between them."""
+    """Evenly spaced points, between which values are interpolated linearly."""
 
     points: Floats
 
     def places(self, values: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The grid point at or below each value, and the distance to the next point, in [0, 1]."""
+        """Return the grid point at or below each value, and the relative distance from it, in [0, 1]."""
         first, last = self.points[0], self.points[-1]
         scaled = np.clip(
             (values - first) * ((len(self.points) - 1) / (last - first)), 0, len(self.points) - 1
@@ -49,7 +49,7 @@ class _Grid:
 
 
 def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Responses:
-    """Return each client's best budgets, given the announced means phi(t) and rewards R_t of all rounds.
+    """Return each client's best budgets, given announced mean budgets phi(t) and rewards R_t.
 
     rho^{t+1} = (1 - a) phi(t) + a rho^t, from rho_i^0. Budgets and controls are on grids of 241 and 61
     points, with linear interpolation between budgets.
@@ -96,7 +96,7 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
 
 
 def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
-    """The value function V_t of every state and type, shape (states, types), by backward induction."""
+    """Compute the value of every state and type in each round, shape (states, types), backwards."""
     points, controls = states.points[:, None], np.linspace(0.0, 1.0, NUM_CONTROLS)
     values: list[Floats] = [np.empty(0)] * game.num_rounds
     for t in reversed(range(game.num_rounds)):
@@ -125,7 +125,7 @@ def _read(
     rows: tuple[npt.NDArray[np.int64], Floats],
     columns: tuple[npt.NDArray[np.int64], Floats],
 ) -> Floats:
-    """Bilinear interpolation between the points of a grid."""
+    """Interpolate bilinearly between the points of a grid."""
     (row, down), (column, right) = rows, columns
     upper = values[row, column] * (1 - down) + values[row + 1, column] * down
     if not right.any():

@@ -1,4 +1,4 @@
-"""The mean field, the fixed point of the clients' mean best response; and cohort sizes under budget caps.
+"""The mean field of the game: the mean budget to which all clients' best responses agree.
 
 A cap B_t on a round's budget (Theorem 7, corrected) is spent in full: under an inequality, as it is stated,
 cost only rises with K, and the optimum is to sample nobody.
@@ -24,7 +24,7 @@ DAMPING = 0.5
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Equilibrium:
-    """Budgets that are best responses to their own mean; they are computed before training.
+    """The equilibrium of a game: budgets that are best responses to their own mean.
 
     Attributes:
         rewards: R_t, shape (num_rounds,).
@@ -42,31 +42,31 @@ class Equilibrium:
 
     @property
     def mean_budgets(self) -> Floats:
-        """The last announced mean phi(t), shape (num_rounds,); paths are best responses to it."""
+        """The last announced mean budget phi(t), to which budgets are best responses, shape (num_rounds,)."""
         return np.asarray(self.announced[-1])
 
     @property
     def num_iterations(self) -> int:
-        """The number of announcements after the first."""
+        """How many means were announced after the first."""
         return len(self.announced) - 1
 
     @property
     def draw_probabilities(self) -> Floats:
-        """Each client's chance of one draw, x_i^t = rho_i^t / sum_j rho_j^t, shape (num_rounds, n)."""
+        """Each client's probability in one draw, x_i^t = rho_i^t / sum_j rho_j^t, shape (num_rounds, n)."""
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """The clients' aversions and first budgets, for a file; empty if nodes keep these."""
+        """Return clients' aversions and first budgets for a file; empty if nodes keep these secret."""
         return {}
 
     def welfare(self) -> list[Welfare]:
-        """The sum of the clients' utilities in every round; empty if nodes keep their aversions."""
+        """Return the sum of clients' utilities in each round; empty if nodes keep their aversions secret."""
         return []
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SolvedGame(Equilibrium):
-    """An equilibrium computed in one process that knows every client's type.
+    """The equilibrium of a game in which one process knows every client's preferences.
 
     `game`: who has played. `responses`: every client's path, and what it is worth to the client.
     """
@@ -88,7 +88,7 @@ class SolvedGame(Equilibrium):
 
 
 class Answers(Protocol):
-    """The clients' answers to an announced mean."""
+    """The clients' answers to an announced mean budget."""
 
     @property
     def budgets(self) -> Floats:
@@ -100,7 +100,7 @@ Answered = TypeVar("Answered", bound=Answers)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MeanField(Generic[Answered]):
-    """The result of the announcements: last answers, all means, and whether the means converged."""
+    """The result of repeated announcements: last answers, all means, and whether the means converged."""
 
     answers: Answered
     announced: Floats
@@ -110,7 +110,7 @@ class MeanField(Generic[Answered]):
 def find_mean_field(
     respond: Callable[[Floats], Answered], first: Floats, *, most: int = MOST_ITERATIONS
 ) -> MeanField[Answered]:
-    """Announce a mean budget phi(t) and average the answers, until the mean changes by less than 1e-3.
+    """Announce a mean budget and average the answers, until the mean changes by less than 1e-3.
 
     After ten iterations only half of a change is taken that is larger than the one before; it ends after
     `most`. `first` is the first phi(t), shape (num_rounds,).
@@ -133,7 +133,7 @@ def find_mean_field(
 
 
 def play(game: Game, rewards: Floats, *, guess: Floats | None = None) -> SolvedGame:
-    """Find the mean field of clients whose aversions and first budgets are known.
+    """Find the equilibrium of a game whose clients' aversions and first budgets are known.
 
     `guess` is the first phi(t); by default the mean of the first budgets in every round.
     """
@@ -155,12 +155,12 @@ MOST_PLAYS = 20
 
 
 def spent_in_round(budgets: Floats, cohort_size: float) -> float:
-    """Expected zCDP spent by K clients that are sampled in proportion to budgets: K sum rho^2 / sum rho."""
+    """Return the expected zCDP that K sampled clients spend together: K sum rho^2 / sum rho."""
     return float(cohort_size * (budgets**2).sum() / budgets.sum())
 
 
 def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
-    """Return the largest K whose expected spending is at most the cap, up to all clients.
+    """Return the largest number of sampled clients whose expected spending is within the cap.
 
     Raises GameError: a cap that no sample of `least` clients meets.
     """
@@ -175,7 +175,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
 
 
 def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> SolvedGame:
-    """Solve the game with the largest cohorts within the caps on spending, again until their sizes converge.
+    """Solve the game with the largest cohorts within caps on spending.
 
     `caps` are B_t, one a round, public. Clients know how many are sampled, so budgets and numbers depend on
     each other. Raises GameError: caps that are not one a round, or one that no sample meets.

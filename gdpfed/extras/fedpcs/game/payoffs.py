@@ -1,4 +1,4 @@
-"""The rules of the game: the players, the number of rounds, and a client's utility of a round."""
+"""The rules of the game: its players, its rounds, and a client's utility in a round."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +12,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class GameError(InputError):
-    """A game that cannot be played."""
+    """The game cannot be played with these numbers."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Game:
-    """A game between clients, with aversions and first budgets, and a server that samples K clients a round.
+    """A game between clients who choose budgets and a server that samples K of them in each round.
 
     Attributes:
         aversions: c_i in (0, 1), the weight of a client's privacy cost, shape (n,).
@@ -67,39 +67,39 @@ class Game:
 
     @property
     def num_clients(self) -> int:
-        """n, the number of clients."""
+        """n: the number of clients."""
         return len(self.aversions) + self.unseen
 
     @property
     def num_rounds(self) -> int:
-        """H + 1, the number of rounds 0 to H."""
+        """H + 1: the number of rounds, from 0 to H."""
         return len(self.cohort_sizes)
 
     @cached_property
     def is_homogeneous(self) -> bool:
-        """Whether all clients have the same first budget, so that corrections change nothing."""
+        """Whether all clients have the same first budget, so that corrections make no difference."""
         return bool(np.ptp(self.first_budgets) < 1e-12)
 
     def draw_probabilities(self, budgets: Floats, mean_budget: Floats | float) -> Floats:
-        """x = rho / (n phi), the chance of one draw, at most 1."""
+        """Return x = rho / (n phi), the probability of being chosen in one draw, at most 1."""
         return np.minimum(1.0, budgets / (self.num_clients * mean_budget))
 
 
 def participation(draw_probability: Floats, cohort_size: int) -> Floats:
-    """P = 1 - (1 - x)^K: the probability to be drawn in K draws with replacement, each of chance x."""
+    """Return P = 1 - (1 - x)^K, the probability to be chosen at least once in K draws."""
     return np.asarray(-np.expm1(cohort_size * np.log1p(-np.minimum(draw_probability, 1 - 1e-16))))
 
 
 def payoff(
     probability: Floats, budgets: Floats, corrections: Floats, aversions: Floats, reward: float
 ) -> Floats:
-    """P (rho R - c rho^2 - (1 - c) a^2), a client's utility of a round (paper, eq. 14)."""
+    """Return a client's utility in a round, P (rho R - c rho^2 - (1 - c) a^2) (paper, eq. 14)."""
     privacy = aversions * budgets**2 + (1 - aversions) * corrections**2
     return np.asarray(probability * (budgets * reward - privacy))
 
 
 def checked_rewards(game: Game, rewards: Floats) -> Floats:
-    """Return the rewards R_t of all rounds after a check.
+    """Return the rewards R_t of all rounds, after checking them.
 
     Raises GameError: not one a round, or one that is negative or not finite.
     """

@@ -1,4 +1,4 @@
-"""Welfare, the sum of the clients' utilities, and the posted price that makes it largest.
+"""Posted prices: clients' best answers to a price per unit of budget, and the resulting welfare.
 
 At a posted price there is one reward for a unit of budget, to which every client answers once. A client of
 aversion c is paid R rho for its budget rho of a whole run and loses c rho^2. R / (2 c) is best for it,
@@ -15,17 +15,17 @@ from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
 
 
 def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
-    """Welfare of one round: sum_i (R rho_i - c_i rho_i^2) (paper, eq. 30)."""
+    """Return the welfare of one round, sum_i (R rho_i - c_i rho_i^2) (paper, eq. 30)."""
     return float((reward * budgets - aversions * budgets**2).sum())
 
 
 def price_answers(aversions: Floats, price: float, least: float, highest: float) -> Floats:
-    """Each client's best answer to a price R: rho_i = clip(R / (2 c_i)), in the shape of `aversions`."""
+    """Return each client's best budget at a price R: rho_i = R / (2 c_i), limited to the range."""
     return np.clip(price / (2 * aversions), least, highest)
 
 
 def posted_price_budgets(game: Game, reward: float) -> Floats:
-    """Each client's best answer to a posted price, shape (n,).
+    """Return each client's best budget at a posted price, shape (n,).
 
     It is also where welfare is largest: nobody races to be sampled. The answer is truthful, since nobody
     else's changes it.
@@ -35,7 +35,7 @@ def posted_price_budgets(game: Game, reward: float) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Welfare:
-    """The welfare of one round for several ways to choose budgets.
+    """The welfare of one round under several ways to choose budgets.
 
     `attainable`: the most, by a posted price. `played`: of the game's budgets. `at_least`, `at_highest`: with
     everybody at rho_L or rho_H. `unclipped`: (1/4) sum R^2 / c_i, the paper's optimum, which ignores that
@@ -50,7 +50,7 @@ class Welfare:
 
 
 def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
-    """Compare the welfare of a round with these budgets, shape (n,), with the best possible welfare."""
+    """Compare a round's welfare under these budgets, shape (n,), with the best possible one."""
     c, everybody = game.aversions, np.ones(game.num_clients)
     return Welfare(
         attainable=welfare(posted_price_budgets(game, reward), c, reward),
@@ -86,16 +86,16 @@ class PostedPrice:
             )
 
     def budgets(self, aversions: Floats) -> Floats:
-        """The answers of clients with these privacy cost weights, in the shape of `aversions`."""
+        """Return the budgets that clients with these aversions choose at the price."""
         return price_answers(aversions, self.price, self.least, self.highest)
 
     def to_scalars(self) -> dict[str, float]:
-        """The terms as flat values for a message."""
+        """Return the posted price as flat values for a message."""
         return asdict(self)
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_scalars`.
+        """Read a posted price from the values that :meth:`to_scalars` returned.
 
         Raises GameError: entries that are missing, unknown or out of range.
         """

@@ -1,4 +1,4 @@
-"""The server's cost, and by Lemma 2, corrected, the rewards that make it least, with their derivatives.
+"""The server's cost of a game, and the rewards that minimise it (Lemma 2, corrected).
 
 A round t costs the server, over the clients that it samples with chance pi_i, their sum of
 g v_i / rho_i + (1 - g) R rho_i with v_i = scale theta_i^2 / ((t + 1) D_i^2). The paper divides by t and so,
@@ -21,7 +21,7 @@ BISECTIONS = 80
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServerCost:
-    """The parameters of the server's cost.
+    """The parameters of the server's cost: how it weighs accuracy against payment.
 
     `weight`: g in [0, 1): accuracy against payment. `scale`: what g's part is multiplied by; d C^2 for
     updates of d coordinates, 1 in the paper's units. `shares`: theta_i, shape (n,). `examples`: D_i, shape
@@ -42,18 +42,18 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """v_i: the term of each client's noise in the server's cost of a round, shape (n,)."""
+        """Return v_i, how much each client's noise adds to the server's cost of a round, shape (n,)."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:
-        """The server's cost of a round: sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i)."""
+        """Return the server's cost of a round: sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i)."""
         paid = (1 - self.weight) * reward * budgets
         return float((chances * (self.weight * self.noise(round_index) / budgets + paid)).sum())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reaction:
-    """How clients' budgets depend on a round's reward R: rho_i = G_i R + H_i, clipped to reachable budgets.
+    """How clients' budgets depend on a round's reward R: rho_i = G_i R + H_i, within limits.
 
     Attributes:
         slopes, offsets: G and H, shape (n,).
@@ -66,14 +66,14 @@ class Reaction:
     highest: Floats
 
     def budgets(self, reward: float) -> tuple[Floats, Floats]:
-        """The budgets rho_i that clients choose at a reward, and their derivative by the reward."""
+        """Return the budgets rho_i that clients choose at a reward, and their derivatives by the reward."""
         free = self.slopes * reward + self.offsets
         moves = (free > self.lowest) & (free < self.highest)
         return np.clip(free, self.lowest, self.highest), np.where(moves, self.slopes, 0.0)
 
 
 def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: Reaction) -> float:
-    """Return the reward R > 0 with the least cost of a round, or 0 if the cost only rises (Lemma 2).
+    """Return the reward R with the least cost of a round; 0 if the cost only rises (Lemma 2).
 
         0 = sum_i pi_i [ (1 - g)(rho_i + G_i R) - g v_i G_i / rho_i^2 ],  rho_i = G_i R + H_i
 
@@ -101,7 +101,7 @@ def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: R
 
 
 def reactions(played: SolvedGame) -> list[Reaction]:
-    """Return how the budgets of each round depend on its reward, linearised at the last play.
+    """Return how budgets of each round depend on its reward, linearised at the last play.
 
     A correction is a = I R + J by Theorem 1, with I = (rho - phi) Q / (2 (1 - c) P) of the round before held
     at the last play; one at 0 or 1 does not move. J is such that the play itself is on the line: the closed
@@ -129,7 +129,7 @@ def reactions(played: SolvedGame) -> list[Reaction]:
 
 
 def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floats) -> SolvedGame:
-    """Alternate between playing the game and taking the best rewards, until the rewards converge.
+    """Alternate playing the game and choosing the best rewards, until the rewards converge.
 
     `chances` are pi_i, shape (num_rounds, n), and `start` the first rewards. The reward of the first round
     changes nothing of its budgets, so it is 0. It ends after eight plays.
@@ -149,7 +149,7 @@ def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floa
 def marginals(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats
 ) -> tuple[Floats, Floats]:
-    """Return Q and M, shape (num_rounds, n): the derivative of a round's payoff by rho is Q R + M."""
+    """Return Q and M, shape (num_rounds, n), with Q R + M the derivative of a round's payoff by rho."""
     sizes, means = game.cohort_sizes[:, None], mean_budgets[:, None]
     drawn = game.draw_probabilities(budgets, means)
     missed = (1 - drawn) ** (sizes - 1)

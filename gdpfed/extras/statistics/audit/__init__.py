@@ -1,1 +1,1 @@
-"""The audit of statistics runs; it shares no code with the counting."""
+"""The audit of statistics runs, which shares no code with the counting."""

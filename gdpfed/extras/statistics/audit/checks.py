@@ -1,4 +1,4 @@
-"""Recompute a statistics run: cells and sensitivity from the declaration, figures from the counts.
+"""Recomputes a statistics run: its sensitivity from the declaration, its figures from the counts.
 
 The released counts are the model's parameters, in the file of its weights. What is counted follows from the
 saved declaration and the configuration alone. So every figure of statistics.json is computed again, and so is
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Column:
-    """A declared column: the names of its cells, the ends of its bins, and whether values may be missing."""
+    """A declared column: the names of its cells, its bins, and whether values may be missing."""
 
     name: str
     cells: tuple[str, ...]
@@ -44,7 +44,7 @@ class _Column:
 
 
 def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
-    """Yield one line for every contradiction in the statistics of a run."""
+    """Yield one line for each contradiction in the statistics of a run."""
     method, there = files.config["method"], (directory / RESULT).is_file()
     ended = (directory / WEIGHTS).is_file() and bool(files.rounds) and not files.rounds[0]["failures"]
     if not there:
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _weights(path: Path) -> Floats:
-    """Read the counts from a safetensors file: an 8-byte length, a JSON header, little-endian float32."""
+    """Read the counts from a safetensors file without its library."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     names = json.loads(data[8 : 8 + length])
@@ -90,7 +90,7 @@ def _weights(path: Path) -> Floats:
 
 
 def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
-    """The columns of all inputs and labels of a declaration, by name."""
+    """Return the columns of all inputs and labels of a declaration, by name."""
     found = {}
     for name, said in declared.get("numeric", {}).items():
         low, high = said["range"] if isinstance(said, dict) else said
@@ -138,7 +138,7 @@ def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _
 def _blocks(
     columns: Mapping[str, _Column], method: Mapping[str, Any], parties: int
 ) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
-    """Yield the columns that each block counts, and its shape: one column, a grouped column, or a pair."""
+    """Yield the columns and the shape of each block of counts: single, grouped or paired columns."""
     by = method["by"]
     if method["survival"]:
         followed, groups = columns[TIMES], columns[by] if by is not None else None
@@ -162,7 +162,7 @@ def _blocks(
 
 
 def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any]) -> Iterator[str]:
-    """Check the sum's sensitivity, noise and cost against the plan, the log and the number of blocks."""
+    """Check the sum's sensitivity, noise and cost against the plan and the log."""
     plan, entry, moves = files.plan, files.rounds[0], math.sqrt(len(blocks))
     unit = METHODS[files.config["method"]["name"]]
     group = plan["groups"][0]
@@ -261,7 +261,7 @@ def _column(column: _Column, group: str | None, counts: Floats, noise: float, le
 
 
 def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[str, Any]:
-    """Mean, standard deviation and quantiles of a column of numbers, with intervals for the noise."""
+    """Recompute mean, standard deviation and quantiles of a column, with intervals for the noise."""
     points = np.array([ends[0], *((a + b) / 2 for a, b in pairwise(ends)), ends[-1]])
     widths = np.array([0.0, *(b - a for a, b in pairwise(ends)), 0.0])
     whole, number = float(present.sum()), len(present)
@@ -296,7 +296,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
 
 
 def _first_zero(ends: Sequence[float], heights: Floats) -> float:
-    """The first point where the line through these heights reaches 0; the last end if it never does."""
+    """Return the first point where the line through these heights reaches 0; the last end if never."""
     for at, height in enumerate(heights):
         if height >= 0:
             if at == 0:

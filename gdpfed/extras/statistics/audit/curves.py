@@ -1,4 +1,4 @@
-"""Recompute survival curves and the log-rank test from released counts.
+"""Recomputes survival curves and the log-rank test from released counts.
 
 Derivatives are taken by complex steps, f'(x) = Im f(x + ih) / h to all digits (Squire and Trapp, SIAM Review
 40, 1998), and the falling curve is by the formula min_a max_b of means, in place of what the run did.
@@ -21,7 +21,7 @@ POINT = ("at_risk", "events", "survival", "low", "high", "noise_stddev")
 def curves_of(
     ends: Sequence[float], groups: Sequence[str], counts: Numbers, noise: float, least: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The survival curves and the log-rank test in the file's form; `counts`: shape (groups, cells)."""
+    """Compute survival curves and the log-rank test from counts, shape (groups, cells)."""
     found = [_curve(None, ends, counts.sum(axis=0), noise * math.sqrt(len(counts)), least)]
     if not groups:
         return found, None
@@ -30,7 +30,7 @@ def curves_of(
 
 
 def _followed(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Events and records at risk by interval, from counts of shape (..., cells)."""
+    """Return events and records at risk in each interval, from counts of shape (..., cells)."""
     number = counts.shape[-1] // 2
     events = counts[..., :number]
     risk = [
@@ -41,7 +41,7 @@ def _followed(counts: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _slopes(function: Callable[[Numbers], Numbers], at: Numbers) -> Numbers:
-    """The derivatives of a function's values by each number of an array, shape (cells, values)."""
+    """Return a function's derivatives by each number of an array, shape (cells, values)."""
     steps = np.eye(at.size).reshape(at.size, *at.shape) * TINY * 1j
     return np.stack([function(at + step).imag / TINY for step in steps])
 
@@ -93,7 +93,7 @@ def _figure(
 
 
 def _falling(values: Numbers) -> Numbers:
-    """The decreasing fit: min over a <= j of max over b >= j of the mean of values a to b."""
+    """Return the best non-increasing fit: min over a <= j of max over b >= j of the mean of values a to b."""
     found = []
     for at in range(len(values)):
         firsts = [
@@ -104,7 +104,7 @@ def _falling(values: Numbers) -> Numbers:
 
 
 def _half(ends: Sequence[float], values: Numbers) -> float | None:
-    """The first time at which the line from 1 at time 0 through the values is at most 1/2; else None."""
+    """Return the first time at which survival is at most 1/2, by interpolation; None if never."""
     times, heights = [0.0, *ends], [1.0, *values.tolist()]
     for at in range(1, len(heights)):
         if heights[at] <= 0.5:
