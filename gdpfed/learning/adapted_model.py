@@ -1,4 +1,4 @@
-"""Fit a model to one party's own rows, close to its first parameters; the result stays with the party."""
+"""Fits a released model to one party's own rows; the adapted model stays with the party."""
 
 import shutil
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ MOST_ITERATIONS = 200
 
 
 def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str], pull: float) -> None:
-    """Fit parameters in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2 over the named ones.
+    """Fit parameters in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2 over the named parameters.
 
     w_0 is what they are at first: a released model, or initial parameters. Nothing is noised or clipped, so
     what comes of it is as private as the rows are: it may not leave the party. L-BFGS with whole batches
@@ -58,7 +58,7 @@ def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str
 
 
 def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], pull: float) -> int:
-    """Write the model with the smallest loss on the party's rows plus a penalty on its distance to the start.
+    """Adapt a model to a party's table and save it; a penalty keeps parameters near the released ones.
 
     Rows that the declaration says are for testing are left out. Returns how many rows were fitted to.
 

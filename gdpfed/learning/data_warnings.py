@@ -1,4 +1,4 @@
-"""Warnings about weak points of a task's data, one line each, before a run starts."""
+"""Warns about weak points of a task's data before a run starts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_NAMED = 5
 
 
 def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
-    """The named parties that do not take part, since there are fewer clients."""
+    """Warn of named parties that do not take part, since there are fewer clients."""
     taking_part = {*task.client_names}
     others = [name for name in data.owner_names if name not in taking_part]
     if not taking_part or not others:
@@ -30,7 +30,7 @@ def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
 
 
 def data_warnings(task: Task) -> Iterator[str]:
-    """Warnings about weak points of a task's data, one line each; the run goes on.
+    """Yield warnings about weak points of a task's data, one line each.
 
     One line for files that are not tables, one for clients without examples, and one for classes that no
     training example has.

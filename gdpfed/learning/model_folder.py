@@ -1,4 +1,4 @@
-"""The folder of a finished model, complete by itself: weights, description, and how a table is read."""
+"""The folder of a finished model, complete by itself: weights, description, and how tables are read."""
 
 import json
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class ModelDescription:
 
     @classmethod
     def of(cls, task: Task) -> Self:
-        """The description of the model that a task trains."""
+        """Describe the model that a task trains."""
         data = task.load()
         form, columns = ExampleForm.of(data), data.columns
         return cls(
@@ -77,14 +77,14 @@ class ModelDescription:
         )
 
     def to_json(self) -> str:
-        """A text that :meth:`from_json` reads."""
+        """Return the description as JSON, which :meth:`from_json` reads."""
         said = {"version": FORMAT_VERSION, **asdict(self)}
         said |= {} if self.scale is None else {"version": SCALED_VERSION}
         return json.dumps(said, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of :meth:`to_json`.
+        """Read the description that :meth:`to_json` wrote.
 
         Raises ValueError, TypeError, KeyError: the text is none, or of another version.
         """
@@ -103,7 +103,7 @@ class ModelDescription:
         )
 
     def build(self, weights: Mapping[str, Any]) -> nn.Module:
-        """The model with these weights, ready to predict.
+        """Build the model with these weights, ready to predict.
 
         Raises:
             LearningError: no model of that name here.
@@ -141,7 +141,7 @@ def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
 
 
 def save_weights(folder: Path, weights: bytes) -> None:
-    """Write weights into a folder that has their description; first the hashes of both are written.
+    """Write weights into a folder with their description, and hashes that bind both.
 
     Raises RunError: the file system refuses.
     """
@@ -153,7 +153,7 @@ def save_weights(folder: Path, weights: bytes) -> None:
 
 
 def _bound_weights(folder: Path, description: str) -> bytes:
-    """The weights, if they were saved together with this description.
+    """Return the weights if they were saved together with this description.
 
     Raises:
         LearningError: one of them is another, or nothing says what belongs together.
@@ -175,7 +175,7 @@ def _bound_weights(folder: Path, description: str) -> bytes:
 
 
 def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> None:
-    """Compare the sizes in the weights' file with the description, before memory is allocated.
+    """Compare the sizes of weights and description, before memory is allocated.
 
     Raises ValueError: they do not belong together, or an example would be larger than any picture.
     """
@@ -199,7 +199,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
 
 
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
-    """Read a model and how its tables are read; None in place of the latter if it takes no tables.
+    """Read a model and, if it takes tables, how its tables are read (else None).
 
     `path`: the folder, or that of its run.
 

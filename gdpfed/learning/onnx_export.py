@@ -1,4 +1,4 @@
-"""A finished model as an ONNX file, for programs without Python: from the numbers of a table to predictions.
+"""Exports a finished model to ONNX, for programs without Python.
 
 A model of tables takes the numbers of a record as they are declared and scales them itself. torch writes the
 file, with the packages of the extra ``onnx``.
@@ -111,7 +111,7 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
 
 
 def onnx_metadata(model: LoadedModel) -> dict[str, str]:
-    """What a program must know to prepare a model's inputs and read its outputs, as JSON texts by name.
+    """Return what a program must know to prepare inputs and read outputs, as JSON texts by name.
 
     ``columns`` lists the columns of ``inputs`` in order: of a number its ``name``, its ends ``low`` and
     ``high`` in its own unit, and of a date the day under ``age_on`` or ``days_since``; of a category its

@@ -1,4 +1,4 @@
-"""Using a finished model: read its folder, and predict for tables, data frames and arrays."""
+"""Uses a finished model: reads its folder, and predicts for tables, data frames and arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ class Predictions:
     shown_as: tuple[str, str] = LabelKind.shown_as
 
     def to_table(self) -> dict[str, list[object]]:
-        """The columns of a table: what is predicted, and the probability of every class or label.
+        """Return the predictions as columns of a table, with the probability of every class or label.
 
         A number that is not known is None.
         """
@@ -114,7 +114,7 @@ class LoadedModel:
         say: Callable[[str], None] | None = None,
         skip: bool = False,
     ) -> tuple[dict[str, Texts], Predictions]:
-        """Predict for a CSV or Parquet file, and return the predictions with the columns to keep beside them.
+        """Predict for a table's file; return the predictions with the columns to keep.
 
         `say`: told of columns that are not read, of values that the model does not know, and of rows that are
         left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is
@@ -156,7 +156,7 @@ class LoadedModel:
         return {name: np.concatenate([np.zeros(0, object), *parts]) for name, parts in kept.items()}, found
 
     def _opened(self, path: Path, keep: Sequence[str]) -> tuple[Columns, TableFile]:
-        """Open a table that has all columns that the model needs, and the columns to keep."""
+        """Open a table after checking that it has the columns that the model needs."""
         if self.columns is None:
             shape = _listed(self.description.form.own_shape)
             raise LearningError(
@@ -241,7 +241,7 @@ class LoadedModel:
 
 
 def load_model(path: str | Path) -> LoadedModel:
-    """The model of a finished run, to predict with.
+    """Load the model of a finished run, to predict with it.
 
     `path`: of its folder ``model``, or of the run.
 
@@ -251,7 +251,7 @@ def load_model(path: str | Path) -> LoadedModel:
 
 
 def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
-    """The columns by name, of an Arrow table, a data frame, a mapping, or an array in the declared order."""
+    """Return the columns of an Arrow table, data frame, mapping or array, by name."""
     names = columns.inputs
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(names):
@@ -266,7 +266,7 @@ def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
 
 
 def _array_of(values: npt.NDArray[Any]) -> Any:
-    """A column as an array of Arrow; values of several types become texts."""
+    """Convert a column to an Arrow array; values of several types become texts."""
     import pyarrow as pa
 
     if values.dtype.kind in "OSU":
@@ -290,7 +290,7 @@ def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
 
 
 def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> list[str]:
-    """One line that names the columns that are not declared, if there are any."""
+    """Name the columns of a table that are not declared, in at most one line."""
     others = [name or "one without a name" for name in table if name not in (*columns.names(), *keep)]
     return [f"not declared, and not read: {_listed(others)}"] * bool(others)
 
@@ -307,7 +307,7 @@ def _first_faults(faults: Mapping[int, str]) -> str:
 
 
 def _skipped(faults: Mapping[int, str]) -> list[str]:
-    """The skipped rows, one line each; if there are many, the first ones and the number of the rest."""
+    """List skipped rows, one line each; of many the first, and the number of the rest."""
     shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
     more = len(faults) - len(shown)
     return shown + [f"{more} more rows are left out"] * bool(more)

@@ -32,7 +32,7 @@ from gdpfed.learning.weights_file import WeightsFile
 
 @dataclass(frozen=True)
 class Task:
-    """One learning task, the same for server and clients; ``seed`` fixes model and partition.
+    """One learning task (data, model, partition, loss), the same for server and clients.
 
     Attributes:
         loss: by name; what local training minimises.
@@ -61,7 +61,7 @@ class Task:
     partition_options: tuple[tuple[str, float | str], ...] = ()
 
     def to_json(self) -> str:
-        """One line of JSON, from which :meth:`from_json` rebuilds the task."""
+        """Return the task as one line of JSON, which :meth:`from_json` reads."""
         return json.dumps(asdict(self))
 
     @property
@@ -71,7 +71,7 @@ class Task:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Inverse of :meth:`to_json`.
+        """Read the task that :meth:`to_json` wrote.
 
         Raises ValueError, TypeError: the text is not a task.
         """
@@ -98,11 +98,11 @@ class Task:
         )
 
     def described(self) -> Self:
-        """The same task with the form of its examples, so that programs without the data set can use it."""
+        """Return the task with the form of its examples, so that nodes without the data set can use it."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
-        """The data set of the task, loaded once a process."""
+        """Load the task's data set, once in a process."""
         data = load_dataset(self.source)
         if self.at_every_position:
             return at_every_position(data)
@@ -110,12 +110,12 @@ class Task:
 
     @property
     def at_every_position(self) -> bool:
-        """Whether a text is learnt at all its positions."""
+        """Whether a text is learnt at all its positions, not only the last."""
         return self.loss == NEXT_TOKEN
 
     @property
     def weights(self) -> WeightsFile | None:
-        """The file of weights that the model or its input transformation starts from; None without one.
+        """The file of weights that the model or its input transform needs; None without one.
 
         Raises LearningError: settings that name none.
         """
@@ -126,7 +126,7 @@ class Task:
 
     @property
     def known_form(self) -> ExampleForm:
-        """The form of the examples; the data set is loaded if the task does not state it."""
+        """The form of the task's examples."""
         return self.form or ExampleForm.of(self.load())
 
     @property
@@ -146,7 +146,7 @@ class Task:
         )
 
     def build_model(self) -> nn.Module:
-        """The model with its initial parameters.
+        """Build the task's model with its initial parameters.
 
         Raises LearningError: it cannot be built, or scores other positions than the loss learns.
         """
@@ -178,14 +178,14 @@ class Task:
         return 0 if self.form is None else self.form.labels.counted
 
     def make_loss(self) -> Loss:
-        """The loss of a record, multiplied by its class weight if weights are declared.
+        """Return the function for a record's loss, including class weights.
 
         Raises LearningError: no loss of that name.
         """
         return make_loss(self.loss, self.known_form.labels, self.class_weights)
 
     def drawn(self, count: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random inputs and labels to try out a model and a loss; each person has `rows` rows."""
+        """Draw random inputs and labels, to try out a model and a loss."""
         form, generator = self.known_form, torch.Generator().manual_seed(0)
         shape = (count, rows, *form.input_shape) if self.by_person else (count, *form.input_shape)
         if np.dtype(form.input_dtype).kind == "f":
@@ -196,14 +196,14 @@ class Task:
         return x, form.labels.drawn(shape[:2] if several else shape[:1], generator)
 
     def client_data(self, client_id: int) -> Split:
-        """The examples that one client holds; may be empty.
+        """Return the examples that one client has; there may be none.
 
         Raises LearningError: no such client, or a partition that does not fit the data.
         """
         return self.load().train.take(self.client_indices(client_id))
 
     def held_out(self, client_id: int) -> Split:
-        """The examples that a client holds out: its own test examples, or an equal share of unassigned ones.
+        """Return a client's test examples: its own, or an equal share of those without owner.
 
         Raises LearningError: as in :meth:`client_data`.
         """
@@ -228,7 +228,7 @@ class Task:
             )
 
     def largest_part(self) -> int:
-        """The largest number of examples that a client may hold."""
+        """Return the largest number of examples that a client may have."""
         return self._partition.largest(self.load())
 
     @property
@@ -243,7 +243,7 @@ class Task:
         )
 
     def client_indices(self, client_id: int) -> npt.NDArray[np.int64]:
-        """The positions of a client's examples in the training split."""
+        """Return the positions of a client's examples among the training examples."""
         return self._partition.indices(self.load(), client_id)
 
     @property
@@ -252,7 +252,7 @@ class Task:
         return client_names(self.load(), self.num_clients) if self.partition == "natural" else ()
 
     def class_counts(self) -> npt.NDArray[np.int64]:
-        """The number of examples of each class or label at every client, shape (num_clients, num_classes).
+        """Count the examples of each class or label at every client, shape (num_clients, num_classes).
 
         Numbers are one class.
         """
@@ -263,7 +263,7 @@ class Task:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device to train on; ``auto`` takes CUDA if it is available.
+    """Return the device to train on; ``auto`` means CUDA if available.
 
     Convolutions there are in float32 from then on: PyTorch alone would take TF32 for them.
 

@@ -1,4 +1,4 @@
-"""New records that a model was not made for: values that are outside of its declaration.
+"""Reports values in new records that the model was not made for, outside its declaration.
 
 A prediction is made of them all the same, since a number beyond its range counts as the range's end, and a
 category that is not declared as the declared other one. What occurred in training is in no file: only the
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass
 class Unfamiliar:
-    """Counts of unfamiliar values in records, collected part by part.
+    """Counts values in new records that the model does not know.
 
     Attributes:
         columns: the declaration.
@@ -40,7 +40,7 @@ class Unfamiliar:
     others: dict[str, Counter[str]] = field(default_factory=dict)
 
     def note(self, table: Table) -> None:
-        """Count unfamiliar values in the cells of some records."""
+        """Count unknown values in the cells of some records."""
         self.rows += num_rows(table)
         for name in self.columns.inputs:
             self.missing[name] += int(table[name].missing.sum())
@@ -57,7 +57,7 @@ class Unfamiliar:
                 found[cells.distinct[at]] += count
 
     def words(self) -> Iterator[str]:
-        """One line for each column with unfamiliar values."""
+        """Yield one line for each column with unknown values."""
         for number in self.columns.numeric:
             if count := self.beyond[number.name]:
                 yield (

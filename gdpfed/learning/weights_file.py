@@ -1,4 +1,4 @@
-"""A file of weights from outside: safetensors, identified by its SHA-256. It holds numbers and no code."""
+"""A file of weights from outside, in safetensors format, identified by its SHA-256."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _own: dict[str, Path] = {}
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The file of weights that a run starts from.
+    """The file of weights from which a run starts.
 
     `path`: where it lies, if this machine has none of its own with that hash. `sha256`: in hexadecimal.
     """
@@ -38,7 +38,7 @@ class WeightsFile:
 
     @classmethod
     def of(cls, path: str | None, digest: str | None) -> "WeightsFile":
-        """The file of two settings.
+        """Make the file from the two settings for path and SHA-256.
 
         Raises LearningError: one without the other.
         """
@@ -54,7 +54,7 @@ class WeightsFile:
         return cls(path, digest)
 
     def tensors(self) -> "dict[str, torch.Tensor]":
-        """The tensors in the file, by name.
+        """Read the tensors in the file, by name.
 
         Raises LearningError: it cannot be read, it is another file, or it holds no tensors.
         """
@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """From now on, read weights with this hash from this process's own file, whatever path a server names.
+    """From now on, read weights with this hash from this machine's own file, whatever a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """
@@ -112,7 +112,7 @@ def keep_own(path: Path, digest: str) -> None:
 
 
 def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
-    """The tensors in a file with this hash; exactly the bytes that were hashed are read."""
+    """Read the tensors of a file, after checking that it has this hash."""
     content = _read(path)
     if (found := sha256(content).hexdigest()) != digest:
         raise LearningError(

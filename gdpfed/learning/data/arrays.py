@@ -1,4 +1,4 @@
-"""Data sets of arrays: ``.npz`` files, and arrays checked and converted to the model's types."""
+"""Data sets from arrays: ``.npz`` files, or arrays in memory, checked and converted to the model's types."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(source: DataSource) -> Dataset:
-    """Load the arrays unchanged; the user has already scaled them and set a test split apart.
+    """Load arrays from a file unchanged; the user has already scaled them and set test examples apart.
 
     With ``vocabulary`` inputs are texts, tokens from 0 to one less. Then labels may be missing: a text's last
     token is what is predicted from those before it.
@@ -129,7 +129,7 @@ def _texts(file: Path, vocabulary: int) -> Dataset:
 
 
 def _labelled(path: str, train: Split, test: Split) -> Dataset:
-    """Make a data set of both splits; shape and type of the labels decide their kind."""
+    """Make a data set from training and test examples; the labels' shape and type decide their kind."""
     everything = np.concatenate([each.y for each in _alike(path, train, test)])
     if everything.ndim == 2:
         return Dataset(train, test, _num_labels(path, everything), label_kind="label_sets")
@@ -176,7 +176,7 @@ def _checked_split(
 
 
 def _num_labels(path: str, labels: Array) -> int:
-    """The number of labels in sets of shape (N, labels), each 0 or 1, where both must occur.
+    """Return the number of labels in sets of shape (N, labels), after checking that each is 0 or 1.
 
     Raises LearningError: they are not.
     """
@@ -194,7 +194,7 @@ def _num_labels(path: str, labels: Array) -> int:
 
 
 def _num_classes(path: str, labels: Array) -> int:
-    """The number of classes, at least two, numbered from 0 without gaps.
+    """Return the number of classes, after checking that they are numbered from 0 without gaps.
 
     Raises LearningError: they are not.
     """

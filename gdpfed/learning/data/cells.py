@@ -77,7 +77,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
 
 
 def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
-    """Treat usual marks of missing values as missing, if the declaration would refuse them."""
+    """Treat usual marks of missing values (such as NA) as missing, unless the declaration has them."""
     column = next((each for each in columns.categorical if each.name == name), None)
     if name not in columns.label_names and (column is None or column.other is not None):
         return cells
@@ -90,7 +90,7 @@ def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) 
 
 
 def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
-    """Texts that mean a missing value in a column, without the values that it declares."""
+    """Return the texts that mean a missing value in a column, except values that the column declares."""
     own = {*columns.values(name), *map(whole, columns.values(name))}
     general = {
         mark
@@ -102,7 +102,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function that tests, by a table's column names, whether some fields can be a row of it.
+    """Return a function that tests whether the fields of a line can be a row with these columns.
 
     They do where half or more of the declared columns hold what is declared, at least one of them a value.
     """
@@ -124,7 +124,7 @@ def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]]
 
 
 def _cell_test(columns: Columns, name: str) -> Callable[[str], bool] | None:
-    """A function that says whether a text is a declared value of a column; None if it may hold any text."""
+    """Return a function that tests for declared values of a column; None if any text is allowed."""
     number, values = columns.number(name), {*columns.values(name)}
     if number is None:
         return (lambda text: whole(text) in values or text in values) if values else None

@@ -1,4 +1,4 @@
-"""Partitions: which client holds which examples, and the privacy group of each of its records.
+"""Partitions: which client has which examples, and the privacy group of each of a client's records.
 
 Every node computes them from one seed.
 """
@@ -47,7 +47,7 @@ class Partition:
     options: tuple[tuple[str, float | str], ...] = ()
 
     def largest(self, data: Dataset) -> int:
-        """The largest number of examples that a client can hold; under dirichlet, all of them."""
+        """Return the largest number of examples that a client can have; under dirichlet, all of them."""
         if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
         if self.name == "shards" and self.shards is not None:
@@ -62,7 +62,7 @@ class Partition:
         return shared_out(data, self.name, self.num_clients, self.seed, self.options)
 
     def indices(self, data: Dataset, client_id: int) -> Positions:
-        """Positions of one client's examples in ``data.train``; may be empty.
+        """Return the positions of one client's examples in ``data.train``; there may be none.
 
         Raises LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
         """
@@ -95,7 +95,7 @@ class Partition:
         )
 
     def _check_labels(self, data: Dataset) -> None:
-        """Raise LearningError if the partition divides by label and records have no single label."""
+        """Refuse a partition by label for records that do not have exactly one label."""
         if data.by_person and self.name not in ("iid", "natural"):
             raise LearningError(
                 f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
@@ -113,7 +113,7 @@ class Partition:
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
-    """Positions of one client's examples if sorted examples are dealt out in shards of labels.
+    """Return the positions of one client's examples, if examples sorted by label are dealt out in shards.
 
     The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
     client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
@@ -132,7 +132,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
 
 
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
-    """One of `num_clients` consecutive parts of an order of examples; part sizes differ by at most one."""
+    """Return one of `num_clients` consecutive parts of nearly equal size of an order of examples."""
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
 
@@ -146,7 +146,7 @@ def _shuffled(num_examples: int, num_clients: int, seed: int) -> Positions:
 
 @lru_cache(maxsize=2)
 def _by_label(data: Dataset, seed: int) -> Positions:
-    """Positions of the examples, shuffled and then sorted by label."""
+    """Return the positions of all examples, shuffled and then sorted by label."""
     shuffled = np.random.default_rng(seed).permutation(len(data.train))
     order: Positions = shuffled[np.argsort(data.train.y[shuffled], kind="stable")]
     order.setflags(write=False)
@@ -155,7 +155,7 @@ def _by_label(data: Dataset, seed: int) -> Positions:
 
 @lru_cache(maxsize=16_384)
 def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: int, alpha: float) -> Positions:
-    """Positions of one client's examples if labels are divided by a Dirichlet distribution.
+    """Return the positions of one client's examples, if a Dirichlet distribution divides each label.
 
     For every class k, shares p_k ~ Dir(alpha, ..., alpha) over the clients say how its examples are cut
     (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
@@ -186,7 +186,7 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "P
 
 
 def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
-    """Positions of one client's examples; if the data has more clients, the largest take part.
+    """Return the positions of one natural client's examples; of too many clients the largest take part.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -199,7 +199,7 @@ def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positio
 
 
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:
-    """The client of each data owner under the natural partition; -1 if it does not take part.
+    """Return which client each data owner is under the natural partition; -1 if it does not take part.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -210,7 +210,7 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
 
 
 def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
-    """The name of every client under the natural partition; empty if the data has no names.
+    """Return every client's name under the natural partition; empty if the data has no names.
 
     Raises LearningError: data with fewer clients than asked for.
     """
@@ -220,14 +220,14 @@ def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
 
 
 def _sizes(data: Dataset) -> Positions:
-    """The number of training examples of each owner, 0 for named owners without examples."""
+    """Return the number of training examples of each data owner."""
     sizes: Positions = np.bincount(data.owners, minlength=len(data.owner_names))  # type: ignore[arg-type]  # there are owners
     return sizes
 
 
 @lru_cache(maxsize=2)
 def _taken(data: Dataset, num_clients: int) -> Positions:
-    """The data owners that take part as clients, in the data set's order, which does not depend on data."""
+    """Return the data owners that take part as clients, in the data set's order."""
     sizes = _sizes(data)
     if num_clients > len(sizes):
         raise LearningError(
@@ -244,7 +244,7 @@ _PURPOSE = 0x6EC0
 def record_groups(
     split: Split, num_groups: int, shares: Sequence[float], seed: int, client_id: int
 ) -> npt.NDArray[np.int64]:
-    """The privacy group of every record, shape (n,), counted from 0.
+    """Return the privacy group of each of a client's records, shape (n,), counted from 0.
 
     They are the data's own where it says them. Else a permutation by the seed and the client's number deals
     out shares[k] n records to group k, rounded by largest remainders.

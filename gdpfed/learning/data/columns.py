@@ -23,7 +23,7 @@ Days = TypeVar("Days", float, npt.NDArray[np.float64])
 
 @dataclass(frozen=True)
 class DatedAs:
-    """How a date is converted to a number.
+    """How a date becomes a number: an age on a day, or days since a day.
 
     Attributes:
         unit: ``age_on``, years from the date to ``day``, or ``days_since``, days from ``day`` to the date.
@@ -47,7 +47,7 @@ KEEP, DROP = "keep", "drop"
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers, scaled so that ``low`` is -1 and ``high`` is 1; outside values are clipped.
+    """A column of numbers, scaled from its declared range to [-1, 1]; values outside are clipped.
 
     `missing`: what stands for a missing number, in the column's unit; None for the middle of the range.
     `dated`: how its dates become numbers; None where it holds numbers. `missing_marks`: texts that stand for
@@ -64,7 +64,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of values, one-hot encoded: each value has an input that is 1 if a record has it.
+    """A column of named values, one-hot encoded: one input for each value, 1 if a record has it.
 
     `other`: the value that stands for one that is not declared; None where there may be none. `missing`: the
     value that stands for a missing one; None where all inputs are 0 then. `missing_marks`: texts that stand
@@ -138,7 +138,7 @@ class Columns:
 
     @property
     def label_kind(self) -> str:
-        """The kind of the labels, by name."""
+        """The kind of the declared labels, by name."""
         if self.times is not None:
             return "times_to_event"
         return "label_sets" if self.label_set else "classes" if self.classes else "numbers"
@@ -172,7 +172,7 @@ class Columns:
         return [*(each.name for each in self.numeric), *values]
 
     def number(self, name: str) -> Numeric | None:
-        """The declaration of the numeric input or label with this name; else None."""
+        """Return the declaration of the numeric input or label with this name; None if there is none."""
         if name == self.label and self.label_range is not None:
             return Numeric(name, *self.label_range)
         if self.times is not None and name == self.times.time:
@@ -180,7 +180,7 @@ class Columns:
         return next((each for each in self.numeric if each.name == name), None)
 
     def values(self, name: str) -> tuple[str, ...]:
-        """The declared values of a column; empty for numbers and undeclared columns."""
+        """Return the declared values of a column; empty for numbers and undeclared columns."""
         if name == self.label:
             return tuple(value for values in self.classes for value in values)
         if self.times is not None and name == self.times.event:
@@ -189,7 +189,7 @@ class Columns:
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """The texts that mean a missing value in this column only, as declared."""
+        """Return the texts declared to mean a missing value in this column only."""
         inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
@@ -206,7 +206,7 @@ class Columns:
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
-        """The columns that a table must have; a party's own table needs no party or test column."""
+        """Return the columns that a table must have; a party's own table needs no party or test column."""
         sharing = [self.test] if for_training else [self.party, self.test]
         placed = [column.name for column in (*sharing, self.record_group) if column is not None]
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
@@ -221,7 +221,7 @@ def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole(text: str) -> str:
-    """Remove a fraction of zeros from a whole number, as 7.0 to 7; any other text stays unchanged."""
+    """Remove a fraction of zeros from a whole number (7.0 becomes 7); keep any other text."""
     return text.partition(".")[0] if re.fullmatch(r"-?[0-9]+\.0+", text) else text
 
 
@@ -230,7 +230,7 @@ COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|cop
 
 
 def bare_name(name: str) -> str:
-    """A party's name without case, digit script and copy marks, to find similar names."""
+    """Normalise a party's name (case, digits, spaces, marks of copies), to find similar names."""
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
     digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
     return COPY.sub("", digits.removeprefix("copy of ")).strip()

@@ -1,4 +1,4 @@
-"""The head of a CSV file: its separator, and the line with the column names.
+"""Finds, at the head of a CSV file, its separator and the line with the column names.
 
 They say nothing of a record: names of columns are public. So what is found here may be for all rows.
 """
@@ -84,7 +84,7 @@ def look_at_head(
 
 
 def _told(line: bytes) -> str | None:
-    """The separator that Excel's first line ``sep=`` states; None if the line is another one."""
+    """Return the separator that Excel states in a first line ``sep=``; None for any other line."""
     text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
     if not text.lower().startswith(SEP):
         text = line.decode(errors="replace").strip("\r\n").strip('"')
@@ -108,7 +108,7 @@ def _split(line: str, separator: str) -> list[str]:
 def all_names(
     names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found
 ) -> tuple[list[str], bool]:
-    """The names of all fields of a row, and whether every row must end with an empty field.
+    """Return the names of all fields of a row, and whether rows end with an additional empty field.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
     The first rows say which; a row that is otherwise is refused.
@@ -132,7 +132,7 @@ def all_names(
 
 
 def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:
-    """Whether rows begin with an index field without a name: counting, or different quoted texts.
+    """Whether rows begin with an index that has no column name, such as row numbers.
 
     A decimal comma in rows without an index makes a field more, too. But then no first field of several rows
     counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.

@@ -1,4 +1,4 @@
-"""The records of a CSV file as UTF-8, cut by lines and quotes; an independent check of the parser.
+"""Cuts a CSV file into records by lines and quotes, as an independent check of the parser.
 
 A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
 them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
@@ -38,7 +38,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """A block of a CSV file's bytes that begins with a record.
+    """A block of a CSV file's bytes, with the positions of its line ends and quotes.
 
     Attributes:
         ends: where lines end, the positions of their last bytes.
@@ -76,7 +76,7 @@ class RecordReader:
         self.header: Sequence[str] = ()
 
     def first(self) -> Records | None:
-        """The first non-empty record; None if there is none."""
+        """Take the first non-empty record; None if there is none."""
         while True:
             scan = self._scanned()
             for number, end in enumerate(scan.record_ends.tolist()):
@@ -88,17 +88,17 @@ class RecordReader:
             self._more()
 
     def look(self) -> None:
-        """Read a first block of the file, unless one was read already."""
+        """Read a first block of the file, unless that was done before."""
         if not self._rest and not self._over:
             self._more()
 
     def lines_below(self, most: int) -> list[str]:
-        """The next non-empty lines of the blocks read so far, without consuming them."""
+        """Return the next non-empty lines of the blocks read so far, without taking them."""
         lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
         return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
-        """Take out one record; bytes before it are skipped."""
+        """Take out one record, skipping the bytes before it."""
         line = self._line + int(np.searchsorted(scan.ends, begin))
         self._line += int(np.searchsorted(scan.ends, end))
         self._rest = scan.data[end:]
@@ -167,7 +167,7 @@ class RecordReader:
         raise LearningError(f"{place}, is not closed: {lines} lines are inside it; {REMEDY}")
 
     def _refuse_swallowed(self, scan: _Scan, cut: int) -> None:
-        """Refuse a quoted text over several lines if some of them are rows of the table.
+        """Refuse a quoted text over several lines if these look like rows of the table.
 
         `cut`: where the records end that are whole.
         """
@@ -199,7 +199,7 @@ class RecordReader:
         return self._is_row([field.strip().strip('"').strip() for field in fields])
 
     def _place_of(self, scan: _Scan, opened: int) -> str:
-        """The line and column of a quote, in words."""
+        """Describe where a quote is, by line and column."""
         before = scan.record_ends[scan.record_ends < opened]
         begin = int(before[-1]) + 1 if len(before) else 0
         values = np.frombuffer(scan.data, dtype=np.uint8)[begin:opened]
@@ -211,7 +211,7 @@ class RecordReader:
 
 
 def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:
-    """The positions where quotes open and close a field of a CSV file, in turn, from outside quotes."""
+    """Return the positions of the quotes that open and close fields, in turn."""
     quotes = np.flatnonzero(values == QUOTE)
     borders = np.zeros(256, dtype=np.bool_)
     borders[[separator, LINE_FEED, RETURN]] = True
@@ -231,7 +231,7 @@ def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Posi
 
 
 def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
-    """The same positions as `_toggles`, if some quotes are inside a text; slower."""
+    """Return the same positions as `_toggles`, also if quotes are inside texts; slower."""
     toggles, is_open, passed_over = list[int](), False, -1
     for number, at in enumerate(quotes):
         if at == passed_over:
@@ -249,7 +249,7 @@ def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.
 
 
 def _records(scan: _Scan, cut: int, line: int) -> Records:
-    """The records up to this position, without empty lines."""
+    """Return the records that end before this position, without empty lines."""
     outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
     starts = np.concatenate([[0], scan.ends[outside] + 1])
     ends = np.append(scan.ends[outside], cut)

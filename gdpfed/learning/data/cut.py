@@ -1,4 +1,4 @@
-"""Counts of what is clipped or left out when a data set is read, and notes on them.
+"""Counts what is clipped or left out when a data set is read, and describes it.
 
 A number beyond its declared range counts as the range's end, and rows may be left out as declared. The counts
 are of the data: a run keeps them where it is, for its owner, and a node says its own in its log alone.
@@ -19,7 +19,7 @@ from gdpfed.learning.data.tabular import own_columns
 
 @dataclass(frozen=True)
 class Cut:
-    """How many values of a data set are clipped to declared ranges, and how many rows left out.
+    """How many values of a data set were clipped to declared ranges, and how many rows left out.
 
     Attributes:
         rows_left_out: rows that a declaration leaves out.
@@ -57,7 +57,7 @@ class Cut:
         return asdict(self)
 
     def words(self) -> Iterator[str]:
-        """Yield notes on omitted rows and clipped numbers, one line each; nothing for a count of 0."""
+        """Yield notes on left-out rows and clipped numbers, one line each."""
         if self.rows_left_out:
             yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
         if self.numbers_cut:

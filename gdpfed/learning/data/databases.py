@@ -1,4 +1,4 @@
-"""Databases that answer a query and cannot be changed by it: SQLite, DuckDB and PostgreSQL.
+"""Queries to databases that cannot change them: SQLite, DuckDB and PostgreSQL.
 
 Each is opened for reading alone, and the query sees what lies in it and no other file. A query that takes too
 long is stopped. SQLite needs no package, the two others need the extra ``query``.
@@ -49,7 +49,7 @@ RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
 
 @dataclass
 class Limits:
-    """The limits of a query: seconds from its start to its last row, and process memory in MiB.
+    """The limits of a query: how many seconds it may take, and how much memory the process may have.
 
     `over`: whether the time was up.
     """
@@ -64,7 +64,7 @@ class Limits:
 
     @contextmanager
     def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
-        """Call ``stop`` when the time is over, unless the ``with`` block has ended before."""
+        """Call ``stop`` when the query's time is over, unless the ``with`` block ends before."""
         self.ends = time.monotonic() + self.seconds
         timer = Timer(self.seconds, stop)
         timer.daemon = True
@@ -85,7 +85,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Database:
-    """A database that answers queries.
+    """A kind of database: its name, and the function that runs a query.
 
     Attributes:
         kind: what it is called.
@@ -99,7 +99,7 @@ class Database:
 
 
 def database_of(own: FileForm, folder: Path, place: str) -> Database:
-    """The database that a site names for its query; relative paths begin in ``folder``.
+    """Return the database that a site names for its query.
 
     Raises LearningError: none is named, none is there, or it is of another kind.
     """
@@ -163,7 +163,7 @@ def _of_database(error: Exception) -> bool:
 
 
 def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Sequence["pa.Array"]]:
-    """Yield the parts of an answer; raise TimeoutError once the time is over, even between two parts."""
+    """Yield the parts of an answer; raise TimeoutError once the query's time is over."""
     for part in parts:
         if limits.over:
             raise TimeoutError
@@ -171,7 +171,7 @@ def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Se
 
 
 def _may(action: int, *_: str | None) -> int:
-    """Allow a query in SQLite only to select, read and call functions."""
+    """Allow SQLite to select, read and call functions, and nothing else."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """A folder's tables by name for DuckDB: the reading function and the quoted path; CSV is read as text.
+    """Return a folder's tables by name for DuckDB, each with reading function and quoted path.
 
     Raises LearningError: there are none, or two of one name.
     """
@@ -262,7 +262,7 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
 
 
 def _without_password(url: str, place: str) -> str:
-    """Return the address of a database, if it holds no password.
+    """Return a database's address if it contains no password; refuse it otherwise.
 
     Raises LearningError: it holds a password, or cannot be read; the error does not show the address.
     """

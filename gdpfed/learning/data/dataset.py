@@ -19,7 +19,7 @@ CHUNK = 4096
 
 
 class Examples(Protocol):
-    """Examples of a data set in a form that saves memory; :meth:`take` makes model inputs of some."""
+    """Examples stored in a form that saves memory, from which :meth:`take` makes model inputs."""
 
     @property
     def y(self) -> Labels:
@@ -28,7 +28,7 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: npt.NDArray[np.int64]) -> "Split":
-        """The examples at these positions, in the model's form."""
+        """Return the examples at these positions, as model inputs and labels."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Split:
         return len(self.y)
 
     def take(self, indices: npt.NDArray[np.int64]) -> "Split":
-        """The examples at these positions."""
+        """Return the examples at these positions."""
         groups = None if self.groups is None else self.groups[indices]
         persons = None if self.persons is None else self.persons[indices]
         return Split(self.x[indices], self.y[indices], groups, persons)
@@ -143,7 +143,7 @@ class Dataset:
 
     @property
     def named_classes(self) -> tuple[str, ...]:
-        """The names of classes or labels in the order of model outputs; numbers without names."""
+        """The names of classes or labels, in the order of model outputs; numbers if there are none."""
         if self.columns is not None:
             return self.columns.class_names
         numbers = tuple(map(str, range(self.num_classes))) if self.labels.weighed else ()
@@ -156,7 +156,7 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """Hashes of the training and of the test examples, each with the owners.
+        """Hashes of the training examples and of the test examples, each with their owners.
 
         Of transformed examples it is what they were made of: a transform may differ in its last bits between
         machines.
@@ -179,7 +179,7 @@ class Dataset:
 
     @property
     def labels(self) -> LabelKind:
-        """The kind of the labels, as the test split has them; a test text has one label.
+        """The kind of the labels.
 
         Raises LearningError: no kind of that name.
         """
@@ -188,7 +188,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example, or of one row of a person."""
+        """The shape of one example; for persons with several rows, of one row."""
         return self._no_examples().x.shape[2 if self.by_person else 1 :]
 
     @property
@@ -234,18 +234,18 @@ class ExampleForm:
 
     @property
     def declared(self) -> str | None:
-        """The hash of the declaration by which a client reads its own files; None without one."""
+        """The hash of the declaration by which clients read their own files; None without a declaration."""
         return self.columns or self.pictures
 
     @property
     def num_tokens(self) -> int:
-        """The number of different tokens, if inputs are tokens."""
+        """The number of different tokens, if inputs are texts."""
         encoded = None if self.encoder is None else self.encoder.vocabulary
         return self.vocabulary or encoded or self.num_classes
 
     @property
     def own_dtype(self) -> str:
-        """The data type of an example at the client, before any transform."""
+        """The data type of a client's examples before any transform."""
         of_texts = self.encoder is not None and self.encoder.vocabulary is not None
         return "int64" if of_texts else self.input_dtype
 
@@ -259,7 +259,7 @@ class ExampleForm:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The shape of an example at the client, before any transform."""
+        """The shape of a client's examples before any transform."""
         return self.picture_shape or self.input_shape
 
     @classmethod
@@ -278,7 +278,7 @@ class ExampleForm:
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
-        """The form of a data set's examples."""
+        """Return the form of a data set's examples."""
         return cls(
             data.input_shape,
             str(data.input_dtype),
@@ -296,7 +296,7 @@ class ExampleForm:
 
 
 def _content(examples: Examples) -> Iterator[object]:
-    """Yield examples as they are in memory, or else in the model's form, some at a time."""
+    """Yield all examples piece by piece, for hashing."""
     held = (
         [getattr(examples, each.name) for each in fields(examples)] if is_dataclass(examples) else [examples]
     )

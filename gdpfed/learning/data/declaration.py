@@ -1,4 +1,4 @@
-"""Read and write a declaration of columns in YAML; each error is one line that names the fault."""
+"""Reads and writes the YAML declaration of a table's columns; errors are one line with the fault."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -103,7 +103,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
 
 def _refuse_unfinished(values: Any, place: str) -> None:
-    """Refuse a declaration of columns that still has LOW, HIGH or VALUE; name all such columns."""
+    """Refuse a declaration that still has placeholders LOW, HIGH or VALUE, naming all such columns."""
     parts = values if isinstance(values, Mapping) else {}
     numeric, label = parts.get("numeric"), parts.get("label")
     categorical = parts.get("categorical")
@@ -127,7 +127,7 @@ def _refuse_unfinished(values: Any, place: str) -> None:
 
 
 def _entries(said: Any, key: str) -> set[str]:
-    """The names in a list of a declaration, or in the list under this key."""
+    """Return the names in a list of a declaration, or in the list under this key."""
     entries = said.get(key) if isinstance(said, Mapping) else said
     return {*map(str, entries)} if isinstance(entries, list) else set()
 
@@ -160,7 +160,7 @@ def _label(reader: Part) -> dict[str, Any]:
 
 
 def _classes(reader: Part) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The names of the classes, and the values that belong to each class."""
+    """Read the names of the classes, and the values that belong to each class."""
     if isinstance(reader.values, Mapping):
         made = {name: each.values_once() for name, each in reader.items()}
     else:
@@ -209,7 +209,7 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
 
 
 def _person(reader: Part | None) -> tuple[str | None, int]:
-    """The column that names a row's person, and the largest number of parties of one person."""
+    """Read which column identifies persons, and at how many parties one person may be."""
     if reader is None or isinstance(reader.values, str):
         return None if reader is None else reader.text(), 1
     found = reader.mapping(required=("column", "parties"), allowed=())
@@ -231,7 +231,7 @@ def _named(reader: Part | None) -> Named | None:
 
 
 def _parties(reader: Part | None) -> Named | None:
-    """The party column; its values must differ by more than case, spaces or copy marks."""
+    """Read the party column; refuse values that differ only by case, spaces or copy marks."""
     column, first = _named(reader), dict[str, str]()
     if column is None or reader is None:
         return None
@@ -245,7 +245,7 @@ def _parties(reader: Part | None) -> Named | None:
 
 
 def _word(reader: Part | None, words: Sequence[str]) -> str:
-    """Read one of these words from a declaration; the first is the default."""
+    """Read one of these words from a declaration; a missing one means the first."""
     if reader is None:
         return words[0]
     if reader.values not in words:

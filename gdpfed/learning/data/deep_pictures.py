@@ -1,4 +1,4 @@
-"""Pictures with 16 bits a channel in colour or with transparency, which Pillow would cut to 8 bits.
+"""Pictures with 16 bits a channel in colour, which the library Pillow would cut to 8 bits.
 
 They are read by imagecodecs and tifffile, of the extra ``imaging``: every value as the file has it.
 """

@@ -1,4 +1,4 @@
-"""Numbers from a frozen encoder: a registered architecture with the user's file of weights.
+"""Numbers computed from examples by a frozen network, whose weights are in a user's file.
 
 An example is turned into numbers by itself, by weights that are fixed before the run: so they are a part of
 the record and cost no budget, provided that the file was not trained on the clients' data.
@@ -54,7 +54,7 @@ class Encoder:
 
     @property
     def architecture(self) -> str:
-        """The name of the architecture; empty if the settings name none."""
+        """The name of the network's architecture; empty if the settings name none."""
         return str(dict(self.values).get("architecture", ""))
 
     def of(self, x: npt.NDArray[np.generic]) -> Numbers:
@@ -87,7 +87,7 @@ def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[n
 
 
 def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """torchvision's ResNet-18 (He et al., 2016), which turns a picture into 512 numbers."""
+    """Return a function that turns pictures into 512 numbers by torchvision's ResNet-18."""
     size = _own_values(encoder, {"size": 0})["size"]
     if len(shape) != 3 or encoder.vocabulary is not None:
         raise LearningError(
@@ -113,7 +113,7 @@ def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDAr
 
 
 def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """A transformer that turns a text into numbers: the mean of its last hidden states."""
+    """Return a function that turns texts into numbers: the mean of a transformer's last hidden states."""
     from gdpfed.learning.models import Given
 
     defaults = {each.name: each.default for each in fields(transformer.EncoderSizes)}
@@ -144,7 +144,7 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
 
 
 def _own_values(encoder: Encoder, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The configured sizes of an encoder, with defaults for the others.
+    """Return an encoder's configured sizes, with defaults for the others.
 
     Raises LearningError: a size that the architecture does not have, or that is not a positive whole number.
     """

@@ -1,4 +1,4 @@
-"""Values that contradict the declaration: raise an error for the first, or collect all."""
+"""Table values that contradict the declaration: the first raises an error, or all are collected."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Fault:
 
     @property
     def of_value(self) -> str:
-        """Describe the fault of the value, without naming its row."""
+        """Describe what is wrong with the value, without naming its row."""
         return f"column '{self.column}' {self._held}, {self.words}"
 
     @property
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """The row numbers of table cells that are read, for errors; numbered from 1 below the header.
+    """Which rows of which table are being read, so that errors can name them.
 
     `found`: takes every fault; None where the first one is raised.
     """
@@ -50,7 +50,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Report the wrong values of a column; do nothing if no value is wrong.
+        """Report the wrong values of a column: by an error for the first, or to a collector.
 
         Raises LearningError: of the first of them, where nobody takes all.
         """

@@ -49,7 +49,7 @@ def _in_chunks(pictures: npt.NDArray[np.float32], numbers: int, of: Transform) -
 
 
 def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """324 numbers on edges and 16 a channel on colour: 372 for a colour picture, 340 for a grey one.
+    """Compute 324 numbers on edges and 16 on colour for each channel of a picture (HOG).
 
     A picture has 4x4 cells. In each, the lengths of the gradients (central differences, of the channel where
     they are longest; none at the border) are averaged by orientation, in 9 bins of 20 degrees without sign.
@@ -90,7 +90,7 @@ def _gradients(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """400 numbers a picture: the mean response to 100 random patterns in each quadrant.
+    """Compute 400 numbers for each picture: mean responses to 100 random patterns in each quadrant.
 
     At every place of a picture, a patch p of 6x6 pixels is compared with 100 patterns w, which are Gaussian
     from a fixed seed, of mean 0 and norm 1: max(0, <w, p> / sqrt(var(p) + 0.05) - 0.5), var over the patch

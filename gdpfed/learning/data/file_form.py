@@ -1,4 +1,4 @@
-"""How one site's file writes its values: detected while reading, unless the site states it.
+"""How one site's file writes its values, such as the decimal mark: detected, or stated by the site.
 
 The declaration says what a table means, and is the same at all parties. How a file writes it is the site's
 own matter: separator, encoding, decimal mark, dates, marks of missing values. What the lines above the rows
@@ -38,7 +38,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True)
 class FileForm:
-    """What a site states about a table's file; None or empty values are detected while reading.
+    """What a site states about how its table's file is written; the rest is detected while reading.
 
     Attributes:
         separator, encoding: of CSV.
@@ -158,7 +158,7 @@ def own_form(path: Path) -> FileForm:
 
 
 def databases_in(folder: Path) -> set[str]:
-    """The names of the databases that the queries in a folder use.
+    """Return the names of the databases that the queries in a folder use.
 
     Raises LearningError: as in :func:`own_form`.
     """

@@ -1,4 +1,4 @@
-"""Hashes of data, by which a resumed run checks that its data is unchanged.
+"""Hashes of data, by which a resumed run checks that its data have not changed.
 
 A fingerprint says whether two data sets are equal, and so a little about each of them: it stays where the
 data are, and is in nothing that is sent or published.
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Hash(Protocol):
-    """The method of a hash object that is used here: it takes bytes piece by piece."""
+    """A hash object that takes bytes piece by piece."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 

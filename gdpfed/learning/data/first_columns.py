@@ -1,4 +1,4 @@
-"""Draft a declaration of a table: the kinds of its columns, and ranges only if the user asks for them.
+"""Drafts a declaration of a table: the kinds of its columns and, only if asked for, their ranges.
 
 What a range is takes knowledge that is not in the table. Ranges and values that are computed from rows belong
 to the patients in them: the highest age is one patient's, and no budget covers that it is published.
@@ -86,7 +86,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """The key of a column in the draft, and its entry; an empty key for texts unique to rows."""
+    """Return the draft's key and entry for a column; no key for texts that are unique to rows."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)
@@ -119,7 +119,7 @@ def _read(path: Path) -> _Table:
 
 
 def _kind(present: Sequence[str], decimal: str) -> str:
-    """The kind of a table's column: ``number``, a form of dates, ``categories``, or free ``text``."""
+    """Return the kind of a column: ``number``, a form of dates, ``categories``, or free ``text``."""
     distinct = len(set(present))
     if not distinct:
         return "text"

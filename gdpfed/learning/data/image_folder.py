@@ -1,4 +1,4 @@
-"""The user's pictures, in one folder for each class or listed in a table; for simulations and for nodes."""
+"""A user's pictures, in a folder for each class or listed in a table, for simulations and nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,7 +59,7 @@ def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.ge
 
 
 def own_not_read(path: Path) -> list[str]:
-    """Files in a node's own folder of pictures that are not read, one line each.
+    """List the files in a node's own folder of pictures that are not read, one line each.
 
     Raises LearningError: as in :func:`own_pictures`.
     """
@@ -70,7 +70,7 @@ def own_not_read(path: Path) -> list[str]:
 
 
 def _declared(root: Path, source: DataSource) -> PictureForm | None:
-    """The declaration of pictures in a folder; None if it has none."""
+    """Read the declaration of pictures in a folder; None if there is none."""
     if not (root / PICTURES_FILE).is_file():
         return None
     form = read_picture_form(root)
@@ -79,7 +79,7 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
 
 
 def _nothing(form: PictureForm | None) -> NotRead:
-    """An empty record of unread picture files; it counts scans as unread unless a window is declared."""
+    """Return an empty record of files that are not read."""
     scans = form is not None and form.window is not None
     return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
 
@@ -100,14 +100,14 @@ def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | 
 
 
 def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """The pictures of a folder, from its table if it has one, else from class folders."""
+    """Return the pictures of a folder, by its table if there is one, else by class folders."""
     if (root / TABLE).is_file():
         return listed_pictures(root, classes, others)
     return ListedPictures(list_classes(root, others, classes))
 
 
 def _declared_alone(form: PictureForm) -> Dataset:
-    """The data set of a server that has a declaration and no pictures."""
+    """Return the data set of a server that has only a declaration and no pictures."""
     pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
     nothing = form.pictures(pixels, np.zeros(0, dtype=np.int64))
     return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
@@ -164,7 +164,7 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
 def _parted(
     root: Path, everything: Listing, said: float | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Positions of training and of test pictures, stratified by class."""
+    """Divide pictures into training and test ones, each class alike; return the positions."""
     from sklearn.model_selection import train_test_split
 
     fraction = DEFAULT_TEST_FRACTION if said is None else said
@@ -181,7 +181,7 @@ def _parted(
 
 
 def _decode(paths: Sequence[str], form: PictureForm) -> npt.NDArray[np.uint8]:
-    """All pictures as one array of shape (N, channels, height, width)."""
+    """Read pictures into one array of shape (N, channels, height, width)."""
     first = _read(paths[0], form)
     pixels = np.empty((len(paths), *first.shape), dtype=np.uint8)
     # One after the other: small pictures spend their time in Python, where threads only wait for each other.

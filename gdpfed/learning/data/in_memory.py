@@ -30,7 +30,7 @@ PLACE = "data"
 
 
 def not_here(source: DataSource) -> Dataset:
-    """Refuse to load: a Python program must give this data. Raises LearningError."""
+    """Refuse to load data that a Python program must give, with LearningError."""
     raise LearningError(
         f"dataset={NAME} is data of a Python program, which this process was not given: start or resume the "
         'run in that program, as in gdpfed.simulate("run.resume=DIR", data=...)'
@@ -124,7 +124,7 @@ def _check(data: Dataset) -> None:
 
 
 def _owned(data: Dataset, owners: Any) -> Dataset:
-    """The data set with an owner for each training example; owner names are sorted."""
+    """Return the data set with an owner for each training example; owners' names are sorted."""
     given = owners.tolist() if hasattr(owners, "tolist") else owners
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise LearningError(f"owners is {given!r}: give a name or a number for each training example")
@@ -183,7 +183,7 @@ def _of_frame(
 
 
 def _plain(value: Any) -> Any:
-    """Convert a declaration to mappings, lists and plain values, as YAML has them."""
+    """Convert a declaration to plain mappings, lists and values, as in YAML."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set):

@@ -1,4 +1,4 @@
-"""Partitions by name; each is a function that assigns examples to all clients at once.
+"""Partitions by name, each a function that assigns examples to all clients at once.
 
 Another package adds one as an entry point of the group ``gdpfed.partitions``, or for one process with
 ``PARTITIONS.register``: a function ``(data, num_clients, seed, **options) -> positions of every client``.
@@ -34,7 +34,7 @@ BY_CLASS, BY_LABEL = ("dirichlet", "pathological"), ("labels", "shards")
 def shared_out(
     data: Dataset, name: str, num_clients: int, seed: int, options: Options
 ) -> Sequence[Positions]:
-    """The positions of every client's examples, from the partition with this name.
+    """Return the positions of every client's examples under the partition with this name.
 
     No example goes to two clients: a record would be accounted at one of them only.
 
@@ -94,7 +94,7 @@ def labels_as_table(data: Dataset) -> Any:
 
 
 def _skewed(name: str) -> Sharing:
-    """A partition with sizes in proportion to 1, 2, 3 ..., their squares or their exponentials."""
+    """Return a partition whose sizes are proportional to 1, 2, 3 ..., or to their squares or exponentials."""
 
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner

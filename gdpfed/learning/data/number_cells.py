@@ -48,7 +48,7 @@ MARK, UNCLEAR, WRONG = "mark", "unclear", "wrong"
 
 @dataclass(frozen=True, eq=False)
 class NumberCells:
-    """A column of numbers, with the cells that are not numbers.
+    """A column read as numbers, and which of its cells are not numbers.
 
     Attributes:
         numbers: float64[N]; NaN where one is missing or wrong.
@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """Mark ambiguous cells in a file with decimal commas, where a full stop may group thousands."""
+    """Mark the ambiguous cells of a column with decimal commas: a full stop may group thousands there."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)
@@ -215,7 +215,7 @@ def _marked(
     shown: Any,
     unclear: Mask | None = None,
 ) -> NumberCells:
-    """The column of numbers without those that mark missing values."""
+    """Return a column of numbers in which marks of missing values are missing."""
     said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, NO_NUMBER, shown, unclear, UNCLEAR_NUMBER)
@@ -227,7 +227,7 @@ def _lies_in(mark: str, column: Numeric) -> bool:
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """Marks of missing values that are also valid numbers of a column; pairs of mark and column."""
+    """Return marks of missing values that are also valid numbers of a column, with that column."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [
@@ -280,7 +280,7 @@ def has_days(kind: Any) -> bool:
 
 
 def _days(values: "pa.Array", dated: DatedAs, name: str, place: str) -> NumberCells:
-    """Convert Arrow dates and times to numbers; years outside 1 to 9999 are wrong."""
+    """Convert dates and times of an Arrow column to numbers; years outside 1 to 9999 are wrong."""
     kind = values.type
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(kind):

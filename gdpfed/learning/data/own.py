@@ -1,4 +1,4 @@
-"""A client's own examples, converted to the model's form."""
+"""A client's own examples: reads them and converts them to the model's form."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _kept: dict[tuple[object, ...], npt.NDArray[np.float32]] = {}
 
 @dataclass(frozen=True)
 class OwnData:
-    """The location of a client's own examples, and which it holds out for counts, never for training.
+    """Where a client's own examples are, and which of them are held out from training.
 
     Of a table they are also those that the declaration beside it says are for testing.
 
@@ -57,7 +57,7 @@ class OwnData:
 
     @property
     def person_parties(self) -> int:
-        """The declared number of parties of one person; 0 if no persons are declared.
+        """At how many parties a person may be, as declared; 0 if no persons are declared.
 
         Raises LearningError: a table without a declaration.
         """
@@ -66,7 +66,7 @@ class OwnData:
 
 
 def check_own(own: OwnData) -> tuple[Split, ...]:
-    """Check a client's examples, and return its training examples as they are in its file.
+    """Check a client's own examples; return those for training and those held out.
 
     What is checked is the same whatever a run asks for: it is for the client's operator to mend, and no
     message has a say in it. After them come those that are held out, where these are in another file or by a
@@ -90,7 +90,7 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
 
 
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
-    """The examples that a client holds out, in the model's form; may be empty.
+    """Return the examples that a client holds out, in the model's form; there may be none.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -104,7 +104,7 @@ def own_held_out(own: OwnData, form: ExampleForm) -> Split:
 
 
 def blank_example(form: ExampleForm) -> Split:
-    """A single example of zeros."""
+    """Return a single example of zeros."""
     x = np.zeros((1, *form.input_shape), form.input_dtype)
     y = np.zeros((1, *form.label_shape), form.labels.dtype)
     row = Split(x, y, persons=np.zeros(1, np.int64) if form.by_person else None)
@@ -112,7 +112,7 @@ def blank_example(form: ExampleForm) -> Split:
 
 
 def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
-    """Which examples are held out, shape (N,): those whose hash in [0, 1) is below the share.
+    """Return which examples are held out, shape (N,): those whose hash in [0, 1) is below the share.
 
     Every example decides for itself, or its person does. So it is held out in every run, wherever it stands
     in the file and whatever the others are, and examples that are alike stay together. It decides as it lies
@@ -127,7 +127,7 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 
 
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
-    """The client's own training examples in the model's form, without the share that it holds out.
+    """Return a client's own training examples in the model's form, without held-out ones.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -167,7 +167,7 @@ def _as_taken(
 
 
 def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
-    """The form's transform of these inputs, computed once in a process and kept in memory only."""
+    """Apply the form's transform to inputs, once in a process."""
     transform = transform_of(str(form.features), form.encoder)
     content = sha256(np.ascontiguousarray(x).data).digest()
     key = (form.features, form.encoder, x.dtype.str, x.shape, content)
@@ -181,7 +181,7 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
-    """Which examples have an invalid label, an unknown token or a number that is not finite, shape (N,)."""
+    """Return which examples have an invalid label, an unknown token or an infinite number, shape (N,)."""
     unusable = form.labels.unfit(own.y)
     of_one = tuple(range(1, own.x.ndim))
     unusable |= ~np.isfinite(own.x).all(axis=of_one)

@@ -1,4 +1,4 @@
-"""The file of a client's own examples: it is read unchanged, then checked against the model's form."""
+"""Reads the file of a client's own examples, and checks them against the model's form."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,7 +53,7 @@ def declares_pictures(path: Path) -> bool:
 
 
 def _reader_of(path: Path) -> str:
-    """The name of a path's reader: a file's ending; for a folder `pictures`, or a package's `folder`.
+    """Return which reader a path needs: by a file's ending; for a folder `pictures` or `folder`.
 
     Raises LearningError: a folder that nothing reads.
     """
@@ -70,7 +70,7 @@ def _reader_of(path: Path) -> str:
 
 
 def own_examples(path: Path, *, for_testing: bool = False) -> Split:
-    """Read the client's own examples as they are in its file, of any shape and type.
+    """Read a client's own examples as they are in the file, of any shape and type.
 
     `path`, `for_testing`: as in `read_own`.
 
@@ -98,7 +98,7 @@ def taken_as(
     columns: str | None = None,
     label_shape: Sequence[int] = (),
 ) -> Split:
-    """Return a client's examples, if inputs and labels have the model's shapes and types.
+    """Check that a client's examples have the model's shapes and types; return them.
 
     What decides is the shape and the type of all of them, and a declaration: of what a single example holds
     nothing does. It may still have a label of no class, or numbers that are not finite. What has the types

@@ -61,7 +61,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
 def _persons(
     split: Split, owners: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Keys and first rows of persons in order of their rows, and the person number of each row."""
+    """Return keys and first rows of persons, and which person each row belongs to."""
     if split.persons is None:
         raise LearningError("rows without a person cannot be put together by person")
     keys = np.stack([np.zeros_like(split.persons) if owners is None else owners, split.persons], axis=1)
@@ -94,7 +94,7 @@ def persons_held_out(
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """The number of persons at more parties than declared, and the most parties of one person."""
+    """Return how many persons are at more parties than declared, and the most parties of any person."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return 0, 0
@@ -119,7 +119,7 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
 
 
 def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
-    """Name a column of a table that seems to identify persons and is not declared; else ""."""
+    """Name an undeclared column that seems to identify persons; "" if there is none."""
     for name in opened().names:
         if PERSON.fullmatch(name) and name not in columns.names() and _repeats(opened(), name):
             return name

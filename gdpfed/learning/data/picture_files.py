@@ -102,14 +102,14 @@ def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, flo
 
 
 def bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    """Scale values v to 255 (v - low) / (high - low), limited to 0 to 255, in the same shape; NaN is 0."""
+    """Scale values v to 255 (v - low) / (high - low), limited to 0 to 255; NaN becomes 0."""
     low, high = window
     shares = np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
     return np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
 
 
 def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
-    """The 16-bit values of a picture, shape (height, width), or (height, width, channels) in colour.
+    """Return the 16-bit values of a picture, shape (height, width) or (height, width, channels).
 
     Raises LearningError: a form of which some bits would be lost, or that counts from white.
     """
@@ -127,7 +127,7 @@ def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
 
 
 def _on_white(picture: Image.Image) -> Image.Image:
-    """The picture on a white background; unchanged if it has no transparency."""
+    """Put a picture with transparency on a white background."""
     if not picture.has_transparency_data:
         return picture
     ink = picture.convert("RGBA")
@@ -135,7 +135,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
-    """Refuse a picture file that cannot be read correctly, by its header; return the bits a channel."""
+    """Refuse a picture file that cannot be read correctly; return its bits per channel."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
             f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"
@@ -157,7 +157,7 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
 
 
 def _depth(path: str, file: Image.Image) -> int:
-    """The bits a channel of a picture's file, as Pillow's mode does not tell them for colour."""
+    """Return the bits per channel of a picture's file, which Pillow does not tell for colour."""
     deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
     if file.format == "TIFF":
         return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))

@@ -1,4 +1,4 @@
-"""The pictures in a folder with one folder for each class, and the files that are not read."""
+"""Lists the pictures of a folder with one folder for each class, and files that are not read."""
 
 import os
 from collections import Counter
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 @dataclass
 class NotRead:
-    """Counts of skipped files: by ending, of operating systems, and pictures that no table lists.
+    """Counts files that are not read: by ending, of operating systems, or not in the table.
 
     `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
     are. `unlisted`: how many of these no table lists.
@@ -36,7 +36,7 @@ class NotRead:
     unlisted: int = 0
 
     def notes(self, folder: Path) -> list[str]:
-        """Notes on the skipped files, one line each."""
+        """Return notes on the files that are not read, one line each."""
         lines = []
         if self.files:
             count = self.files.total()
@@ -68,7 +68,7 @@ class Listing:
 
 
 def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None = None) -> Listing:
-    """List the pictures of a folder by class; `others` counts skipped files.
+    """List the pictures of a folder by class, counting other files in `others`.
 
     `declared`: the classes, of which the folder need not have all; None for those that there are folders of.
 
@@ -143,7 +143,7 @@ def splits_in(root: Path) -> bool:
 
 
 def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
-    """Yield files beside the split folders that are not read, one line each; `known` files are read."""
+    """Yield notes on files beside the split folders that are not read."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
         if name in ("train", "test", *known):
@@ -157,7 +157,7 @@ def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
 
 
 def counts_in_words(endings: Counter[str]) -> str:
-    """The number of files by ending, as in ".csv 3, .txt 1"."""
+    """Write numbers of files by ending, as in ".csv 3, .txt 1"."""
     return ", ".join(f"{ending} {count}" for ending, count in sorted(endings.items()))
 
 
@@ -169,13 +169,13 @@ def ending_of(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and the number of further names."""
+    """Join the first names for a message, with the number of further ones."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
-    """Yield all pictures below a folder, through links, in order of folders and names."""
+    """Yield all pictures below a folder, in order of folders and names."""
     for place, below, names in sorted(_walked(folder, others)):
         del below
         for name in _shown(sorted(names), others):
@@ -199,14 +199,14 @@ def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], lis
 
 
 def _shown(names: Sequence[str], others: NotRead) -> list[str]:
-    """The names of data files in a folder; files of operating systems are counted and left out."""
+    """Return the names of data files, without those of operating systems."""
     shown = [name for name in names if not name.startswith(".") and name.lower() not in SYSTEM]
     others.system += [name for name in names if name not in shown]
     return shown
 
 
 def _refuse_one_level_off(folder: Path, classes: Sequence[str], endings: tuple[str, ...]) -> None:
-    """Refuse a path one level too high or low, where class folders hold no pictures."""
+    """Refuse a path that is one folder too high or too low, so that class folders have no pictures."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())

@@ -21,7 +21,7 @@ PATH, LABEL, PARTY = "path", "label", "party"
 
 @dataclass(frozen=True)
 class ListedPictures:
-    """The pictures of a table.
+    """The pictures that a table lists, with their parties if it names any.
 
     Attributes:
         listing: of the pictures, by class.
@@ -35,7 +35,7 @@ class ListedPictures:
 
 
 def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """List the pictures of ``pictures.csv`` in its order; `others` counts the unlisted ones.
+    """List the pictures of ``pictures.csv`` in its order, counting unlisted ones in `others`.
 
     `classes`: as declared; None for those that occur, in the order of their texts.
 

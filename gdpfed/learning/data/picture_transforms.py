@@ -34,7 +34,7 @@ LAST_PIXEL = 255
 
 @dataclass(frozen=True)
 class Transform:
-    """A transform of a picture's shape: name and pixels; `resize` with one number sets the shorter edge."""
+    """A declared transform of a picture's size: its name, and numbers of pixels."""
 
     name: str
     pixels: tuple[int, ...]
@@ -42,7 +42,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class Scale:
-    """Scaling of a picture's bytes p by channel: (p / 255 - mean) / deviation."""
+    """A declared scaling of pixel values p, by channel: (p / 255 - mean) / deviation."""
 
     means: tuple[float, ...]
     deviations: tuple[float, ...]
@@ -72,7 +72,7 @@ class NormalizedPictures(Pictures):
 def declared_transforms(
     part: Part, image_size: int, channels: int
 ) -> tuple[tuple[Transform, ...], Scale | None]:
-    """The declared transforms of the shape in order, and the declared scale if any.
+    """Read the declared transforms in order, and the declared scaling if there is one.
 
     `image_size`, `channels`: as declared; the transforms must make pictures of that size.
 
@@ -99,7 +99,7 @@ def declared_transforms(
 
 
 def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.Image:
-    """Apply the transforms of the shape, with pixels equal to torchvision's on Pillow pictures."""
+    """Apply declared transforms to a picture, with the same pixels as torchvision's."""
     for each in transforms:
         if each.name == RESIZE:
             picture = picture.resize(_resized(picture.size, each.pixels), Image.Resampling.BILINEAR)
@@ -111,7 +111,7 @@ def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.
 
 
 def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
-    """Width and height after `resize`."""
+    """Return width and height after a `resize`."""
     if len(pixels) > 1:
         return pixels[1], pixels[0]
     width, height = (int(pixels[0] * edge / min(size)) for edge in size)
@@ -119,7 +119,7 @@ def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
 
 
 def _cropped(picture: Image.Image, edge: int) -> Image.Image:
-    """The central square of a picture, padded with black if the picture is smaller."""
+    """Return the central square of a picture, padded with black if it is smaller."""
     lacking = [max(0, edge - each) for each in picture.size]
     first, last = ([each // 2 for each in lacking], [(each + 1) // 2 for each in lacking])
     if any(lacking):
@@ -129,7 +129,7 @@ def _cropped(picture: Image.Image, edge: int) -> Image.Image:
 
 
 def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
-    """Height and width of pictures after declared transforms; None if they depend on the picture."""
+    """Return height and width after declared transforms; None if they depend on the picture."""
     size: tuple[int, int] | None = None
     for each in shapes:
         first, last = each.pixels[0], each.pixels[-1]
@@ -145,7 +145,7 @@ def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
 
 
 def _pixels(part: Part, most: int) -> tuple[int, ...]:
-    """Read a number of pixels of a transform, or up to `most` of them."""
+    """Read the number of pixels of a transform, or up to `most` of them."""
     parts = part.list() if isinstance(part.values, list) else [part]
     numbers = [each.number() for each in parts]
     if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):

@@ -1,4 +1,4 @@
-"""A query file in place of a table: the answer of a site's database is read as a table.
+"""Reads the answer of a site's database to a query file as if it were a table.
 
 The text of the query is a file ``NAME.sql``, and ``files.yaml`` beside it names the database. The declaration
 names columns and types, which are the same at all parties, so the query is the site's own way of writing.
@@ -78,7 +78,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _query(path: Path, place: str) -> str:
-    """The SQL text in a site's query file, without its final semicolon.
+    """Read the SQL text of a site's query file.
 
     Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
     """
@@ -113,7 +113,7 @@ def _wrapped(chosen: str, query: str, end: str) -> str:
 
 
 class _Keys:
-    """Checks the first column of an answer: no empty value and no value twice."""
+    """Checks that the first column of an answer has no empty value and none twice."""
 
     def __init__(self, place: str, name: str) -> None:
         self.place, self.name = place, name

@@ -1,4 +1,4 @@
-"""256 directions of a picture's scattering that best tell random pictures apart.
+"""256 numbers for each picture, which best tell random pictures apart; no real picture is used to learn them.
 
 Which numbers those are is learned, but from pictures of a random process in place of data, as in Tang et al.,
 arXiv:2306.06076. There a network is trained by steps until two views of a picture come out alike and two
@@ -47,7 +47,7 @@ def random_prior(pictures: Floats) -> Floats:
 
 
 def views(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """Two random views of each random picture, each of shape (4000, *shape); equal in every process."""
+    """Draw two random views of each of many random pictures, the same in every process."""
     channels, height, width = shape
     margin = 2 * LARGEST_SHIFT
     pictures = random_pictures(NUM_PICTURES, (channels, height + margin, width + margin))
@@ -66,7 +66,7 @@ def _view(pictures: Floats, generator: np.random.Generator) -> Floats:
 
 @lru_cache(maxsize=2)
 def _learned(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """The mean m, shape (D,), and the matrix c V R', shape (D, 256), for pictures of this shape."""
+    """Compute the transform for one picture shape: mean, shape (D,), and matrix, shape (D, 256)."""
     one, other = (scattering(view).astype(np.float64) for view in views(shape))
     both = np.concatenate([one, other])
     mean, total = both.mean(axis=0), np.cov(both.T)

@@ -1,4 +1,4 @@
-"""Signs of persons with several rows in a table: repeated rows, and columns that may number persons.
+"""Signs that persons have several rows in a table: repeated rows, and columns that may number persons.
 
 Where a person has several rows and no ``person`` is declared, one row is protected and not the person. No
 program can know it, so the owner of the table is told what looks like it.
@@ -40,7 +40,7 @@ FEW = 20
 
 @dataclass
 class Repeats:
-    """Notices repeated rows and texts while a table is read, by hashes; `columns`: the declaration.
+    """Notices repeated rows and texts while a table is read, comparing hashes.
 
     Attributes:
         looked_at: undeclared columns that may say which person a row is about, each with its texts so far.
@@ -53,14 +53,14 @@ class Repeats:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look_at(self, names: Sequence[str]) -> list[str]:
-        """Choose which undeclared columns of the table to watch, and return their names."""
+        """Choose the undeclared columns of the table to watch, and return their names."""
         others = [each for each in names if each and each not in self.columns.names()]
         once = [each for each in others if names.count(each) == 1]
         self.looked_at = {each: [] for each in once[:MOST_COLUMNS]}
         return [*self.looked_at]
 
     def rows(self, rows: Rows) -> None:
-        """Record rows as the training sees them, one number for each; equal rows have equal numbers."""
+        """Record rows as training sees them, by one hash for each."""
         if not len(rows):
             return
         parts = [np.ascontiguousarray(rows.x).view(np.uint32), _as_numbers(rows.y)]

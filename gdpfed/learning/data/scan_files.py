@@ -36,7 +36,7 @@ WHITE_IS_LOW = "MONOCHROME1"
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice: values, shape (height, width), in the file's unit; `spacing`: millimetres between pixels.
+    """One slice of a scan: values, shape (height, width), and the millimetres between pixels.
 
     `inverted`: whether low values are white.
     """
@@ -92,7 +92,7 @@ def _spaced(
 
 
 def _chosen(path: str, count: int, form: PictureForm) -> int:
-    """The number of the slice of a scan that is read as the picture.
+    """Return the number of the slice that is read as the picture.
 
     Raises LearningError: there are several, and nobody declares one.
     """

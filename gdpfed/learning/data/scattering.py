@@ -1,4 +1,4 @@
-"""Wavelet scattering of pictures in two layers, and mean colours, in batches.
+"""Wavelet scattering of pictures in two layers, with mean colours: features that need no training.
 
 Source: Bruna, Mallat, "Invariant Scattering Convolution Networks", TPAMI 2013, arXiv:1203.1513; filters as in
 kymatio (Andreux et al., JMLR 2020): Morlet wavelets of two scales and eight orientations.
@@ -28,7 +28,7 @@ LEAST_SIZE = 8
 
 
 def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """1,280 numbers on shapes and 16 a channel on colour: 1,328 for a colour picture, 1,296 for a grey one.
+    """Compute 1,280 numbers on shapes and 16 on colour for each channel of a picture.
 
     With x the mean of the channels, mirrored at its borders, and psi_(j,k) the Morlet wavelet of scale 2^j
     and orientation k, there are 16 first layers u = |x * psi_(j,k)| and 64 second ones ||x * psi_(0,k)| *
@@ -47,7 +47,7 @@ def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def morlet(height: int, width: int, scale: int, orientation: int) -> npt.NDArray[np.float64]:
-    """The Fourier transform of the wavelet psi_(j,k) on a periodic grid; it is real.
+    """Return the Fourier transform of a wavelet psi_(j,k) on a periodic grid.
 
     psi is a Gabor wavelet less that multiple of its envelope at which its sum is 0: width 0.8 2^j along the
     wave and twice that across it, frequency (3/4) pi / 2^j, angle (3 - k) pi / 8.
@@ -75,7 +75,7 @@ def _filters(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def _padded(side: int) -> int:
-    """The length of a picture's side with mirrored pixels at both ends, rounded up to an even number."""
+    """Return the length of a picture's side after mirroring pixels at both ends, even."""
     return side + side % 2 + 2 * PADDING
 
 
@@ -101,12 +101,12 @@ def _described(
 
 
 def _modulus(transformed: Any) -> Any:
-    """|u|, the modulus of a filtered picture u, from its Fourier transform; torch's own is slower."""
+    """Return |u| of a filtered picture u, given its Fourier transform."""
     return torch.view_as_real(torch.fft.ifft2(transformed)).square().sum(dim=-1).sqrt()
 
 
 def _halved(transformed: Any) -> Any:
-    """The Fourier transform of every second pixel in both directions."""
+    """Return the Fourier transform of every second pixel in both directions."""
     height, width = transformed.shape[-2:]
     rows = transformed[..., : height // 2, :] + transformed[..., height // 2 :, :]
     return (rows[..., : width // 2] + rows[..., width // 2 :]) / 4

@@ -24,7 +24,7 @@ _HEAD = re.compile(r"([^\n]*\S)[^\S\n]*:[^\S\n]*(?:\n|$)")
 
 @dataclass(frozen=True)
 class Role:
-    """A role's training and test windows; ``num_characters`` is the length of its whole text."""
+    """One role's training and test windows of text, and the length of its whole text."""
 
     name: str
     num_characters: int
@@ -33,7 +33,7 @@ class Role:
 
 
 def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, test_stride: int) -> list[Role]:
-    """Roles from a text of speeches, separated by blank lines and headed by a line ``ROLE:``.
+    """Read roles from a text of speeches, separated by blank lines and headed by ``ROLE:``.
 
     The last ``test_fraction`` of what a role says is for testing, unless the rest would be too short
     for one window to train on; then less of it, or nothing.
@@ -54,7 +54,7 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 
 
 def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
-    """All windows of a text that are followed by a character."""
+    """Return all windows of a text that are followed by a character."""
     return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
 
 
@@ -82,7 +82,7 @@ def _speeches(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def roles_of_leaf(directory: Path, *, sequence_length: int, test_stride: int) -> list[Role]:
-    """Roles from LEAF's ``train/*.json`` and ``test/*.json`` (or ``train.json`` and ``test.json``).
+    """Read roles from LEAF's files ``train/*.json`` and ``test/*.json``.
 
     Raises LearningError: files are missing or not of LEAF's form, or its windows are too short.
     """
@@ -121,7 +121,7 @@ def _leaf_users(path: Path) -> dict[str, Any]:
 
 
 def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
-    """One text of a user's overlapping windows, as LEAF writes each character up to 80 times."""
+    """Join a user's overlapping windows, as LEAF stores them, into one text."""
     windows, following = _checked(path, user, data)
     length = len(windows[0]) if windows else sequence_length
     if length < sequence_length:
@@ -159,7 +159,7 @@ DEFAULT_TEST_STRIDE = 40
 
 
 def load(source: DataSource) -> Dataset:
-    """Load the windows of every role with at least ``min_characters``; each window is one example.
+    """Load the windows of every role with at least ``min_characters`` characters, one example each.
 
     They begin ``train_stride`` characters apart, one by default: most characters are in many examples.
 

@@ -1,4 +1,4 @@
-"""The name and settings of a data set, small enough for messages, and loading by name."""
+"""The name and settings of a data set, small enough for messages; loads data sets by name."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -67,12 +67,12 @@ class DataSource:
         return cls(**values | {"encoder": None if said is None else tuple((str(k), v) for k, v in said)})
 
     def to_json(self) -> str:
-        """The JSON text that `from_json` reads."""
+        """Return the settings as JSON text, which `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "DataSource":
-        """Inverse of `to_json`; ValueError, TypeError, AttributeError: the text is not a source."""
+        """Read the settings that `to_json` wrote."""
         return cls.from_values(json.loads(text))
 
     @property
@@ -82,12 +82,12 @@ class DataSource:
 
     @property
     def without_features(self) -> "DataSource":
-        """The same source without any public transform or its file of weights."""
+        """The same settings without a public transform and its file of weights."""
         return replace(self, features=None, weights=None, weights_sha256=None, encoder=None)
 
     @property
     def weights_file(self) -> WeightsFile | None:
-        """The file of weights; None without one.
+        """The file of weights that the settings name; None without one.
 
         Raises LearningError: settings that name none.
         """
@@ -97,7 +97,7 @@ class DataSource:
 
     @property
     def file_encoder(self) -> Encoder | None:
-        """The encoder that transforms the examples; None without one.
+        """The frozen network that transforms examples; None without one.
 
         Raises LearningError: settings of one without its file, or without a use.
         """
@@ -112,7 +112,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Refuse every setting of a data set that its loader does not use.
+        """Refuse every setting that the data set's loader does not use.
 
         Raises LearningError: names the setting.
         """
@@ -131,14 +131,14 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Register a data set in this process, so that it is not loaded."""
+    """Give this process a data set for these settings, so that nothing is loaded."""
     _PLACED[source] = data
     load_dataset.cache_clear()
 
 
 @contextmanager
 def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
-    """Register a data set in this process during a ``with`` block."""
+    """Give this process a data set for these settings during a ``with`` block."""
     place_dataset(source, data)
     try:
         yield
@@ -148,7 +148,7 @@ def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
 
 
 def placed_dataset(source: DataSource) -> Dataset | None:
-    """The data set that was registered in this process for these settings; None if there is none."""
+    """Return the data set that this process was given for these settings; None if there is none."""
     return _PLACED.get(source)
 
 

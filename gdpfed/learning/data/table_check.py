@@ -44,7 +44,7 @@ DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault or oddity of a table.
+    """A fault or oddity of a table, with the lines where it occurs.
 
     Attributes:
         lines: of the file, from 1; none where it is about the whole file.
@@ -101,7 +101,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
 
 
 def _one_column(file: TableFile) -> Finding | None:
-    """The finding for a header that the declared separator does not split; None if it does."""
+    """Report a header that the declared separator does not split; None if it does."""
     (first, *others) = file.names
     separators = [each for each in SEPARATORS if each in first]
     if others or not separators:
@@ -114,7 +114,7 @@ def _one_column(file: TableFile) -> Finding | None:
 
 @dataclass
 class _Seen:
-    """What was seen of a column in all rows that are kept: counts and examples of its values.
+    """What was seen of one column in all rows: counts, range and examples of values.
 
     Attributes:
         filled: how many cells are not missing.
@@ -131,7 +131,7 @@ class _Seen:
 
 
 class _Check:
-    """Collects the findings in the rows of a table; `present`: the declared columns that it has."""
+    """Collects faults and oddities in the rows of a table."""
 
     def __init__(self, columns: Columns, present: list[str]) -> None:
         self.columns, self.present = columns, present
@@ -151,7 +151,7 @@ class _Check:
         self.found.append(Finding((line,), f"{values} values, and the header has {len(file.names)}{cause}"))
 
     def batch(self, file: TableFile, batch: Batch) -> None:
-        """Check some rows in the same way as a training reads them."""
+        """Check some rows exactly as training reads them."""
         columns, count = self.columns, len(batch.rows)
         self.rows += count
         declared = {name: batch.cells[name] for name in self.present}
@@ -179,7 +179,7 @@ class _Check:
                 _note_range(seen, taken.numbers[np.isfinite(taken.numbers)], columns.number(name))
 
     def _note(self, fault: Fault, line: int) -> None:
-        """Record the line of a fault, together with faults of the same value in that column."""
+        """Record the line of a fault, together with equal faults of the same column."""
         key, kind = (fault.column, fault.text, fault.words), (fault.column, fault.words)
         if key not in self._lines:
             if self._texts.get(kind, 0) >= MOST_TEXTS:
@@ -198,7 +198,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """Yield findings in a table that a training accepts but the owner may not intend."""
+        """Yield what training accepts but the table's owner may not intend."""
         for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 
@@ -237,7 +237,7 @@ def mark_warnings(columns: Columns) -> Iterator[str]:
 
 
 def _with_blanks(table: Table, columns: Columns) -> Table:
-    """The table with an empty column for every declared column that it lacks."""
+    """Return the table with an empty column for each declared column that is missing."""
     count = num_rows(table)
     lacking = [name for name in columns.names() if name not in table]
     texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
@@ -277,7 +277,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _cause(name: str, text: str, columns: Columns) -> str:
-    """The likely cause of a value that contradicts the declaration; empty if unknown."""
+    """Suggest why a value contradicts the declaration; "" if unknown."""
     if not text:
         return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
     if text.casefold() in MARKS:

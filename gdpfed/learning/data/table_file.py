@@ -1,4 +1,4 @@
-"""The reader of all tables: CSV, Parquet and Excel files and queries, a few thousand rows at a time.
+"""Reads all kinds of tables, a few thousand rows at a time: CSV, Parquet, Excel, and queries.
 
 Whoever checks, trains, predicts or declares reads with `open_table`, so that all see the same rows. Rows
 are counted in two ways: by the parser (Arrow), and of CSV by lines and quotes
@@ -130,7 +130,7 @@ class TableFile:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """The first names of a list, for errors."""
+    """Join the first names of a list, for errors."""
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
@@ -229,7 +229,7 @@ def _fields(record: bytes, separator: str, place: str) -> list[str]:
 
 
 def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip: Any = None) -> "pa.Table":
-    """Parse records to columns of texts, without any conversion to numbers, dates or missing values."""
+    """Parse records into columns of texts, converting nothing."""
     # One block: Arrow does not look for the ends of rows where blocks are cut, which has had faults.
     read.block_size, read.use_threads = len(data) + 1, False
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=skip)
@@ -245,7 +245,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 def _parsed(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
-    """Parse complete records to columns of texts; the parser must count as many rows as there are lines."""
+    """Parse complete records into columns of texts; refuse if parser and lines disagree on rows."""
     odd: list[tuple[int, int]] = []
 
     def skip(row: Any) -> str:
@@ -307,5 +307,5 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def one_line(error: Exception) -> str:
-    """The text of an error as a single line."""
+    """Return the text of an error as a single line."""
     return " ".join(str(error).split())

@@ -51,7 +51,7 @@ class Rows:
         return len(self.y)
 
     def taken(self, at: npt.NDArray[np.int64]) -> "Rows":
-        """The rows at these positions."""
+        """Return the rows at these positions."""
         more: dict[str, Any] = {
             name: None if (each := getattr(self, name)) is None else each[at] for name in OF_ROWS
         }
@@ -203,7 +203,7 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
 
 
 def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
-    """A number for every row's person, equal in all tables: 63 bits of a hash of its text."""
+    """Return a number for each row's person, equal in all tables: 63 bits of a hash of the text."""
     cells = as_texts(table[name])
     where.refuse(name, cells, cells.missing, "so the row's person is not known: fill it in")
     heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
@@ -212,21 +212,21 @@ def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
 
 
 def as_texts(cells: Cells) -> TextCells:
-    """The cells of a column that is declared as texts."""
+    """Return a column's cells as texts; TypeError if they were read as numbers."""
     if not isinstance(cells, TextCells):
         raise TypeError("a column that names holds texts")
     return cells
 
 
 def as_numbers(cells: Cells) -> NumberCells:
-    """The cells of a column that is declared as numbers."""
+    """Return a column's cells as numbers; TypeError if they were read as texts."""
     if not isinstance(cells, NumberCells):
         raise TypeError("a column that measures holds numbers")
     return cells
 
 
 def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """The model inputs of a table, shape (N, inputs); only input columns are needed.
+    """Convert a table's input columns to model inputs, shape (N, inputs).
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
@@ -241,7 +241,7 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
 
 
 def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:
-    """The numbers of a column, float64[N]; NaN where missing. Faults go to ``where``."""
+    """Return a column's numbers, float64[N], NaN for missing ones; faults go to ``where``."""
     cells = as_numbers(table[column.name])
     unclear = np.zeros(len(cells.wrong), np.bool_) if cells.unclear is None else cells.unclear
     where.refuse(column.name, cells, unclear, cells.unclear_words)
@@ -291,7 +291,7 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
-    """Times and events of records, float32[N,2]; NaN where one of the two is missing or refused.
+    """Return times and events of records, float32[N,2]; NaN where one is missing or wrong.
 
     Faults go to ``where``.
     """
@@ -304,14 +304,14 @@ def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) 
 
 
 def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """The index of every cell of a column among the column's declared values."""
+    """Return, for every cell of a column, which of the column's declared values it is."""
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
 
 
 def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """The index of every row's party; a row without a party has its own error."""
+    """Return every row's party as an index; refuse rows without a party."""
     cells = as_texts(table[column.name])
     where.refuse(column.name, cells, cells.missing, NO_PARTY)
     numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
@@ -322,7 +322,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The number of every cell's value in a column; an unknown value gives `refused`."""
+    """Return the number that `values` gives each cell of a column; `refused` for unknown cells."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

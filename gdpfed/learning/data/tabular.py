@@ -29,7 +29,7 @@ ReadRows = Callable[..., Rows]
 
 @dataclass(frozen=True)
 class Party:
-    """The table rows of one party, or all rows if no party is declared."""
+    """All table rows of one party, or of the whole table without parties."""
 
     name: str
     rows: Rows
@@ -37,7 +37,7 @@ class Party:
 
 @dataclass(frozen=True)
 class _Counted:
-    """The number of rows left out of a table, and of numbers outside their declared range."""
+    """How many rows were left out, and how many numbers were outside their declared range."""
 
     left_out: int
     cut_inputs: int
@@ -50,7 +50,7 @@ class _Counted:
 
 
 def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
-    """Load one file, or a folder with a file for each party, with its test rows set apart.
+    """Load a table, or a folder with a table for each party, and set test rows apart.
 
     A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
     ``read`` may make something else of a row than what a model sees of it; all else stays the same.
@@ -80,7 +80,7 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
 
 
 def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | None) -> Dataset:
-    """Make a data set from one table, whose party column names the parties if there is one.
+    """Make a data set from one table, in which a party column may name parties.
 
     Raises LearningError: as in :func:`load`.
     """
@@ -149,7 +149,7 @@ def parties_of_person(source: DataSource) -> int:
 
 
 def undeclared_persons(source: DataSource) -> str:
-    """Name a column that seems to identify persons, repeats, and is not declared.
+    """Name a column that repeats and seems to identify persons, but is not declared; "" if none.
 
     "" where there is none, or persons are declared.
     """
@@ -202,13 +202,13 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
-    """The persons of all parties, each once, sorted."""
+    """Return the persons of all parties, each once, sorted."""
     own = [party.rows.persons for party in parties if party.rows.persons is not None]
     return np.unique(np.concatenate(own))
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
-    """Which of `count` rows or persons are held out for tests, shape (count,)."""
+    """Draw which of `count` rows or persons are held out for tests, shape (count,)."""
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out
@@ -242,7 +242,7 @@ def _folder(path: Path) -> Path:
 
 
 def _declared_alone(columns: Columns) -> Dataset:
-    """The data set of a server that has a declaration and no rows."""
+    """Return the data set of a server that has only a declaration and no rows."""
     kind = labels_of(columns.label_kind, columns.num_classes)
     no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
     nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
@@ -265,7 +265,7 @@ def _declared_alone(columns: Columns) -> Dataset:
 
 
 def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
-    """The parties of a file in declared order, or of a folder in order of file names."""
+    """Read the parties of a table, or of a folder with a table for each."""
     if not path.is_dir():
         return _of_one_file(read(path, columns, str(path), shared_out=True), columns)
     files = tables_in(path)
@@ -332,7 +332,7 @@ def _joined(
 
 
 def _split(parties: list[Party]) -> Split:
-    """Join the rows of all parties to one split, and empty the list to save memory."""
+    """Join the rows of all parties to one split; empties the list to save memory."""
     rows = [party.rows for party in parties]
     parties.clear()
     return _as_split(joined_rows(rows, ""))

@@ -43,24 +43,24 @@ class Windows:
 
     @property
     def y(self) -> npt.NDArray[np.int64]:
-        """The character after each window, shape (N,)."""
+        """The character that follows each window, shape (N,)."""
         return self.codes[self.starts + self.sequence_length].astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """The windows at these positions, shape (N, sequence_length), int64, and their next characters."""
+        """Return windows as positions of characters, shape (N, sequence_length), with the next characters."""
         positions = self.starts[indices][:, None] + np.arange(self.sequence_length + 1)
         characters = self.codes[positions].astype(np.int64)
         return Split(characters[:, :-1], characters[:, 1:] if self.every_position else characters[:, -1])
 
     def thinned(self, stride: int) -> "Windows":
-        """Every ``stride``-th window."""
+        """Return every ``stride``-th window."""
         return Windows(self.codes, self.starts[::stride], self.sequence_length)
 
     def characters(self, indices: npt.NDArray[np.int64]) -> int:
-        """The number of different text positions that these windows and labels cover."""
+        """Return how many different characters of the text these windows and labels cover."""
         covered = np.zeros(len(self.codes) + 1, dtype=np.int64)
         np.add.at(covered, self.starts[indices], 1)
         np.add.at(covered, self.starts[indices] + self.sequence_length + 1, -1)
@@ -81,7 +81,7 @@ def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
 
 @lru_cache(maxsize=4)
 def at_every_position(data: Dataset) -> Dataset:
-    """The data set with a training label at every position: the next token; test labels stay.
+    """Return the data set with the next token as training label at every position.
 
     Raises LearningError: its examples are not texts whose next token is the label.
     """
@@ -97,11 +97,11 @@ def at_every_position(data: Dataset) -> Dataset:
 
 
 def following(texts: Split) -> Split:
-    """The same texts with the next token as label at every position: y of shape (N,) to (N, L)."""
+    """Return texts with the next token as label at every position: y of shape (N,) to (N, L)."""
     labels = np.concatenate([texts.x[:, 1:], texts.y[:, None]], axis=1)
     return replace(texts, y=labels.astype(np.int64))
 
 
 def one_label(texts: Split) -> Split:
-    """The same texts with only the last position's label: y of shape (N, L) to (N,)."""
+    """Return texts with only the last position's label: y of shape (N, L) to (N,)."""
     return replace(texts, y=texts.y[:, -1])

@@ -1,4 +1,4 @@
-"""Columns of texts: names, categories and classes, compared as texts.
+"""Columns of texts such as names and categories, which are compared as texts.
 
 What names is a text and stays one: 7 and 007 are two persons, and no name passes through a number with a
 fraction, which tells 15 digits apart.
@@ -31,7 +31,7 @@ EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 
 @dataclass(frozen=True, eq=False)
 class TextCells:
-    """A column of texts: `distinct` texts, each once, and the index of each cell's text, int64[N].
+    """A column of texts: each different text once, and which of these each cell has.
 
     What is missing is the empty text.
     """
@@ -45,7 +45,7 @@ class TextCells:
         return found
 
     def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Map every cell to the value of its distinct text."""
+        """Return, for every cell, the value given for its text."""
         return np.array(values, dtype=dtype)[self.which]
 
     def text(self, at: int) -> str:
@@ -61,7 +61,7 @@ class TextCells:
 
 
 def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -> TextCells:
-    """The cells of a column as texts without outer spaces; a missing value is an empty text.
+    """Read a column's cells as texts without outer spaces; missing values become empty texts.
 
     `exact`: whether whole numbers that their type does not tell apart are refused.
     Whole numbers of any type are written without a fraction, as 7, other numbers so that they read the same.
@@ -97,7 +97,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
 
 
 def merged(texts: Sequence[str], which: npt.NDArray[np.int64]) -> TextCells:
-    """Make a column from texts that may repeat; `distinct` has each text once."""
+    """Make a column of texts whose `distinct` has each text once."""
     numbers: dict[str, int] = {}
     of = [numbers.setdefault(text, len(numbers)) for text in texts]
     return TextCells([*numbers], np.array(of, dtype=np.int64)[which] if of else which)
@@ -116,7 +116,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
-    """Write texts, whole numbers, decimals and times as texts."""
+    """Convert values of an Arrow column to texts."""
     try:
         texts: list[str] = values.cast(pa.string()).to_pylist()
     except pa.ArrowException:
@@ -159,7 +159,7 @@ def without(cells: TextCells, marks: frozenset[str]) -> TextCells:
 
 
 def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The number that `values` gives each cell's text, int64[N]; -1 for a text that is not among them.
+    """Return the number that `values` gives each cell's text, int64[N]; -1 for unknown texts.
 
     A text is that value which it equals. Where none is, 1.0 and 1,0 are the value 1, 1,5 is 1.5, and the
     other way round; and so are truth values of any letters, true, True and TRUE, or 1 where that is declared.
@@ -174,7 +174,7 @@ def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int6
 
 
 def _plain(text: str) -> str:
-    """Normalise a value: no fraction of zeros, a decimal point, truth values in lower case."""
+    """Normalise a text for comparison: 7.0 as 7, a decimal point, truth values in lower case."""
     if text.casefold() in ("true", "false"):
         return text.casefold()
     pointed = text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text

@@ -88,7 +88,7 @@ def _text(
 
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
-    """The encoding of the whole file, by its first bytes or the site; None if each line decides."""
+    """Return the encoding of the whole file; None if each line must be examined."""
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
     for sign, words in SIGNS:
         if head.startswith(sign):

@@ -1,4 +1,4 @@
-"""Labels that are times to an event: their declaration in a table, and the two numbers of a label.
+"""Labels that are times to an event: declared columns, and the two numbers of a label.
 
 Time is cut into intervals with declared ends 0 < e_1 < ... < e_J, the last of which is the horizon. Interval
 j is (e_(j-1), e_j], and the first one holds time 0 as well. A label is
@@ -31,7 +31,7 @@ Positions = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TimesToEvent:
-    """The declared columns of a time and of whether the event happened at it.
+    """The declared columns that say a time and whether the event happened then.
 
     Attributes:
         time: the column of numbers from 0, in any unit.
@@ -48,7 +48,7 @@ class TimesToEvent:
 
     @property
     def horizon(self) -> float:
-        """The end of the last time interval; later times are treated as equal to it."""
+        """The end of the last time interval, which stands for all later times."""
         return self.edges[-1]
 
     @property
@@ -58,7 +58,7 @@ class TimesToEvent:
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each value of the event column: 0 for censored, 1 for happened."""
+        """What each value of the event column means: 0 for censored, 1 for happened."""
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
@@ -85,20 +85,20 @@ class TimesToEvent:
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """The interval in which a position lies, from 0: float32[N] -> int64[N]."""
+    """Return the interval in which a position lies, counted from 0: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """The number of intervals survived by a record censored at a position: float32[N] -> int64[N]."""
+    """Return how many intervals a record survived that is censored at a position: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 
 
 @dataclass
 class Followed:
-    """Counts of events and censored records while a table is read.
+    """Counts events and censored records while a table is read.
 
     Attributes:
         times: the declaration.
@@ -124,7 +124,7 @@ class Followed:
         self.censored += int((~event).sum()) - reach
 
     def words(self) -> Iterator[str]:
-        """Yield notes on the counts and likely mistakes, one line each."""
+        """Yield notes on events, censored records and likely mistakes, one line each."""
         events, horizon = int(self.events.sum()), f"{self.times.horizon:.10g}"
         yield (
             f"columns '{self.times.time}' and '{self.times.event}': {events} events up to {horizon}, "
@@ -140,7 +140,7 @@ class Followed:
 
 
 def read_times(label: Part) -> TimesToEvent:
-    """Read the declaration ``{time, event, edges}``, or with ``intervals`` and ``horizon`` for ``edges``.
+    """Read the declaration of times to an event, ``{time, event, edges}``.
 
     Raises LearningError: it is none; one line that names what is wrong.
     """

@@ -1,4 +1,4 @@
-"""Refuse compressed files that would become too large, by their header, before they are read."""
+"""Refuses compressed files that would become too large, before they are unpacked."""
 
 from psutil import virtual_memory
 

@@ -1,4 +1,4 @@
-"""Excel workbooks as tables: the values of one sheet; needs the extra ``excel``.
+"""Reads Excel workbooks as tables, one sheet each; needs the extra ``excel``.
 
 A number stays a number and a day a day, each as its cell holds it. A formula is the value that was saved with
 it. Where a workbook holds what no row of a table can, such as merged cells or formulas that were never
@@ -41,7 +41,7 @@ Row = tuple[Any, ...]
 
 
 def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
-    """Open the workbook sheet that has the declared columns, and read their names.
+    """Open the workbook's sheet that has the declared columns, and read their names.
 
     Raises:
         LearningError: no workbook, none or several sheets that have them, or what no table holds.
@@ -103,7 +103,7 @@ def _book(path: Path, place: str) -> Iterator[Any]:
 
 
 def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple[str, int]:
-    """The name of the sheet with the declared columns, and the number of rows above their names."""
+    """Return the sheet with the declared columns, and the number of rows above their names."""
     titles, said = [each.title for each in book.worksheets], form.own.sheet
     if said is not None and said not in titles:
         raise LearningError(f"{place} has no sheet '{said}', as {FILES_FILE} says; it has {listed(titles)}")
@@ -140,13 +140,13 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
 
 
 def _rows(sheet: Any) -> Iterator[Row]:
-    """All rows of a sheet, whatever size the file states."""
+    """Iterate over all rows of a sheet, whatever size the file states."""
     sheet.reset_dimensions()
     return iter(sheet.iter_rows(values_only=True))
 
 
 def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
-    """Refuse merged cells in the table, and formulas that were saved without their values.
+    """Refuse merged cells in the table, and formulas saved without their values.
 
     Raises LearningError: names the lines.
     """
@@ -187,7 +187,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
 def _whole(
     lines: Iterator[tuple[int, Row]], width: int, uneven: Uneven | None, place: str
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the non-empty rows, each as wide as the names."""
+    """Yield the non-empty rows, padded to the number of columns."""
     for line, row in lines:
         values = _trimmed(row)
         if len(values) > width:
@@ -201,7 +201,7 @@ def _whole(
 
 
 def _trimmed(row: Row) -> Row:
-    """A row without the empty cells at its end."""
+    """Return a row without the empty cells at its end."""
     width = next((at for at in range(len(row), 0, -1) if row[at - 1] not in (None, "")), 0)
     return row[:width]
 
@@ -221,7 +221,7 @@ def _column(values: Sequence[Any], own: FileForm) -> "pa.Array":
 
 
 def _text(value: Any, decimal: str = ".") -> str:
-    """Write a cell as text: whole numbers without a fraction, dates without an empty time."""
+    """Write a cell as text: whole numbers without a fraction, days without a time."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Read dates as people write them, cell by cell, in forms that show which part is the day.
+"""Reads dates as people write them, if the text shows which part is the day.
 
 03/04/2020 shows neither, and is not a date unless its form is said, by the declaration or by the site.
 """
@@ -33,7 +33,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
-    """Read a date as a number; also return the form in which it was written, "" for the declared one.
+    """Read a date as a number; return its form as well, "" for the declared form.
 
     `own`: the form that the site says, and no other is tried.
 

@@ -1,4 +1,4 @@
-"""Read numbers as people write them, cell by cell: decimal commas, thousands marks, truth values.
+"""Reads numbers as people write them: decimal commas, thousands marks, truth values.
 
 What a cell means follows from the cell alone, or the site says the decimal mark: no record changes how
 another one is read. A cell that may be two numbers, as 30,500, is none.
@@ -31,7 +31,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_number(text: str, decimal: str | None, likely: str = ".") -> tuple[float, str]:
-    """Read a number; also return how it is written: with a comma, grouped, as a truth value, or "".
+    """Read a number; return as well how it is written, "" for the plain form.
 
     `decimal`: the mark that the site says; None where each cell has to show it. `likely`: what a mark is that
     might be two.

@@ -1,4 +1,4 @@
-"""Read YAML files that people write, part by part; each error is one line that names the fault."""
+"""Reads YAML files that people write; each error is one line that names the fault."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ def read_parts(path: Path, purpose: str) -> "Part":
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a YAML file, with its place in the file for errors."""
+    """A part of a YAML file, which knows its place in the file for errors."""
 
     place: str
     values: Any
     key: str
 
     def wrong(self, wanted: str) -> LearningError:
-        """Make an error for this part of the file that states the value found and the value wanted."""
+        """Return an error that states this part's value and the wanted one."""
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
@@ -55,7 +55,7 @@ class Part:
         return {key: Part(self.place, value, joined_key(self.key, key)) for key, value in self.values.items()}
 
     def items(self) -> Iterator[tuple[str, "Part"]]:
-        """Yield a mapping's names, which people choose, with their parts."""
+        """Yield the entries of a mapping whose names people choose."""
         if not isinstance(self.values, Mapping) or not self.values:
             raise self.wrong("columns by name")
         for key, value in self.values.items():

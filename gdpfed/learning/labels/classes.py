@@ -42,7 +42,7 @@ class Classes(LabelKind):
 
 
 def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """-log softmax(outputs)[token], in nats: of outputs (n, L, tokens) and tokens (n, L) to (n, L).
+    """Return -log softmax(outputs)[token] in nats: outputs (n, L, tokens) and tokens (n, L) to (n, L).
 
     It is a loss of classes, and no kind of labels of its own: a text has one label, the token after it, by
     which a model is tested and used. Training alone takes more of the same text, the token after every
@@ -53,12 +53,12 @@ def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tenso
 
 
 def accuracy(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples, or of positions in texts, for which the right class has the largest output."""
+    """Return the share of examples, or of positions in texts, whose right class has the largest output."""
     return float(np.mean(outputs.argmax(axis=1) == targets))
 
 
 def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
-    """Mean of 2 TP / (2 TP + FP + FN) over the classes that occur in labels or predictions."""
+    """Return the mean over classes of F1 = 2 TP / (2 TP + FP + FN)."""
     answers = outputs.argmax(axis=1)
     found = [
         2 * np.sum((answers == k) & (targets == k)) / (np.sum(answers == k) + np.sum(targets == k))
@@ -68,7 +68,7 @@ def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
-    """Area under the ROC curve of one class against the rest, from scores of shape (N,).
+    """Return the area under the ROC curve of one class against the rest, from scores of shape (N,).
 
     The probability that one of its own has a larger score than another one, ties counted half: (sum of ranks
     - n (n + 1) / 2) / (n m) with n of its own and m others, one or more of each (Hanley and McNeil, 1982).
@@ -78,7 +78,7 @@ def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
 
 
 def auc(outputs: Outputs, targets: Targets) -> float | None:
-    """Area under the ROC curve from softmax outputs: the mean over classes, each against the rest.
+    """Return the area under the ROC curve, as a mean over classes, each against the rest.
 
     Classes without an example are left out; with fewer than two classes it is not defined.
     """
@@ -99,7 +99,7 @@ def auc_error(area: float, members: int, others: int) -> float:
 
 
 def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float:
-    """sum_b n_b / N |share true - mean confidence in bin b|, in 15 bins of equal width; shapes (N,).
+    """Return the expected calibration error over 15 bins: sum_b n_b / N |share true - mean confidence|.
 
     Source: Guo, Pleiss, Sun, Weinberger, arXiv:1706.04599, equation 3.
     """
@@ -109,7 +109,7 @@ def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.
 
 
 def ece(outputs: Outputs, targets: Targets) -> float | None:
-    """Expected calibration error of the largest softmax outputs; smaller is better."""
+    """Return the expected calibration error of the predicted class; smaller is better."""
     shares = special.softmax(outputs, axis=1)
     right = shares.argmax(axis=1) == targets
     return calibration_error(shares.max(axis=1).reshape(-1), right.reshape(-1))

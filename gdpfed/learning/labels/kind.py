@@ -1,4 +1,4 @@
-"""What each kind of labels defines, and the losses and metrics by name.
+"""What each kind of labels must define; losses and metrics are found by name.
 
 A loss is a function ``(outputs, targets) -> losses`` of n records: outputs of shape (n, ...), targets of
 shape (n, ...), losses of shape (n,), or of the targets' shape, one figure for each label of a record; then
@@ -50,7 +50,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class LabelKind(ABC):
-    """The labels of a data set: which labels are valid, and which outputs a model has for them.
+    """One kind of labels: which labels are valid, and what a model must output for them.
 
     `num_classes`: how many classes there are, or labels in a set; 1 where a label is a number. `shape`: of
     the label of a record; () for one value.
@@ -83,7 +83,7 @@ class LabelKind(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """A description of the labels, as in ``3 classes``."""
+        """A description of the labels in words, as in ``3 classes``."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -91,38 +91,38 @@ class LabelKind(ABC):
         return (self.num_classes, *self.shape)
 
     def unfit(self, y: Labels) -> npt.NDArray[np.bool_]:
-        """Which labels of shape (N, ...) are invalid, shape (N,)."""
+        """Return which labels of shape (N, ...) are invalid, shape (N,)."""
         known = (y >= 0) & (y < self.num_classes)
         return np.asarray(~known.all(axis=tuple(range(1, y.ndim))))
 
     @abstractmethod
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
-        """How many rows have each class or label, shape (num_classes,), for any number of rows y."""
+        """Count the rows that have each class or label, shape (num_classes,)."""
 
     def unlearnt(self, train: Labels, test: Labels) -> npt.NDArray[np.int64]:
-        """The numbers of classes or labels that cannot be learnt from this data."""
+        """Return the classes or labels that cannot be learnt from this training data."""
         return np.flatnonzero((self.counts(train) == 0) & (self.counts(test) > 0))
 
     def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
-        """Random labels of shape (*leading, ...), to try out a model."""
+        """Draw random labels of shape (*leading, ...), to try out a model."""
         return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """The factor of each record's or label's loss from the class weights, with the targets' shape."""
+        """Return by which factor class weights multiply the loss of each label."""
         return weights[targets]
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor | None":
-        """The probability of each class or label, with the outputs' shape; None if labels are numbers."""
+        """Return the probability of each class or label, shaped like the outputs; None for numeric labels."""
         return outputs.softmax(dim=1)
 
     def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
-        """What a model predicts, shape (N, ...): the names, or the numbers of labels and classes."""
+        """Return what a model predicts, shape (N, ...): names or numbers of classes."""
         answers: Names = probabilities.argmax(axis=1)
         return answers
 
     @property
     def counted(self) -> int:
-        """K if a label is one of K classes; 0 for other kinds, whose right answers nodes do not count."""
+        """K if a label is one of K classes, so that nodes can count right answers; else 0."""
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:
@@ -149,7 +149,7 @@ METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningE
 
 
 def labels_of(kind: str, num_classes: int, shape: tuple[int, ...] = ()) -> LabelKind:
-    """The labels by the name of their kind; without a name, numbers for one class, and classes otherwise.
+    """Return the kind of labels with this name; "" means classes, or numbers if num_classes is 1.
 
     Raises LearningError: no kind of that name.
     """

@@ -54,7 +54,7 @@ class LabelSets(LabelKind):
         return torch.randint(2, (*leading, self.num_classes), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """The factor of each label's loss: class weight w_k if a record has label k, and 1 if not."""
+        """Return by which factor class weights multiply each label's loss: w_k if a record has label k."""
         return 1 + (weights - 1) * targets
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor":
@@ -74,7 +74,7 @@ OfOneLabel = Callable[[npt.NDArray[np.float64], npt.NDArray[np.bool_]], float | 
 
 
 def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
-    """Make a metric that is the mean of another one over the labels where it is defined; None if nowhere."""
+    """Make a metric that averages another over the labels for which it is defined."""
 
     def mean(outputs: Outputs, targets: Targets) -> float | None:
         each = [of(outputs[:, k], targets[:, k] == 1) for k in range(outputs.shape[1])]
@@ -89,7 +89,7 @@ def _area(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float
 
 
 def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """F1 of one label, 2 TP / (2 TP + FP + FN); None if it occurs neither in labels nor in predictions."""
+    """Return F1 of one label, 2 TP / (2 TP + FP + FN); None if it never occurs."""
     answers = outputs > 0
     both = int(answers.sum() + own.sum())
     return 2 * int((answers & own).sum()) / both if both else None
@@ -101,17 +101,17 @@ def micro_f1(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def exact_match(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of examples whose labels are all right."""
+    """Return the share of examples for which all labels are right."""
     return float(np.mean(((outputs > 0) == (targets == 1)).all(axis=1)))
 
 
 def hamming_loss(outputs: Outputs, targets: Targets) -> float | None:
-    """Share of labels, over all examples, that are wrong; smaller is better."""
+    """Return the share of labels, over all examples, that are wrong; smaller is better."""
     return float(np.mean((outputs > 0) != (targets == 1)))
 
 
 def _calibration(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """Calibration error of the probability of one label."""
+    """Return the calibration error of one label's probability."""
     return calibration_error(special.expit(outputs), own)
 
 

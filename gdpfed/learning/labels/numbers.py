@@ -47,7 +47,7 @@ def squared_error(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Te
 
 
 def huber(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """Huber's loss of each record: e^2 / 2 up to |e| = 1, |e| - 1/2 above, with e = output - target (1964).
+    """Return Huber's loss of each record (1964): e^2 / 2 up to |e| = 1, else |e| - 1/2.
 
     Targets are scaled to [-1, 1], so 1 is half of their declared range.
     """
@@ -60,7 +60,7 @@ def mean_absolute_error(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def r2(outputs: Outputs, targets: Targets) -> float | None:
-    """R^2: 1 - squared errors / squared deviations from the mean, in sums; not defined for equal targets."""
+    """Return R^2 = 1 - squared errors / squared deviations from the mean; None if all targets are equal."""
     spread = float(np.sum((targets - targets.mean()) ** 2))
     return None if spread == 0 else 1 - float(np.sum((outputs[:, 0] - targets) ** 2)) / spread
 

@@ -21,7 +21,7 @@ class Pixels(LabelKind):
         return f"{self.num_classes} classes at {' x '.join(map(str, self.shape))} places"
 
     def counts(self, y: Labels) -> npt.NDArray[np.int64]:
-        """How many records have each class at any position."""
+        """Count the records that have each class at any position."""
         held = y.reshape(-1, *self.shape).reshape(-1, int(np.prod(self.shape)))
         found = [np.count_nonzero((held == k).any(axis=1)) for k in range(self.num_classes)]
         return np.array(found, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Models by name, built for the shape of the data with their own options; dropout that is drawn by keys."""
+"""Builds models by name for the shape of the data, with dropout drawn from keys."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -55,7 +55,7 @@ def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
 
 
 class DropoutKeys:
-    """The dropout layers of a model and their keys; from now on the keys decide what is dropped.
+    """Lets keys decide what the dropout layers of a model drop.
 
     `names`: of the keys among the model's buffers.
     """
@@ -85,7 +85,7 @@ Options = tuple[tuple[str, int | float | str], ...]
 
 @dataclass(frozen=True)
 class Given:
-    """What a model may depend on besides its options and the data's shape: weights, and a vocabulary.
+    """What a model may need besides options and the data's shape: weights, and a vocabulary.
 
     `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
     """
@@ -110,7 +110,7 @@ def build_model(
     given: Given = NOTHING_GIVEN,
     outputs: tuple[int, ...] | None = None,
 ) -> nn.Module:
-    """Build a model whose initial parameters depend only on ``seed`` and on what is given.
+    """Build a model whose initial parameters depend only on ``seed`` and given weights.
 
     `outputs`: the shape of what it must say of a record; None where that is not looked at, nor is it of one
     that scores every position.
@@ -147,7 +147,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The outputs of a model for some records, shape (n, ...).
+    """Return a model's outputs for some records, shape (n, ...); of a text only the last position's.
 
     Of one that scores every position of a text, what it says of the last, with all of the text before it.
     """
@@ -161,7 +161,7 @@ def scores_every_position(model: nn.Module) -> bool:
 
 
 def predicts_nothing(model: nn.Module) -> bool:
-    """Whether only the parameters of a model matter and it is not tested, as its own attribute says."""
+    """Whether a model makes no predictions, so that it is not tested."""
     return bool(getattr(model, "predicts_nothing", False))
 
 
@@ -201,7 +201,7 @@ def _counted(
 
 @lru_cache(maxsize=64)
 def _known_count(builder: Builder, words: str, *settings: Any) -> int:
-    """The parameter count of a model by these settings; cached, as a node needs it for each message."""
+    """Return the parameter count of a model with these settings, cached."""
     return _counted(*settings)
 
 
@@ -212,7 +212,7 @@ def count_numbers(
     options: Options = (),
     given: Given = NOTHING_GIVEN,
 ) -> int:
-    """Return how many numbers the file of a model's weights holds, including untrained ones.
+    """Return how many numbers the file of a model's weights has, including untrained ones.
 
     Like :func:`count_parameters` it takes no memory. Raises LearningError: as there.
     """
@@ -261,7 +261,7 @@ def check_model(name: str, options: Options) -> Builder:
 
 
 def _keywords(builder: Builder) -> dict[str, Any]:
-    """The keyword-only parameters of a model's builder, with their defaults."""
+    """Return the keyword-only parameters of a model's builder, with their defaults."""
     kept = signature(builder).parameters.items()
     return {key: each.default for key, each in kept if each.kind is Parameter.KEYWORD_ONLY}
 
@@ -275,7 +275,7 @@ def _own_options(builder: Builder) -> Mapping[str, Any]:
 
 
 def _builder(name: str, options: Options, given: Given) -> Builder:
-    """A model's builder with its options and whatever else it needs filled in.
+    """Return a model's builder with its options and given values filled in.
 
     Raises LearningError: as in :func:`check_model`, or something is given that the model does not take.
     """

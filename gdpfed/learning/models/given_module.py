@@ -1,4 +1,4 @@
-"""A torch module that a Python program passes in, as a model that settings choose by name."""
+"""A torch module passed in by a Python program, as a model that settings can name."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -12,7 +12,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
     """Return a builder of copies of a module, with its initial values and its own shapes."""
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
-        """Return a copy. `start` names the initial values of the run; a finished model has other values."""
+        """Return a copy of the module; `start` is the hash of its initial values."""
         # Where models are built: on the CPU, or nowhere where only their size is asked for.
         return deepcopy(module).to(torch.empty(0).device)
 
@@ -20,7 +20,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
 
 
 def start_of(module: nn.Module) -> str:
-    """The name of a module's values, from which all clients of a run start: SHA-256 in hexadecimal.
+    """Hash a module's values, from which all clients of a run start: SHA-256 in hexadecimal.
 
     They are not secret, since every client is sent them, so they must not come from the clients' data.
     """

@@ -157,7 +157,7 @@ class LastCharacters(nn.Module):
         self.characters, self.vocabulary = characters, vocabulary
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return each character's position in the vocabulary, plus vocabulary size times its place."""
+        """Return each character's position in the vocabulary, shifted for each place in the text."""
         last = inputs[:, -self.characters :]
         return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
 
@@ -195,11 +195,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return b, the largest batch at which no step drives two models apart: eta beta b / B <= 2."""
+        """Return b, the largest batch at which a step surely does not drive two models apart."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return Pr[Binomial(D, q) > b]: the chance that a step could move two models apart."""
+        """Return Pr[Binomial(D, q) > b]: the chance that a batch is large enough to drive models apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0
@@ -207,7 +207,7 @@ class ConvexBounds:
 
 
 def convex_bounds(model: nn.Module) -> ConvexBounds | None:
-    """Bound gradients, C_x = sqrt(2) r, and smoothness, r^2 / 2, of a model by `softmax`; None for others.
+    """Bound gradient norm and smoothness of a model made by `softmax`; None for other models.
 
     The gradient is (p - y) times the input, and ||p - y|| <= sqrt(2); the Hessian in the scores is diag(p) -
     p p^T, whose largest eigenvalue is at most 1/2.

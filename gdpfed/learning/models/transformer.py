@@ -91,7 +91,7 @@ IN_FILES_ALONE = r"attn\.(masked_)?bias$|position_ids$|token_type_ids$|^pooler\.
 
 @dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes of a transformer; if there is a file of weights, the sizes of that file.
+    """The sizes of a transformer; a file of weights overrides them.
 
     `inner`: width of the feed-forward layers; 0 for four times the width. `positions`: of the longest text;
     0 for as many as an example has tokens.
@@ -142,7 +142,7 @@ def transformer(
 def build_encoder(
     sizes: EncoderSizes, given: Given, input_shape: tuple[int, ...], num_classes: int, *, setting: str
 ) -> nn.Module:
-    """The transformer without its head, with weights from a file or else drawn by torch's generator.
+    """Build a transformer without its head, with weights from a file or random ones.
 
     Raises:
         ValueError: sizes that do not fit each other, or examples that are not texts.
@@ -168,7 +168,7 @@ def build_encoder(
 
 
 def _library(setting: str) -> Any:
-    """The package transformers, set up to download nothing."""
+    """Import the package transformers, set up to download nothing."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import peft  # noqa: F401 - both belong to one extra
@@ -179,7 +179,7 @@ def _library(setting: str) -> Any:
 
 
 def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
-    """The transformer with low-rank adapters, which alone are trained."""
+    """Add low-rank adapters to a transformer, so that only these are trained."""
     from peft import LoraConfig, inject_adapter_in_model
 
     adapted = list(ARCHITECTURES[options.architecture].adapted)
@@ -229,7 +229,7 @@ class Classifier(nn.Module):
 
 
 def mean_states(encoder: nn.Module, tokens: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """The mean of a transformer's last hidden states over positions without padding: (B, L) to (B, width).
+    """Return the mean of last hidden states over positions without padding: (B, L) to (B, width).
 
     A text of padding alone is its first position.
     """

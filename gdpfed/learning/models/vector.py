@@ -1,4 +1,4 @@
-"""A model's trainable parameters as one flat vector theta of shape (d,).
+"""A model's trainable parameters as one flat vector theta, shape (d,).
 
 Trainable are those with ``requires_grad``, in the model's order. A frozen one is part of the architecture: it
 is as the model is built, at everybody, and is neither sent nor clipped nor noised.
@@ -18,7 +18,7 @@ from gdpfed.errors import LearningError
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a model that are trained, so that the vector theta holds them, by name."""
+    """Return the parameters of a model that are trained, by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
@@ -48,18 +48,18 @@ def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
 
 
 def dimension_of(model: nn.Module) -> int:
-    """d, the number of trainable parameters of a model, so the length of theta."""
+    """Return d, the number of trainable parameters of a model."""
     return sum(parameter.numel() for parameter in trainable(model).values())
 
 
 def flatten(model: nn.Module) -> npt.NDArray[np.float32]:
-    """All trainable parameters as one vector of shape (d,) in float32."""
+    """Return all trainable parameters as one vector of shape (d,) in float32."""
     vector = parameters_to_vector(trainable(model).values()).detach()
     return vector.to("cpu", torch.float32).numpy().copy()
 
 
 def fingerprint(theta: npt.NDArray[np.float32]) -> bytes:
-    """SHA-256 of the parameters as little-endian float32; it identifies the model that updates belong to."""
+    """Hash the parameters (SHA-256 of little-endian float32), to identify a model."""
     return sha256(np.ascontiguousarray(theta, dtype="<f4").tobytes()).digest()
 
 
@@ -69,6 +69,6 @@ def assign(model: nn.Module, theta: torch.Tensor) -> None:
 
 
 def state_dict_of(model: nn.Module, theta: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
-    """The whole model with the parameters of ``theta`` filled in, by name, as copies on the CPU."""
+    """Return the whole model with the parameters ``theta``, by name, as copies on the CPU."""
     assign(model, torch.from_numpy(theta.copy()))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""State that a client keeps between rounds, by name: a vector that corrects its steps and is updated by them.
+"""State that a client keeps between rounds to correct its steps, such as SCAFFOLD's.
 
 A kind of state says how many numbers a client keeps, what is added to every gradient of a round, and what is
 kept when the round is over. The server may tell all clients one vector more beside the model, which it makes
@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The sums that the server has released in a round, from which clients' states follow.
+    """What the server released in a round, from which it updates what clients are told.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -37,31 +37,31 @@ class RoundSums:
 
 
 class KeptState(ABC):
-    """One kind of client state. A client that has not taken part yet has zeros."""
+    """One kind of client state; a client that has not taken part yet has zeros."""
 
     def size(self, dimension: int) -> int:
-        """How many numbers a client keeps for a model of `dimension` parameters; by default `dimension`."""
+        """Return how many numbers a client keeps, for a model of `dimension` parameters."""
         return dimension
 
     def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training
-        """Raise LearningError if the state does not work with this training; by default it works with all."""
+        """Refuse training settings with which this state does not work."""
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
-        """What clients add to every gradient of the round, float32[clients, d].
+        """Return what clients add to every gradient of the round, float32[clients, d].
 
         `kept`: by each of them, float32[clients, size]. `told`: by the server to all, float32[d].
         """
 
     @abstractmethod
     def kept(self, kept: Floats, told: Floats, sent: Updates, training: LocalTraining) -> Floats:
-        """What clients keep for later after a round, float32[clients, size].
+        """Return what clients keep after a round, float32[clients, size].
 
         `sent`: their updates as they go into the sum, clipped and rounded, without noise, shape (clients, d).
         """
 
     def told(self, told: Floats, sums: RoundSums, training: LocalTraining) -> Floats:
-        """What clients are sent in the next round, float32[d]; zeros in round 0, and always by default."""
+        """Return what clients are told in the next round, float32[d]."""
         return told
 
 

@@ -1,4 +1,4 @@
-"""Metrics and loss of a model on the test split, overall and per subset."""
+"""Evaluates a model on test examples: metrics and loss, in total and by party."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,7 @@ def evaluate(
     metrics: Mapping[str, Metric] | None = None,
     target_range: tuple[float, float] | None = None,
 ) -> Evaluation:
-    """Evaluate a model at parameters ``theta`` of shape (d,) on ``data``.
+    """Evaluate a model with parameters ``theta``, shape (d,), on ``data``.
 
     `metrics`: by name; accuracy if they are None. `target_range`: what -1 and 1 stand for where labels are
     numbers.
@@ -110,7 +110,7 @@ def _judged(
 
 
 def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | None) -> npt.NDArray[Any]:
-    """Scale numbers from [-1, 1] back to their declared range; class numbers and outputs do not change."""
+    """Scale numbers from [-1, 1] back to their declared range; without a range, do nothing."""
     if target_range is None:
         return values
     low, high = target_range
@@ -119,13 +119,13 @@ def in_own_unit(values: npt.NDArray[Any], target_range: tuple[float, float] | No
 
 
 def nothing_tested(theta: Theta) -> Evaluation:
-    """Return an empty evaluation of a model, for a server without test examples."""
+    """Return an empty evaluation, for a server without test examples."""
     return Evaluation(None, None)
 
 
 @dataclass(frozen=True, eq=False)
 class CentralEvaluation:
-    """Evaluates models, as parameters of shape (d,), on the task's test split and on parts of it."""
+    """Evaluates models, given as parameters of shape (d,), on a task's test examples."""
 
     model: nn.Module
     data: Dataset
@@ -144,7 +144,7 @@ class CentralEvaluation:
         return replace(found, accuracy=METRICS.get(DEFAULT).of(outputs, in_own_unit(self.data.test.y, None)))
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[PartMetrics]:
-        """Metrics with 95 % intervals on parts of the test split, which are given as positions."""
+        """Compute metrics with 95 % intervals on parts of the test examples."""
         outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)
@@ -164,7 +164,7 @@ class CentralEvaluation:
 def central_evaluation(
     task: Task, device_name: str, metrics: Sequence[str] | None = None
 ) -> "CentralEvaluation":
-    """Return a function from parameters of shape (d,) to metrics and loss on the task's test split.
+    """Return the object that evaluates a task's model on its test examples.
 
     Raises LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
     metric that is not defined on its test split.

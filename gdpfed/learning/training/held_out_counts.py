@@ -1,4 +1,4 @@
-"""Counts of a model's answers on held-out records, which can be summed, and metrics from noised counts.
+"""Counts of a model's right answers, which clients can sum, and metrics from noised counts.
 
 Counts of K classes are a vector of K K + 2 B numbers: the confusion matrix, a row a class and a column an
 answer, then two histograms of a score in B bins of equal width from 0 to 1. Of two classes the score is the
@@ -29,7 +29,7 @@ Metric = Callable[[Counts, int], float | None]
 
 
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
-    """Return how many numbers answers are counted in: K K + 2 B of K classes, B bins; 2 of rates.
+    """Return how many numbers such counts have: K K + 2 B for K classes and B bins; 2 for shares.
 
     Raises LearningError: labels that are not classes, or too many of them.
     """
@@ -87,7 +87,7 @@ NOT_KNOWN = Interval(None, None, None)
 
 
 def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
-    """Metrics of a model from noised counts, by name, each with an interval; undefined if noise hides them.
+    """Compute metrics from noised counts, each with an interval; undefined if noise hides it.
 
     The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
     Poisson counts about those that were released, and the noise again (a parametric bootstrap).
@@ -112,7 +112,7 @@ def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, I
 
 
 def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
-    """Mean accuracy of clients from noised rates of shape (2,), with the interval due to noise.
+    """Compute clients' mean accuracy from noised shares of shape (2,), with the interval due to noise.
 
     r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
     clients vary by a (1 - a) / n at most.
@@ -132,7 +132,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def number_of(counts: Sequence[float]) -> float:
-    """Return the number of records by the counts: the sum of the confusion matrix, noise included."""
+    """Return the number of records in noised counts: the sum of the confusion matrix."""
     return float(np.sum(counts[: len(counts) - 2 * BINS]))
 
 
@@ -162,14 +162,14 @@ def _histograms(counts: Counts) -> tuple[Counts, Counts]:
 
 
 def _auc(counts: Counts, num_classes: int) -> float | None:
-    """The AUC from counts, P(score of class 1 > score of class 0), where ties within a bin count half."""
+    """Compute AUC from counted scores; ties within a bin count half."""
     low, high = _histograms(counts)
     wins = float(high @ (np.cumsum(low) - low / 2))
     return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None
 
 
 def _calibration_error(counts: Counts, num_classes: int) -> float | None:
-    """Calibration error from counts: mean difference of a bin's middle and its share of right answers."""
+    """Compute the calibration error from counts of scores in bins."""
     false, true = _histograms(counts)
     middles = (np.arange(BINS) + 0.5) / BINS
     return _share(float(np.abs(true - middles * (false + true)).sum()), float((false + true).sum()))

@@ -1,4 +1,4 @@
-"""A client's part of a round before encoding: train, take the difference, clip."""
+"""A client's local training: train, take the difference to the start model, clip."""
 
 from math import isfinite
 
@@ -25,7 +25,7 @@ def local_update(
     loss: Loss = cross_entropy,
     added: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Train tau local steps from theta and return the update Delta_i = theta_i - theta (Algorithm 1).
+    """Train tau local steps from theta; return the update Delta_i = theta_i - theta (Algorithm 1).
 
     Args:
         model: the architecture; its parameters are overwritten.
@@ -61,7 +61,7 @@ def local_update(
 def draw_batches(
     num_examples: int, training: LocalTraining, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw tau batches from passes over the data in new random orders: positions, int64[tau, batch size]."""
+    """Draw tau batches, passing over the data in random orders: positions, int64[tau, batch size]."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
     # The same bits as a permutation for each pass, in one call.
@@ -89,7 +89,7 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 
 
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
-    """Clip updates to sqrt(1 - rho^2) B_i; append rho B_i to those that were within that, else - rho B_i.
+    """Clip updates to sqrt(1 - rho^2) B_i and append +rho B_i if they were within that, else -rho B_i.
 
     The rows of the result have norm at most B_i, so nothing clips them again. An update that is not finite
     becomes zero, and counts as clipped.

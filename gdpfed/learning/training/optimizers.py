@@ -31,7 +31,7 @@ SCHEDULES: Registry[Callable[[int, int], float]] = Registry(
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Local training in one round: tau steps at learning rate eta_t, which is already this round's rate.
+    """The settings of local training in one round: tau steps at this round's learning rate eta_t.
 
     `optimizer`, by name, with `optimizer_options` as JSON of numbers by name, which may be empty. `proximal`:
     mu of FedProx (Li et al., arXiv:1812.06127), which adds mu (theta_i - theta) to every gradient.
@@ -52,7 +52,7 @@ class LocalTraining:
 
 
 class Descent:
-    """One round's optimizer steps on parameters of one client, shape (d,), or of several, (clients, d).
+    """Takes one round's optimizer steps, for one client, shape (d,), or several, (clients, d).
 
     `parameters` are changed in place, and what every client starts from is in them. `added`: to every
     gradient, of the shape of the parameters; None for nothing.
@@ -71,7 +71,7 @@ class Descent:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
-        """Take one step along gradients, for all clients or only for the clients `among`.
+        """Take one step along gradients, for all clients or only for those in `among`.
 
         As torch.optim.SGD without options: v <- momentum * v + g, p <- p - eta v.
         """
@@ -94,7 +94,7 @@ class Descent:
             self._parameters[among] = ours
 
     def _step_optimizer(self, optimizer: torch.optim.Optimizer, gradient: torch.Tensor, among: Rows) -> None:
-        """Step the optimizer; vectors without a gradient, and their optimizer state, do not change."""
+        """Take an optimizer step; parameters without a gradient do not change."""
         for row in self._rows:
             row.grad = None
         chosen = self._rows[among] if isinstance(among, slice) else [self._rows[k] for k in among]
@@ -104,7 +104,7 @@ class Descent:
 
 
 def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
-    """The optimizer of a training for vectors of shape (d,), each optimized separately.
+    """Make the training's optimizer for vectors of shape (d,), each optimized separately.
 
     Raises LearningError: no optimizer of that name, or options that it does not take.
     """
@@ -125,7 +125,7 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
 
 
 def check_training(training: LocalTraining) -> None:
-    """Raise LearningError for an optimizer that does not exist or cannot take a step."""
+    """Refuse, with LearningError, an optimizer that does not exist or cannot take a step."""
     if training.optimizer == "sgd" and not training.optimizer_options:
         return
     tried = torch.ones(2, 3)

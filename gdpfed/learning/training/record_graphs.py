@@ -1,4 +1,4 @@
-"""DP-SGD on records as recorded CUDA graphs: padded batches, random bits drawn ahead, one replay a pass.
+"""DP-SGD on records, recorded as CUDA graphs, so that a GPU repeats steps without Python.
 
 A step is that of `record_training.py`, by the same formula and from the same bits in the same order: batch,
 noise, batch, noise. What is different is how it is carried out. A graph is for one shape, so a batch is
@@ -49,7 +49,7 @@ NOISE_BYTES, NOISE_SHARE = 256 * 2**20, 1 / 16
 
 
 class RecordGraphs:
-    """DP-SGD steps on records, plain or with momentum, as recorded CUDA graphs: one replay a pass.
+    """Takes DP-SGD steps on records by replaying recorded CUDA graphs.
 
     Args:
         gradients: of the model.
@@ -73,7 +73,7 @@ class RecordGraphs:
         holders: Sequence[RecordHolder],
         take: Take,
     ) -> torch.Tensor:
-        """The updates theta_i - theta of clients, as by `noised_updates`, with its arguments; only SGD."""
+        """Return clients' updates theta_i - theta, as `noised_updates` computes them; only for SGD."""
         start = torch.from_numpy(theta.copy()).to(self._device)
         ours = start.expand(len(holders), -1).clone()
         velocity = torch.zeros(len(ours), ours.shape[1] if training.momentum else 0, device=self._device)
@@ -88,11 +88,11 @@ class RecordGraphs:
         return ours.double() - start.double()
 
     def forget(self) -> None:
-        """Give the memory of all recorded CUDA graphs back."""
+        """Free the memory of all recorded CUDA graphs."""
         self._held.clear()
 
     def _run(self, held: RecordedPass, holders: Sequence[RecordHolder], num_steps: int, take: Take) -> None:
-        """Take DP-SGD steps; batches and noise of the next steps are drawn while the device computes."""
+        """Take DP-SGD steps, while the CPU draws batches and noise for the next ones."""
         ahead, width = len(held.noise), held.places.shape[2]
         under_way: deque[torch.cuda.Event] = deque()
         for begin in range(0, num_steps, ahead):
@@ -112,7 +112,7 @@ class RecordGraphs:
     def _draws(
         self, holders: Sequence[RecordHolder], steps: int, dimension: int
     ) -> tuple[list[list[Positions]], torch.Tensor]:
-        """Batches and bits of noise of some steps, in the order of the steps for each client."""
+        """Draw batches and noise bits for some steps of several clients."""
         # What is left of a client without noise is multiplied by 0.
         words = torch.empty(
             (steps, len(holders), *noise_shape(dimension)), dtype=torch.int64, pin_memory=self._on_gpu
@@ -151,7 +151,7 @@ class RecordGraphs:
         return self._device.type == "cuda"
 
     def _pass_for(self, holders: Sequence[RecordHolder], momentum: float, take: Take) -> RecordedPass:
-        """The recorded pass for these clients; where memory does not hold it, a narrower one."""
+        """Return a recorded pass for these clients; a narrower one if memory is short."""
         examples = self._examples or take(holders[0].records[:1])
         while True:
             shape = self._shape(holders, momentum, examples)
@@ -212,7 +212,7 @@ class RecordGraphs:
         )
 
     def _pass(self, held: RecordedPass, momentum: float) -> None:
-        """One pass on the tensors: total += sum; at the end of a step v <- momentum v + g, p <- p - eta v."""
+        """Compute one pass: add up gradients; at a step's end v <- momentum v + g, p <- p - eta v."""
         # Warm-up and recording go through the first place again and again.
         number = held.number.remainder(len(held.rows))
         places = held.places.index_select(0, number)[0]
@@ -234,7 +234,7 @@ class RecordGraphs:
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:
-        """Take steps on given records, (n, ...) and (n, ...); return why they cannot be recorded, or "".
+        """Try steps on given records, (n, ...) and (n, ...); return why they cannot be recorded, or "".
 
         They are compared, bit for bit, with the same passes that are called one by one.
         """
@@ -263,7 +263,7 @@ class RecordGraphs:
 
 @dataclass(frozen=True)
 class Called:
-    """Steps on records without a CUDA graph: `replay` simply calls their function."""
+    """Steps on records without a CUDA graph: `replay` simply calls the function."""
 
     act: Callable[[], None]
 

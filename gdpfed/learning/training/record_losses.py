@@ -1,4 +1,4 @@
-"""Losses and metrics by name, and the refusal of models that couple the records of a batch."""
+"""Losses and metrics by name; refuses models in which records of a batch influence each other."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gdpfed.learning.models.build import draws_by
 
 
 def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> Loss:
-    """The loss of that name, one number a record: the mean over its labels if it has several.
+    """Return the loss with this name, as one number for each record.
 
     With weights, the loss of a label is multiplied by the weight of its class. The weights are not divided by
     those of a batch: that would couple the records in it. Raises LearningError: no loss of that name.
@@ -63,7 +63,7 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
 
 
 def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, Metric]:
-    """The metrics of these names in order; by default the usual ones for the kind of labels.
+    """Return the metrics with these names, by default the usual ones for the kind of labels.
 
     Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
     """
@@ -128,7 +128,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 
 
 def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The batch with its first record replaced, by values further and further away if they are floats."""
+    """Return copies of a batch with the first record replaced by more and more different ones."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()
@@ -152,7 +152,7 @@ class PersonModel(nn.Module):
 
 
 def person_loss(loss: Loss) -> Loss:
-    """The loss of persons: the sum over their rows, outputs (N, R, ...) and labels (N, R, ...) to (N,)."""
+    """Return the loss of persons: the sum over their rows, (N, R, ...) and (N, R, ...) to (N,)."""
 
     def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         there = ~y.isnan() if y.is_floating_point() else y != NO_ROW

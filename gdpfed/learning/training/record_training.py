@@ -43,7 +43,7 @@ STEP_SLACK = 1 - 2.0**-18
 
 
 class RecordGradients(Protocol):
-    """Computes clipped, summed gradients of single records; `RECORD_GRADIENTS` supplies it."""
+    """Computes clipped and summed gradients of single records."""
 
     device: torch.device
     form: str
@@ -60,7 +60,7 @@ class RecordGradients(Protocol):
         """Return how many bytes may be used at once."""
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records are processed at once, each with at least this many bytes of memory."""
+        """Return how many records are processed at once, if each needs this much memory."""
 
     def clipped_sums(
         self,
@@ -81,10 +81,10 @@ class RecordGradients(Protocol):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return the same sums as integers, with each gradient rounded down to multiples of a unit."""
+        """Return sums of clipped gradients as integers, each gradient rounded down to whole units."""
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return every record's gradient without clipping."""
+        """Return every record's gradient, unclipped."""
 
 
 Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
@@ -98,7 +98,7 @@ EXACT_BYTES = 4 + 2 * 8
 
 @dataclass(frozen=True, eq=False)
 class RecordHolder:
-    """A client that takes part in record-level training.
+    """A client that takes part in DP-SGD: its records, its steps, and its secret random bits.
 
     `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
     draws from its records. `random_bytes`: its secret source of batches and noise.
@@ -123,7 +123,7 @@ def noised_updates(
     *,
     bound: StepBound = "record",
 ) -> torch.Tensor:
-    """Each client's update theta_i - theta after its own number of DP-SGD steps.
+    """Return each client's update theta_i - theta after its DP-SGD steps.
 
     A client without records sends zeros: how many it has is public where a record is protected.
 
@@ -163,7 +163,7 @@ def _noised(
     at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
-    """Each client's noised mean gradient, (sum of clipped gradients + C sigma N(0, I)) / B, (clients, d)."""
+    """Return each client's noised mean gradient, (clients, d): clipped, summed, noised, divided by B."""
     # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
@@ -201,7 +201,7 @@ def exact_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> npt.NDArray[np.int64]:
-    """Integer sums of clipped gradients over one batch of every client, so that they are not rounded.
+    """Sum every client's clipped gradients over one batch in integers, so that rounding cannot add up.
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
@@ -255,7 +255,7 @@ def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None
 
 
 def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
-    """Yield what `act` returns for each pass, in order; on a CPU, passes run in several threads.
+    """Yield the result of `act` for each pass, in order; on a CPU, passes run in several threads.
 
     The operations of a pass are too short to be shared out one by one: threads would wait for each other.
     """

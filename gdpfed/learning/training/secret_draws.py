@@ -41,7 +41,7 @@ class PoissonBatches:
         return len(self._groups)
 
     def draw(self, random_bytes: RandomBytes) -> npt.NDArray[np.int64]:
-        """The next batch: positions of its records, in ascending order; may be empty."""
+        """Draw the next batch: positions of its records, ascending; there may be none."""
         drawn = []
         for start in range(0, len(self), _RECORDS_AT_ONCE):
             groups = self._groups[start : start + _RECORDS_AT_ONCE]
@@ -58,7 +58,7 @@ _UNIFORM_BITS = 53
 def gaussian_noise(
     dimension: int, noise_stddev: float, random_bytes: RandomBytes, *, device: torch.device
 ) -> torch.Tensor:
-    """Independent N(0, noise_stddev^2) per coordinate, by the Box-Muller transform in float64.
+    """Draw independent N(0, noise_stddev^2) for each coordinate, by Box-Muller in float64.
 
     `dimension`: d. `noise_stddev`: standard deviation in the unit of the update; 0 gives zeros, and takes no
     bits. `random_bytes`: returns that many secret, uniform bytes.
@@ -75,7 +75,7 @@ def gaussian_noise(
 
 
 def noise_shape(dimension: int) -> tuple[int, int]:
-    """How many words of 64 secret bits noise in d coordinates takes: (2, ceil(d / 2))."""
+    """Return how many 64-bit words of secret bits noise in d coordinates takes: (2, ceil(d / 2))."""
     return 2, (dimension + 1) // 2
 
 
@@ -115,7 +115,7 @@ def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) 
 
 
 def gaussians_at(words: torch.Tensor, places: torch.Tensor, noise_stddev: float) -> torch.Tensor:
-    """The draws of `gaussian_of_words` at some places, as a CPU computes them: float64[k].
+    """Compute single draws of `gaussian_of_words` as a CPU computes them: float64[k].
 
     Args:
         words: int64[m], on any device.

@@ -1,4 +1,4 @@
-"""Record a GPU's training step as a graph, once for each shape, and replay it without Python.
+"""Records a GPU's training step as a CUDA graph, once for each shape, and replays it without Python.
 
 A small network's step is some hundred kernels of microseconds each, for which a GPU waits: Python starts one
 after the other. A graph of all of them starts at once. It repeats them on the tensors that it was recorded
@@ -32,7 +32,7 @@ Record = Callable[[Callable[[], None]], Replays]
 
 
 class CudaGraphs:
-    """Records steps as graphs of CUDA on one device.
+    """Records training steps as CUDA graphs on one device.
 
     All that there are share one pool of memory, since a step leaves nothing in it: each may use what another
     one used. torch lets no graph into a pool whose graphs are all gone, so then a new pool begins.
@@ -44,7 +44,7 @@ class CudaGraphs:
         self._pool: Any = None
 
     def __call__(self, step: Callable[[], None]) -> Replays:
-        """Record a step; RuntimeError if a graph cannot hold it, as when it waits for the device."""
+        """Record a step as a CUDA graph; RuntimeError if that is not possible."""
         current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
         with torch.cuda.stream(aside):
@@ -72,7 +72,7 @@ def recorder(device: torch.device, graphs: bool = True) -> Record | None:
 
 
 def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """Return a cached value, or make it; the cache drops the least recently used of `MOST_SHAPES` values."""
+    """Return a cached value, or make it; the cache keeps the `MOST_SHAPES` last used values."""
     if key in held:
         held.move_to_end(key)
         return held[key]
@@ -83,7 +83,7 @@ def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
 
 
 def padded(number: int, sizes_an_octave: int) -> int:
-    """Round up to the next size of a graph; with 4 an octave, sizes are 4, 5, 6 or 7 times powers of two.
+    """Round a size up, so that few CUDA graphs are needed: with 4 an octave, to 4, 5, 6 or 7 times 2**k.
 
     A graph is for one size, and sizes differ. So there are few shapes, and with 4 of them an octave at most a
     quarter is computed in vain.
