@@ -1,1 +1,1 @@
-"""Measurements side by side; each module here is a command, ``python -m benchmarks.<name>``."""
+"""Benchmarks: each module here is a command, ``python -m benchmarks.<name>``, that measures something."""

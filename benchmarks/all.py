@@ -1,4 +1,4 @@
-"""Measure every table of the pages on speed again, at one commit on one machine, and say what was left out.
+"""Repeats the measurements of all pages on speed, at one commit on one machine.
 
 A page names the command of each of its tables. Each command runs once, in the order of the pages, and writes
 its tables where they are. One that needs a GPU is left out where there is none, and one that ends in an error
@@ -44,13 +44,13 @@ class Measurement:
         return shlex.join(self.words)
 
     def left_out(self, *, has_gpu: bool) -> str:
-        """The reason why this machine cannot carry out the measurement; empty if it can."""
+        """Return why this machine cannot make the measurement; empty if it can."""
         if self.words[0] != "python":
             return "not a benchmark"
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the command for a commit; return the last line of its error, or an empty text."""
+        """Run the measuring command for a commit; return the last line of its error, or ""."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603
@@ -61,7 +61,7 @@ class Measurement:
 
 
 def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Measurement]:
-    """The commands that pages name, each once, in their order."""
+    """Return the measuring commands that pages name, each once, in their order."""
     found: dict[Measurement, None] = {}
     for page in pages:
         for marker in MARKER.findall((PROJECT / page).read_text("utf-8")):

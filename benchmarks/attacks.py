@@ -42,7 +42,7 @@ def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
 
 
 def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> tuple[str, ...]:
-    """A table row with the figures of one attack on a model."""
+    """Return a table row with the results of one attack on a model."""
     return (
         *(training, of, each.seen, f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})"),
         *(f"{each.null_low:.3f}-{each.null_high:.3f}", f"{each.epsilon:.2f}"),

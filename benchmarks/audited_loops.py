@@ -41,7 +41,7 @@ def row(fault: str, loop: TrainingLoop, runs: int) -> tuple[str, ...]:
 
 
 def rows(runs: int) -> Iterator[tuple[str, ...]]:
-    """Yield rows for Flower, without a fault and with each fault, then for Opacus."""
+    """Yield table rows for training loops of Flower and of Opacus, each without and with planted faults."""
     for fault in FLOWER_FAULTS:
         yield row(fault, flower_loop(fault), runs)
     for planted in SGD_FAULTS:

@@ -1,4 +1,4 @@
-"""The gain from method.average=polynomial: last and averaged model of the same runs on the digits.
+"""Measures the gain from method.average=polynomial: last against averaged model of the same runs.
 
 The columns are differences within one run, so that noise and cohorts are the same on both sides.
 
@@ -18,7 +18,7 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """A table row for one method and its budgets: means over the seeds, and the gain from averaging."""
+    """Return a table row for one method and its budgets: mean accuracies, and the gain from averaging."""
     last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     gains = [after - before for before, after in pairs]
     spread = statistics.stdev(gains) if len(gains) > 1 else 0.0

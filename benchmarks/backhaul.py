@@ -1,4 +1,4 @@
-"""The traffic between edges and cloud: a flat federation and layers compared.
+"""Measures the traffic between edges and cloud, compared with a federation without edges.
 
 All programs run in this process, with the real server and the real nodes; counted are the contents of the
 messages, as Flower writes them, without its frames and TLS. In a flat federation every message to or from a
@@ -27,7 +27,7 @@ DEVICES = ("method=h2fdp", "privacy=client_level", "privacy.budgets=[8]", "priva
 
 
 class Counted:
-    """A grid of edges and cloud that counts messages and their bytes.
+    """A grid of simulated edges and cloud that counts messages and their bytes.
 
     `messages`, `down`, `up`: how many messages, and bytes to and from nodes.
     """

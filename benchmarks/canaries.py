@@ -1,4 +1,4 @@
-"""Measurements with canaries: how close they come to the stated epsilon, and which faults they find.
+"""Measures with canaries how close measured epsilon comes to the stated one, and which faults are found.
 
 A fault is found where the scale is above 1: the plan's noise would have to be divided by it to explain
 what was seen. Mean and deviation over the repeats say how far a measurement is from the other verdict; a
@@ -40,13 +40,13 @@ EVERYONE = {"everyone": "everyone", "model": "last model"}
 
 
 def measurement(settings: Sequence[str], epsilon: float, runs: int) -> Measurement:
-    """Measure epsilon of the test population at one budget."""
+    """Measure epsilon of a small test population at one budget."""
     words = [*POPULATION, *settings, f"privacy.budgets=[{epsilon}]"]
     return measure(load(words), Settings(num_runs=runs))
 
 
 def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tuple[str, ...]:
-    """A table row: how far measured epsilon lies below the stated one, for each view of the adversary."""
+    """Return a table row: how far measured epsilon is below the stated one, for each adversary."""
     by_view = {figure.view: figure for figure in measurement(settings, epsilon, GAP_RUNS).final}
     cells = [
         f"{by_view[view].stated:.2f}: {by_view[view].measured:.2f} ({by_view[view].any_law:.2f})"
@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """A table row: how often a fault in a program is found at epsilon 3, and how clearly."""
+    """Return a table row: how often a planted fault is found at epsilon 3, and how clearly."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):

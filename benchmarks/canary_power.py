@@ -1,4 +1,4 @@
-"""The number of canaries and the seconds until each kind of fault is found, with and without masks.
+"""Measures how many canaries and seconds it takes to find each kind of fault, with and without masks.
 
 Runs are doubled until `gdpfed audit --canaries` finds the fault, or a measurement takes longer than allowed.
 Each is counted as found only by a check that looks for its kind; the last column says whether the bounds on
@@ -33,20 +33,20 @@ HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by"
 
 
 def population(against: str, *, masked: bool) -> Config:
-    """The configuration of the simulated clients in whose runs faults are planted."""
+    """Return the configuration of the simulated clients in whose runs faults are planted."""
     clients = MASKED_CLIENTS if masked else CLIENTS
     words = [*SMALL, f"privacy.against={against}", f"dataset.num_clients={clients}"]
     return load(words if masked else [*words, "secagg=off"])
 
 
 def finders(measurement: Measurement, fault: PlantedFault) -> list[str]:
-    """The checks that look for this kind of fault and have found it."""
+    """Return the checks that look for this kind of fault and have found it."""
     wrong = {check.looked_at for check in measurement.checks if not check.held}
     return [each for each in fault.looked_at if each in wrong]
 
 
 def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bool) -> tuple[str, ...]:
-    """A table row: the smallest number of runs, a power of two, in which a fault is found."""
+    """Return a table row: the smallest number of runs, a power of two, in which a fault is found."""
     config, runs, times = population(fault.against, masked=masked), 1, list[float]()
     while True:
         with planted(fault, masked=masked), noted(times):
@@ -58,7 +58,7 @@ def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bo
 
 
 def sound_row(against: str, runs: int, *, masked: bool) -> tuple[str, ...]:
-    """A table row for a program without a fault; only one measurement in twenty may find something."""
+    """Return a table row for a program without fault, in which checks should find nothing."""
     times = list[float]()
     with noted(times):
         measurement = measure(population(against, masked=masked), Settings(num_runs=runs))

@@ -1,4 +1,4 @@
-"""Accuracy with the settings that `gdpfed plan --choose` proposes, and with the configured settings.
+"""Measures accuracy with the settings that `gdpfed plan --choose` proposes, and with the configured ones.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown. The column of
 rounds has those configured and those proposed.

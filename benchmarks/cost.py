@@ -1,4 +1,4 @@
-"""The accuracy that privacy costs: a private method against training without privacy, seed by seed.
+"""Measures how much accuracy privacy costs: a private method against no privacy, seed by seed.
 
 Both train the same clients from the same first model. The sums are in the clear (secagg=off), which changes
 who sees an update and not what is added up, so accuracies are those of masked sums.

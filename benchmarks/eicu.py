@@ -1,4 +1,4 @@
-"""Deaths in hospital in the eICU demo data: accuracy when persons, stays or hospitals are protected.
+"""Deaths in hospital in the eICU demo data: models that protect persons, stays or hospitals.
 
 Every table is that of `gdpfed compare` over a sweep of budgets with ten seeds. Runs that are there are kept.
 
@@ -44,7 +44,7 @@ HEADINGS = ("", "AUC (%)", "accuracy (%)", "more AUC than each party alone", "th
 
 
 def write_budgets(path: Path) -> Path:
-    """Write the budget of each hospital by its region, one a line; return the path.
+    """Write each hospital's budget, which follows from its region, into a file; return its path.
 
     Raises RunError: the declaration has other hospitals.
     """
@@ -71,7 +71,7 @@ def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Li
 
 
 def rows(lines: Sequence[tuple[Line, Worth]]) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows of one protected unit: first the comparison models, then each budget."""
+    """Yield the table rows for one protected unit: models to compare with, then each budget."""
     first = lines[0][1]
     for name in RIVALS:
         yield _row(first, name, f"{name}, {first.privacy[name]}".removesuffix(", none"))

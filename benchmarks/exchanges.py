@@ -1,4 +1,4 @@
-"""Seconds a round on loopback: keys agreed ahead, four exchanges, and Flower's own SecAgg+.
+"""Measures seconds per round on loopback: keys agreed early or not, and Flower's own SecAgg+.
 
 One federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the
 same model with the same nodes three times, one after the other in this one call. The first round of each is
@@ -41,7 +41,7 @@ ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
 
 def training(federation: LoopbackFederation, overrides: Sequence[str], name: str, ahead: str) -> Measured:
-    """Measure the seconds a round of a training of this project, in which no client may fail."""
+    """Measure the seconds per round of a training in which no client may fail."""
     directory = f"ahead-{ahead}"
     follow(federation.train(directory, [*overrides, f"secagg.keys_ahead={ahead}"]))
     records = read_rounds(federation.runs / directory)
@@ -89,7 +89,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure one variant, with the processor seconds of each message and a node's memory."""
+    """Measure one variant of a round, with processor seconds per message and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
@@ -100,7 +100,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure all three variants of a round in a federation without guards; `brief`: only Flower's."""
+    """Measure all variants of a round in a federation whose nodes have no guards."""
     # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
     federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
     described = replace(federation_of, unguarded=True, unsigned_apps=True)
@@ -115,7 +115,7 @@ def contenders(
 
 
 def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
-    """Measure trainings whose nodes have guards, which hold their data outside of the app."""
+    """Measure trainings whose nodes have guards: processes that hold a node's data outside of the app."""
     count = {ACTIVE: "three", CURIOUS: "two"}[mode]
     with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,), mode)) as federation:
         name = f"{count} exchanges, mode {mode}, keys agreed ahead, guards"

@@ -1,4 +1,4 @@
-"""The gain from public picture features: one linear model on each kind, with and without privacy.
+"""Measures the gain from public picture features: a linear model on each kind, with and without privacy.
 
 python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """

@@ -1,4 +1,4 @@
-"""The first minutes of a new user: from an empty folder to a private model and its picture.
+"""Measures the first minutes of a new user: from an empty folder to a private model and its picture.
 
 Each step is a command as a shell would run it, in a process of its own and in a new folder. With
 ``--environment`` the checkout is cloned there and its environment made first, as `make venv` does it, which
@@ -34,7 +34,7 @@ PICTURES = ("accuracy.png", "epsilon.png")
 
 @dataclass(frozen=True)
 class Step:
-    """A finished step of a new user: description, command, wall seconds and processor seconds."""
+    """One step of a new user: description, command, wall seconds and processor seconds."""
 
     words: str
     command: str
@@ -61,7 +61,7 @@ def carry_out(words: str, command: Sequence[str], folder: Path, environment: dic
 
 
 def make_environment(folder: Path) -> tuple[list[Step], Path]:
-    """Clone the checkout into a folder and make its environment; return the steps and its programs."""
+    """Clone the project and make its environment, as a new user does; return steps and programs."""
     clone = ("git", "clone", "--quiet", str(PROJECT), "gdpfed")
     environment = dict(os.environ)
     steps = [carry_out("the checkout", clone, folder, environment)]
@@ -84,7 +84,7 @@ def first_minutes(folder: Path, *, with_environment: bool) -> list[Step]:
 
 
 def table_of(steps: Sequence[Step]) -> Table:
-    """A table with a row for each step of a new user, and the time since the beginning."""
+    """Make a table with a row for each step of a new user, and the time since the beginning."""
     rows, total = [], 0.0
     for step in steps:
         total += step.seconds

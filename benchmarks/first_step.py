@@ -1,4 +1,4 @@
-"""The first step of a model under noise, with fewer noised coordinates; no model is trained to the end.
+"""Measures a model's first step under noise if fewer coordinates get noise; nothing is trained to the end.
 
 Clients train once from the seeded start, as in a run's first round. C is the median norm of their updates,
 as adaptive clipping would choose it, and g the mean of the clipped ones; ||g||^2 is estimated by the mean
@@ -34,7 +34,7 @@ from secagg import Encoding
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
-    """The unclipped updates of the first clients in round 1, shape (clients, d)."""
+    """Compute the unclipped updates of the first clients in round 1, shape (clients, d)."""
     order = order_of(config, task_of(config))
     task, device = order.task, torch.device("cpu")
     theta = flatten(task.build_model())
@@ -52,7 +52,7 @@ def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
 
 
 def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """The median norm C of updates of shape (n, d), and an estimate of ||g|| from an unbiased ||g||^2."""
+    """Return the median norm C of updates of shape (n, d), and an estimate of their mean's norm."""
     norms = np.linalg.norm(updates, axis=1).astype(np.float64)
     bound = float(np.median(norms))
     factors = np.minimum(1.0, bound / norms)
@@ -63,7 +63,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """A table row of a variant: number of noised coordinates, norms of step and noise over C, and cosine."""
+    """Return a table row: noised coordinates, norms of step and noise relative to C, and their cosine."""
     bound, step = common_norm(updates)
     dimension = updates.shape[1]
     noise = noise_per_step * math.sqrt(dimension)
@@ -72,7 +72,7 @@ def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -
 
 
 def main() -> None:
-    """Compute the first updates under every variant; a mask keeps only some coordinates of them."""
+    """Compute first updates under each variant, and show how much noise each step gets."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
     config = load(common)

@@ -1,4 +1,4 @@
-"""Shared parts of all benchmarks: options, timing, medians, and tables that are written into docs.
+"""What all benchmarks share: options, timing, medians, and writing tables into documents.
 
 A table in a document lies between two lines, and only the command named there replaces it::
 
@@ -47,7 +47,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of every measured round of one contender, a program that is timed.
+    """The measured seconds of every round of one program that is compared.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -64,7 +64,7 @@ class Measured:
         return statistics.median(self.seconds)
 
     def spread(self) -> str:
-        """Median, smallest and largest seconds, as text."""
+        """Write median, smallest and largest seconds as text."""
         return f"{three(self.median)} ({three(min(self.seconds))}, {three(max(self.seconds))})"
 
 
@@ -74,7 +74,7 @@ def three(value: float) -> str:
 
 
 def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
-    """Time the contenders, programs to compare, one after the other; print each with the machine's load."""
+    """Time programs one after the other; print each result with the machine's load."""
     measured = []
     for contender in contenders:
         with CONSOLE.status("measuring ..."):
@@ -89,7 +89,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """A table with facts, seconds, and the ratio to the median of ``floor(contender)``, for each contender.
+    """Make a table of measured programs: facts, seconds, and the ratio to a reference program's median.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """
@@ -98,7 +98,7 @@ def comparison(
 
 
 def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, float]:
-    """Seconds of each contender's fastest run; runs alternate, so that other load affects all alike."""
+    """Return the seconds of each function's fastest run; runs alternate, so that other load is fair."""
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(repeats):
         for name, act in contenders.items():
@@ -107,7 +107,7 @@ def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, fl
 
 
 def seconds(act: Callable[[], object], repeats: int = 1) -> float:
-    """Seconds of the fastest of `repeats` calls of a function."""
+    """Return the seconds of the fastest of `repeats` calls of a function."""
     times: list[float] = []
     for _ in range(repeats):
         with noted(times):
@@ -147,14 +147,14 @@ def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
 
 
 def follow(run: FlowerRun | Launch) -> str:
-    """Wait for the end of a run, and return Flower's log."""
+    """Wait until a run ends, and return Flower's log."""
     while run.running():
         pass
     return run.check()
 
 
 def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
-    """Train with ``flwr run`` on the simulation backend, and return the run's records."""
+    """Train with ``flwr run`` on the simulation backend; return the log entries of the rounds."""
     with tempfile.TemporaryDirectory() as parent:
         run, clients = Path(parent) / "run", load(overrides).dataset.num_clients
         with Launch.training(overrides, num_clients=clients, directory=run, resuming=False) as launch:
@@ -163,12 +163,12 @@ def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
 
 
 def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
-    """Seconds of every round without evaluation, except the first, which loads libraries."""
+    """Return the seconds of every round without evaluation, except the first, which loads libraries."""
     return [record.training_seconds for record in records[1:]]
 
 
 def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
-    """Read the seconds of every round except the first, from a file that an app has written.
+    """Read the seconds of every round except the first from a file that an app wrote.
 
     Flower's log can end before a run's last lines have reached it. Raises RunError: rounds are missing.
     """
@@ -219,13 +219,13 @@ def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> N
 
 
 def _wrapped(table: Table) -> Table:
-    """The table with its note wrapped to a document's width."""
+    """Return the table with its note wrapped to a document's width."""
     lines = (textwrap.fill(line, DOC_COLUMNS) for line in table.note.splitlines())
     return replace(table, note="\n".join(lines))
 
 
 def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
-    """Return a document in which this command's tables are replaced by new ones.
+    """Return a document's text with this command's tables replaced by new ones.
 
     Raises InputError: the document has not as many places for this command as there are tables.
     """
@@ -243,7 +243,7 @@ def with_tables(text: str, command: str, tables: Sequence[str]) -> str:
 
 
 def present_command() -> str:
-    """The command line of this process, without ``--write`` and ``--busy``."""
+    """Return the command line of this process without ``--write`` and ``--busy``."""
     words = [word for word in sys.orig_argv[1:] if word != "--busy"]
     if "--write" in words:
         at = words.index("--write")
@@ -256,7 +256,7 @@ COMMIT = "GDPFED_COMMIT"
 
 
 def present_commit() -> str:
-    """The commit of these files, with a mark where they differ from it."""
+    """Return the commit of these files, with a mark if files differ from it."""
     if COMMIT in os.environ:
         return os.environ[COMMIT]
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
@@ -265,7 +265,7 @@ def present_commit() -> str:
 
 
 def provenance() -> str:
-    """A sentence that names the machine and the commit on which something was measured."""
+    """Return a sentence that names the machine and commit of a measurement."""
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     return (
         f"Measured by `{present_command()}` at commit {present_commit()} on "
@@ -282,7 +282,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @styled
 def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
-    """Draw how quantities grow with a size on a logarithmic axis: a panel for each, a line for each label."""
+    """Draw how quantities grow with a size: a panel for each quantity, a line for each program."""
     figure = new_figure(4.0 * len(panels) + 1, 3.4)
     all_axes = new_panels(figure, len(panels), columns=len(panels))
     for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Accuracy on sets of labels and on a class for each pixel, with and without privacy.
+"""Measures accuracy for sets of labels and for a class at each pixel, with and without privacy.
 
 The labels of a digit are the segments of a seven-segment display that show it; the pixels that are to be told
 apart are those with ink and those without, in a picture with noise.
@@ -41,7 +41,7 @@ METRICS = {
 
 
 def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Write a data set with sets of labels and one with a class a pixel; return the settings of each."""
+    """Write data sets with sets of labels and with a class at each pixel; return their settings."""
     digits, generator = load_dataset(DataSource("digits")), np.random.default_rng(0)
     lit = np.array([[segment in shown for segment in "abcdefg"] for shown in SEGMENTS], dtype=np.int64)
     sets, pixels = dict[str, npt.NDArray[np.generic]](), dict[str, npt.NDArray[np.generic]]()

@@ -1,4 +1,4 @@
-"""A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in every round; are all sums correct?
+"""A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in each round; are all sums right?
 
 All nodes run in this process: the real ServerApp code exchanges real messages with the real ClientApp, each
 node with a context and a ledger of its own; only the network between them is missing. Every sum is compared
@@ -45,7 +45,7 @@ WARM_UP_ROUNDS = 5
 
 @dataclass
 class Watch:
-    """Records the sums and the memory of a federation's run from inside its process.
+    """Records the sums and the memory of a federation that runs in this process.
 
     Attributes:
         grid: the nodes.
@@ -64,7 +64,7 @@ class Watch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """In the ``with`` block, every session and every round reports to this object."""
+        """Observe all sums and rounds inside the ``with`` block."""
         mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
 
         def mask_and_note(
@@ -95,7 +95,7 @@ class Watch:
             yield
 
     def compare(self, survivors: Sequence[int], total: npt.NDArray[np.uint32], bits: int) -> None:
-        """Count a sum as right or wrong, modulo 2**bits."""
+        """Count a sum as right or wrong by comparing it with what clients put in, modulo 2**bits."""
         expected = np.zeros(len(total), np.uint32)
         for client_id in survivors:
             expected += self.put_in[client_id]
@@ -112,7 +112,7 @@ class Watch:
 
 
 def state_bytes(context: Context) -> int:
-    """The bytes that a node keeps between messages."""
+    """Return how many bytes a node keeps between messages."""
     return sum(
         len(value) if isinstance(value, bytes | str) else 8
         for record in context.state.values()
@@ -121,7 +121,7 @@ def state_bytes(context: Context) -> int:
 
 
 def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
-    """A function that says whether a node leaves in a stage of a sum; ``fraction`` leave in each round."""
+    """Return a function that decides at random whether a node leaves in a stage of a sum."""
     random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
 
     def vanishes(kind: str, client: int) -> bool:
@@ -131,7 +131,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
-    """Run the federation under load; return what was recorded, the rounds, and the nodes over budget."""
+    """Run the federation under load; return observations, rounds, and the number of nodes over budget."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)
@@ -153,7 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
 
 
 def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEntry], broken: int) -> Table:
-    """Make the table of the load test's figures, one in each row."""
+    """Make the table of the load test's results, one in each row."""
     survivors = [each.survivors[0] for each in records if not each.failures]
     seconds = [each.training_seconds for each in records]
     # The median of each third of what follows the warm-up: one round's garbage is no growth.

@@ -1,4 +1,4 @@
-"""A round with 1, 2 and 4 workers: on this machine alone, and on Ray machines emulated on it.
+"""Measures a round with 1, 2 and 4 workers: on this machine alone, and on emulated Ray machines.
 
 Each machine of the cluster has a raylet, an object store and processes of its own, so what goes between them
 is what would go over a network; they share the cores and the memory of this one. The work is that of
@@ -61,7 +61,7 @@ def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
 
 
 def table(work: Work) -> Table:
-    """A table of rounds on one and on several machines, relative to one worker on this machine alone."""
+    """Make a table of rounds on one and several machines, relative to one worker on this machine."""
     measured = measure(
         [
             *(partial(alone, work, each) for each in ALONE),

@@ -1,4 +1,4 @@
-"""Final test accuracy of every method on the digits data, mean and standard deviation over seeds.
+"""Measures the final accuracy of every method on the digits data, as a mean over seeds.
 
 Every cell is a whole ``flwr run`` with the demo's setting: same clients, same secure aggregation, same
 accounting. The last line is dp_fedavg at the step that the weighted methods effectively take
@@ -29,7 +29,7 @@ LINES = {
 
 
 def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tuple[str, ...]:
-    """A table row: a method's noise magnitude Lambda, and its accuracies in percent."""
+    """Return a table row: a method's noise magnitude Lambda, and its accuracies in percent."""
     method = make_method(load(overrides))
     magnitude = method.weighting.noise_magnitude(method.plan)
     by_seed = ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)

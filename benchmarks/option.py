@@ -1,4 +1,4 @@
-"""The effect of one setting on every method that accepts it: runs with and without it, seed by seed.
+"""Measures what one setting changes for every method that accepts it, seed by seed.
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown.
 
@@ -38,7 +38,7 @@ class Averaging(Observer):
 
 
 def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of a method and the budgets that it is run with; a method without privacy occurs once."""
+    """Return pairs of a method and its budgets; a method without privacy occurs once."""
     return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
@@ -57,7 +57,7 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
 def row(
     method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
 ) -> tuple[str, ...]:
-    """A table row for one method and its budgets: means without the setting, and the change by it."""
+    """Return a table row for one method and its budgets: accuracies without the setting, and the change."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
@@ -72,7 +72,7 @@ def row(
 
 
 def headings(seeds: int) -> tuple[str, ...]:
-    """The headings of the table whose rows `row` makes."""
+    """Return the headings for the table of rows that `row` makes."""
     gain = f"gain, ± sd of {seeds} seeds"
     return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
 

@@ -1,4 +1,4 @@
-"""Seconds a round: gdpfed_plus with and without secure aggregation, and Flower that only sends vectors.
+"""Measures seconds per round: gdpfed_plus with and without secure aggregation, and Flower alone.
 
 The echo app sends vectors of the same size to as many nodes for as many exchanges and does nothing with
 them: what it takes, no protocol of so many exchanges on Flower can go below. All is measured one after the
@@ -33,14 +33,14 @@ MODES = {
 
 
 def training(name: str, exchanges: int, overrides: Sequence[str]) -> Measured:
-    """Measure the seconds a round of a training, with its mean cohort size."""
+    """Measure the seconds per round of a training, with its mean cohort size."""
     records = train_over_flower(overrides)
     cohort = statistics.fmean(sum(record.cohort_sizes) for record in records[1:])
     return Measured(name, steady_seconds(records), (f"{cohort:.0f}", str(exchanges)))
 
 
 def echo(clients: int, config: dict[str, int]) -> Measured:
-    """Measure the echo app with this number of clients."""
+    """Measure Flower alone: an app that only sends vectors to this number of clients and back."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seconds.json"
         with Launch(ECHO_APP, {**config, "seconds": str(file)}, num_supernodes=clients) as launch:

@@ -1,4 +1,4 @@
-"""What the paper leaves open, tried out: network, pixel range, division of pictures, length of a round.
+"""Tries what the paper leaves open: network, pixel range, division of pictures, length of a round.
 
 The paper of GDPFed and GDPFed+ says of Fashion-MNIST: a CNN of two convolutions, 6,000 clients with ten
 pictures each, 5 local steps of batch 10, 50 rounds of 2 %, clipping norm 1.5. Each reading is a network, a
@@ -67,7 +67,7 @@ EVERY = 10
 
 
 def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout: float = 0.0) -> Network:
-    """A network with two 5x5 convolutions, each with 2x2 pooling, and one hidden layer."""
+    """Return a network builder: two 5x5 convolutions, each with 2x2 pooling, and one hidden layer."""
 
     def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         features = {
@@ -92,7 +92,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of what the paper leaves open: network, data and the length of a round.
+    """One interpretation of what the paper leaves open: network, data, and length of a round.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -119,7 +119,7 @@ READINGS = {
 
 
 def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.int64]:
-    """The owner of each picture, shape (n,): pictures of each class are dealt to clients in turn."""
+    """Return the owner of each picture, shape (n,): each class is dealt to clients in turn."""
     owners = np.empty(len(labels), dtype=np.int64)
     for number in np.unique(labels):
         (places,) = np.nonzero(labels == number)
@@ -128,7 +128,7 @@ def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.
 
 
 def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
-    """Training and test pictures with pixels from -1 to 1, and their labels."""
+    """Load training and test pictures with pixels from -1 to 1, and their labels."""
     dataset = load_dataset(DataSource(DATASET, path=path))
     train, test = (each.take(np.arange(len(each))) for each in (dataset.train, dataset.test))
     return (train.x, train.y), (test.x, test.y)
@@ -154,14 +154,14 @@ def trained(
 
 
 def cell(runs: list[FinishedRun]) -> str:
-    """A table cell: accuracy after the last round, and the best of every tenth round, over the seeds."""
+    """Return a table cell: accuracy after the last round, and the best of every tenth round."""
     last = Spread.of([run.results[-1] for run in runs])
     best = Spread.of([max(run.results[EVERY - 1 :: EVERY] or run.results[-1:]) for run in runs])
     return f"{last.text()} ({best.mean:.1f})"
 
 
 def differences(name: str, runs: Mapping[str, list[FinishedRun]]) -> Table:
-    """A table of the methods' accuracy after the last round minus GDPFed+'s, by seed, with 95 % intervals."""
+    """Make a table of each method's accuracy minus GDPFed+'s, by seed, with 95 % intervals."""
     base = [run.final_result for run in runs[COMPARED_WITH]]
     rows = []
     for method, own in runs.items():
@@ -185,7 +185,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """The run of every interpretation, method and seed, in order; with one job, in this process."""
+    """Train every interpretation, method and seed; yield the runs in order."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))

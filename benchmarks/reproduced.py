@@ -1,4 +1,4 @@
-"""Write tables of `gdpfed reproduce` into a document; missing runs are trained, existing ones are read.
+"""Writes tables of `gdpfed reproduce` into a document, training only missing runs.
 
 python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--seeds 3] [--jobs 1]
 """
@@ -21,7 +21,7 @@ from gdpfed.extras.experiments.presentation import TABLE_FILE
 
 
 def tables_of(markdown: str) -> str:
-    """The tables of an experiment's page in Markdown, each with its notes."""
+    """Return the tables in an experiment's Markdown page, each with its notes."""
     lines, kept, within = markdown.splitlines(), list[str](), False
     for line in lines:
         within = line.startswith(("|", "**", "(")) or (within and not line.startswith(("!", "Made with")))

@@ -1,4 +1,4 @@
-"""Train experiments, including the benchmark of methods, and write their tables; it can be resumed.
+"""Trains experiments, including the benchmark of methods, and writes their tables; it can be resumed.
 
 Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
 

@@ -1,4 +1,4 @@
-"""The gain from a server step that follows from the noise: `gdpfed.methods.weighting.step_of_noise`.
+"""Measures the gain from a server step that is chosen by the noise (`step_of_noise`).
 
 Both the last model and the average of the same runs (method.average=polynomial) are shown, on the digits.
 
@@ -19,7 +19,7 @@ SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate
 
 
 def step(method: str, budgets: str) -> str:
-    """The override of the server's learning rate with which the model's step is the rule's."""
+    """Return the setting for the server's learning rate that the rule of the noise gives."""
     planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
     plan, weighting = planned.plan, planned.weighting
     rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)

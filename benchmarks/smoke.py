@@ -1,4 +1,4 @@
-"""Run every benchmark at tiny size, one after the other, to see that each still runs.
+"""Runs every benchmark at tiny size, to see that each still works.
 
     python -m benchmarks.smoke [--only NAME ...]
 
@@ -57,27 +57,27 @@ class Tiny:
 
 
 def _and(*more: str) -> Callable[[Path, Any], object]:
-    """A function that adds these settings to a benchmark's usual ones."""
+    """Return a function that adds these settings to a benchmark's usual ones."""
     return lambda folder, usual: (*usual, *more)
 
 
 def _with(**less: int) -> Callable[[Path, Any], object]:
-    """A function that gives a benchmark's class other defaults."""
+    """Return a function that gives a benchmark's class other default values."""
     return lambda folder, usual: partial(usual, **less)
 
 
 def _first(folder: Path, usual: Any) -> object:
-    """The first of a benchmark's usual values, in place of all."""
+    """Return only the first of a benchmark's usual values."""
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
 def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """The last of a benchmark's usual values, in place of all."""
+    """Return only the last of a benchmark's usual values."""
     return dict(list(usual.items())[-1:])
 
 
 def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
-    """The first value of each setting that is tried."""
+    """Return only the first value of each setting that a benchmark tries."""
     return {
         name: (function, {key: values[:1] for key, values in grid.items()})
         for name, (function, grid) in usual.items()
@@ -85,14 +85,14 @@ def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
 
 
 def _less(folder: Path, usual: Any) -> object:
-    """A small effort for benchmarks of secure aggregation: few, short vectors."""
+    """Return a small effort for benchmarks of secure aggregation: few, short vectors."""
     return replace(
         usual, steps=(12, 50_000), dimensions=(50_000, 80_000), repeats=2, members=(20, 5000), sizes=(10, 20)
     )
 
 
 def _folder(folder: Path, usual: object) -> object:
-    """The temporary folder, in place of the project's, so that its pictures do not change."""
+    """Return the temporary folder in place of the project's, so that pictures there stay."""
     return folder
 
 

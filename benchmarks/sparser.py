@@ -1,4 +1,4 @@
-"""The gain from fewer noised coordinates: a public random mask in each round, and low-rank updates.
+"""Measures the gain from fewer noised coordinates: a public random mask, or low-rank updates.
 
 * half, quarter: that part of the coordinates is trained in a round, drawn anew from the run's seed (Fed-SMP:
   Hu, Guo, Gong, arXiv:2202.07178). A client clips what it keeps of its update; the others take no step.
@@ -47,7 +47,7 @@ RANKS = {"rank 8": (8, False), "rank 4": (4, False), "rank 4, both": (4, True)}
 
 
 class LowRank(nn.Module):
-    """A linear or convolutional layer with weight W0 + B A, where W0 is frozen and B starts at zero.
+    """A layer with weight W0 + B A, where W0 is frozen and only the low-rank B and A are trained.
 
     Args:
         start: the map at its start, of k numbers to each output; its bias is trained as before.
@@ -79,12 +79,12 @@ class LowRank(nn.Module):
 
 
 def inputs_of(part: nn.Linear | nn.Conv2d) -> int:
-    """The number k of inputs of each output of a layer."""
+    """Return k, the number of inputs of each output of a layer."""
     return part.weight[0].numel()
 
 
 def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
-    """Replace each layer with more than `rank` inputs by a low-rank one, and return the model."""
+    """Replace each layer with more than `rank` inputs by a low-rank one."""
     for name, part in model.named_children():
         if isinstance(part, nn.Linear | nn.Conv2d) and inputs_of(part) > rank:
             setattr(model, name, LowRank(part, rank, both=both))
@@ -108,13 +108,13 @@ def lowered(base: str, variant: str) -> str:
 
 
 def mask_of(seed: int, round_index: int, share: float, dimension: int) -> npt.NDArray[np.bool_]:
-    """The trained coordinates of a round, each chosen with probability ``share``, shape (d,)."""
+    """Return which coordinates are trained in a round, each with probability ``share``, shape (d,)."""
     return np.random.default_rng((seed, round_index)).random(dimension) < share
 
 
 @contextmanager
 def masked(share: float, seed: int) -> Iterator[None]:
-    """In the ``with`` block, clients and server drop coordinates outside the round's mask."""
+    """Inside the ``with`` block, train only the coordinates of each round's mask."""
     whole_round = GDPFedStar.round
 
     def kept_steps(updates: torch.Tensor, order: TrainingOrder, *more: Any) -> torch.Tensor:
@@ -141,7 +141,7 @@ def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, 
 
 
 def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
-    """Table rows for the variants of fewer noised coordinates; the first one is the reference."""
+    """Return table rows for all variants with fewer noised coordinates; the first is the reference."""
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""The cost of subnets in a simulation: a round of J windows against J plain rounds, and its growth.
+"""Measures what subnets cost in a simulation: a round with J sums against J plain rounds.
 
 H2FDP with noise on updates (J windows of 5 steps) beside DP-FedAvg over the same devices, all of them in
 every round, with 5 steps a round, on pictures of Fashion-MNIST's form (random pixels), sums in clear. Seconds
@@ -23,7 +23,7 @@ GROWTH = ("10", "100", "1000")
 
 
 def common(data: str, subnets: int, rounds: int) -> list[str]:
-    """The overrides that rounds with and without subnets share."""
+    """Return the overrides that rounds with and without subnets share."""
     return [
         "dataset=fmnist",
         f"dataset.path={data}",
@@ -67,7 +67,7 @@ def without(data: str, subnets: int, rounds: int) -> Measured:
 
 
 def growth(data: str, sizes: Sequence[int], rounds: int) -> Table:
-    """A table of seconds a round and peak memory by the number of subnets."""
+    """Make a table of seconds per round and peak memory by the number of subnets."""
     measured = measure(partial(with_subnets, data, size, rounds, watched=True) for size in sizes)
     rows = [
         (f"{size:,}", f"{size * DEVICES:,}", three(each.median), f"{each.peak_mb:,.0f}")

@@ -1,4 +1,4 @@
-"""Tables for comparing models, from hospitals and public sources, each as the settings of a run.
+"""Tables on which models are compared, from hospitals and public sources, as settings of runs.
 
 Those that do not come with the project are read from a folder, and left out where they are not there.
 """
@@ -55,7 +55,7 @@ party: {column: site, values: ["0", "1", "2", "3"]}
 
 
 def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the settings of each available table; tables are written into a folder if needed.
+    """Return the settings of each available table, writing tables into a folder if needed.
 
     `data`: the folder with `HEART` and `EICU`. `adult`: that with UCI's adult.data and adult.test.
     """

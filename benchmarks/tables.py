@@ -1,4 +1,4 @@
-"""A large random table: seconds and peak memory to check and to load it, beside pandas' reader.
+"""Measures seconds and memory to check and load a large random table, beside pandas' reader.
 
 Each runs in a process of its own, whose peak is above that of the imports. pandas.read_csv only makes a data
 frame: it knows no ranges, and scales nothing.
@@ -68,7 +68,7 @@ def write_table(folder: Path, rows: int, columns: int) -> Path:
 
 
 def measured(table: Path, act: str) -> tuple[float, float]:
-    """Seconds of reading a table once, and the peak memory in MiB beyond the imports."""
+    """Measure the seconds of reading a table once, and the peak memory in MiB."""
     program = PROGRAM.replace("{act}", act)
     done = subprocess.run(  # noqa: S603 - this program
         [sys.executable, "-c", program, str(table)], check=True, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""The cost of noise that clients take back: bytes of a client's whole run, and seconds a round.
+"""Measures what noise that clients take back costs: bytes of a client, and seconds per round.
 
 A client with as many turns sends and receives more messages under correlated noise: in the rounds after a
 turn it is a member again, without an update. Bytes are those of the messages of sums as Flower serialises
@@ -45,7 +45,7 @@ REPEATS = 3
 
 
 class WeighingGrid(LocalGrid):
-    """A grid that adds up the bytes of all messages of sums, in both directions."""
+    """A grid of simulated nodes that adds up the bytes of all messages of sums."""
 
     weight: int = 0
 
@@ -59,7 +59,7 @@ class WeighingGrid(LocalGrid):
 
 
 def megabytes(options: argparse.Namespace, more: Sequence[str]) -> float:
-    """The MB that a client sends and receives for all sums of a run, on average."""
+    """Return how many MB a client sends and receives for all sums of a run, on average."""
     with tempfile.TemporaryDirectory() as folder:
         grid, overrides = WeighingGrid(options.clients), _overrides(options, folder)
         train(cast("Grid", grid), load([*overrides, *more, "training.local_steps=1"]), LocalGrid.RUN)
@@ -68,7 +68,7 @@ def megabytes(options: argparse.Namespace, more: Sequence[str]) -> float:
 
 
 def seconds(options: argparse.Namespace, more: Sequence[str]) -> float:
-    """Seconds of a simulated round without masks: the median round of the fastest run."""
+    """Measure the seconds of a simulated round without masks."""
     medians = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def _overrides(options: argparse.Namespace, folder: str) -> Sequence[str]:
 
 
 def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
-    """Table rows for one model, one for each number of taps: rounds that take parts of noise back."""
+    """Return table rows for one model, one for each number of rounds that take noise back."""
     every = [(*MODELS[model], f"privacy.noise_taps={taps}") for taps in TAPS]
     sent = [megabytes(options, more) for more in every]
     took = [seconds(options, more) for more in every]

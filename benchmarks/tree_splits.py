@@ -1,4 +1,4 @@
-"""Splits of trees: drawn without data at no cost, or chosen from noised histograms.
+"""Compares trees whose splits are drawn without data with trees split by noised histograms.
 
     python -m benchmarks.tree_splits [--data FOLDER] [--adult FOLDER] [--seeds 5]
 
@@ -72,7 +72,7 @@ class Rows:
 
 
 def leaves(x: Floats, splits: Splits) -> Floats:
-    """The leaf that each row reaches in each of K trees of depth D: 1 there, else 0, shape (n, K 2^D)."""
+    """Return the leaf that each row reaches in each of K trees: 1 there, else 0, shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
     reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
@@ -80,14 +80,14 @@ def leaves(x: Floats, splits: Splits) -> Floats:
 
 
 def noised(total: Floats, noise: float, draws: np.random.Generator) -> Floats:
-    """Add Gaussian noise to a sum; seeds are public, as this is only a measurement."""
+    """Add Gaussian noise to a sum, with a public seed, since this is only a measurement."""
     return total + noise * draws.normal(size=total.shape)
 
 
 def drawn(
     rows: Rows, epsilon: float, seed: int, *, depth: int, rounds: int, step: float, shrinkage: float = 0.0
 ) -> Floats:
-    """Scores of the test rows by K random trees; leaf values may be shrunk by curvature."""
+    """Train K trees with random splits; return the scores of the test rows."""
     draws, splits = np.random.default_rng(seed), drawn_splits(rows.widths, TREES, depth, seed + 1)
     phi, phi_test = leaves(rows.x, splits), leaves(rows.x_test, splits)
     noise = gaussian_sigma(epsilon, DELTA) * math.sqrt(rounds * TREES)
@@ -105,7 +105,7 @@ def drawn(
 
 
 def chosen(rows: Rows, epsilon: float, seed: int, *, rounds: int, step: float, shrinkage: float) -> Floats:
-    """Scores of the test rows by one tree a round, with the best question from noised histograms."""
+    """Train one tree a round with splits from noised histograms; return the scores of the test rows."""
     draws, inputs = np.random.default_rng(seed), rows.x.shape[1]
     bins, bins_test = (np.clip(((x + 1) / 2 * BINS).astype(int), 0, BINS - 1) for x in (rows.x, rows.x_test))
     there = (bins[:, :, None] == np.arange(BINS)).reshape(len(bins), -1).astype(np.float64)
@@ -136,12 +136,12 @@ KINDS: Mapping[str, tuple[Callable[..., Floats], Mapping[str, Sequence[Any]]]] =
 
 
 def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
-    """The area under the ROC curve in percent."""
+    """Return the area under the ROC curve in percent."""
     return 100 * float(roc_auc_score(labels, scores))
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """The AUC by seed, each with the settings that did best with the other seeds."""
+    """Return the AUC by seed, each with the settings that did best with the other seeds."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:

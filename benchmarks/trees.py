@@ -1,4 +1,4 @@
-"""Random trees compared with a linear model and a small network, on tables, at several budgets.
+"""Compares random trees with a linear model and a small network on tables, at several budgets.
 
     python -m benchmarks.trees [--data FOLDER] [--adult FOLDER] [--kept FILE] [--seeds 5]
 
@@ -47,7 +47,7 @@ Figures = tuple[float, ...]
 
 
 def figures(*overrides: str) -> Figures:
-    """Train a model once; return its metrics of the last round, named in `FIGURES`, in percent."""
+    """Train a model once; return its metrics after the last round, in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -56,12 +56,12 @@ def figures(*overrides: str) -> Figures:
 
 
 def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
-    """The overrides for these numbers: rounds, step (learning rate) and clipping norm."""
+    """Return the overrides for a number of rounds, a learning rate and a clipping norm."""
     return (f"run.num_rounds={rounds}", f"training.learning_rate={step}", f"privacy.clipping_norm={norm}")
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Choose rounds, step and clipping norm with one run each: first the step, then norm and rounds."""
+    """Choose rounds, step and clipping norm by single runs: first the step, then norm and rounds."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -75,7 +75,7 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
 
 
 def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Table cells: the chosen settings, and each of `FIGURES` over the seeds."""
+    """Return table cells: the chosen settings, and each metric over the seeds."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
     shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]

@@ -1,4 +1,4 @@
-"""What trust in edges saves: the noise variance of a subnet's mean, averaged over subnets.
+"""Computes how much noise trust in edges saves: the variance of a subnet's mean.
 
 In units of (z Delta)^2, with one colluder in ten devices tolerated, for half of the subnets trusted or not.
 A picture of it goes to docs/.
@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """The mean over both halves of the subnets of (factor / s)^2, noise variance at s devices."""
+    """Return the noise variance of a subnet's mean over s devices, averaged over two kinds of trust."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Draw the noise variance over the number of devices in a subnet, a line for each mix of trust."""
+    """Draw the noise variance over the number of devices in a subnet, with a line for each mix of trust."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)

@@ -1,4 +1,4 @@
-"""The value of a vote over step sizes, beside a public rule for the step and each step alone.
+"""Measures the value of a vote over step sizes, beside a public rule and each step alone.
 
 The last column says what the parties would have voted for without noise, over all seeds. It looks at data, as
 do the columns of the listed step sizes, so no budget covers them.
@@ -45,7 +45,7 @@ def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
 
 
 def wishes(config: Config) -> Iterator[int]:
-    """Yield the step-size setting that each party votes for, by number, without noise."""
+    """Yield the step size for which each party would vote without noise, by number."""
     config = resolve(config)
     method, task = make_method(config), task_of(config)
     theta, clients = flatten(task.build_model()), range(config.dataset.num_clients)
@@ -59,7 +59,7 @@ def wishes(config: Config) -> Iterator[int]:
 
 
 def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """A table row with mean accuracies over the seeds for one budget."""
+    """Return a table row with mean accuracies over the seeds for one budget."""
     common = [*RUN, *overrides, f"privacy.budgets=[{epsilon}]"]
     found: dict[str, list[float]] = {}
     winners, wanted = Counter[float](), Counter[float]()

@@ -1,4 +1,4 @@
-"""The value of each part of FedPCS: noise and bias of a model's step, spending, welfare; from plans alone.
+"""Computes the value of each part of FedPCS from plans alone: noise, bias, spending, welfare.
 
 Figures are expectations over samples, without simulation, and means over the rounds.
 
@@ -49,7 +49,7 @@ HEADINGS = ("", "noise of a step / C", "lean (%)", "mean epsilon", "expected zCD
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """How far sampling of clients makes a step of the model noisy and biased, averaged over samples.
+    """How much noise and bias client sampling adds to a model's step, on average over samples.
 
     `variance`: of the noise of a coordinate, over C^2. `weights`: of every client, 0 where it is not in the
     sample, shape (n,).
@@ -59,12 +59,12 @@ class Step:
     weights: Floats
 
     def lean(self, shares: Floats) -> float:
-        """The bias of a step: half the sum over clients of |E w_i - theta_i|, theta_i a client's share."""
+        """Return the bias of a step: half the sum over clients of |E w_i - theta_i|."""
         return float(np.abs(self.weights - shares).sum() / 2)
 
 
 def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """A step whose weights do not depend on the sample: variance sum_i pi_i w_i^2 sigma_i^2.
+    """Return the step if weights do not depend on the sample: variance sum_i pi_i w_i^2 sigma_i^2.
 
     It holds for any draws, as noise is independent; w = theta / pi makes it sum_i theta_i^2 sigma_i^2 / pi_i.
 
@@ -77,7 +77,7 @@ def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """A step with weights w_i / W, where W is the sum of w_i in the sample; clients drawn independently.
+    """Return the step if weights are w_i / W, with W the sum of w_i over the sample.
 
     With f(t) = prod_j (1 - pi_j + pi_j e^(-t w_j)), the transform of W, both are integrals over t:
 
@@ -98,7 +98,7 @@ def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def steps_of(method: FedPCS) -> list[Step]:
-    """The average effect of each round of a plan."""
+    """Return how sampling affects each round of a plan, on average."""
     spending, counts = method.spending, method.declared.record_counts
     found = []
     for t, chances in enumerate(method.inclusions):
@@ -109,7 +109,7 @@ def steps_of(method: FedPCS) -> list[Step]:
 
 
 def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Plan once, and return a table row; its epsilon is for the expected total of each client."""
+    """Return a table row from one plan."""
     config = load(overrides)
     method = FedPCS.from_config(config)
     spending, totals = method.spending, method.spending.expected_totals()
@@ -129,7 +129,7 @@ def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
-    """Table rows for clients that answer a posted price: by their answers, and scaled to the game's total."""
+    """Return table rows for clients that answer a posted price."""
     config = load(setting)
     answers = posted_price_budgets(configured_game(config), config.method.reward)
     words = [
@@ -153,7 +153,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Plan every row of the table, a part of FedPCS each, and show the table."""
+    """Make a plan for every row of the table, each with one more part of FedPCS, and show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

@@ -1,1 +1,1 @@
-"""DP-SGD on records: one client beside Opacus and plain SGD, and cohorts from small and large populations."""
+"""Benchmarks of DP-SGD on records: one client beside Opacus and plain SGD, and large populations."""

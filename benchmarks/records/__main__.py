@@ -1,4 +1,4 @@
-"""DP-SGD on records: one client beside Opacus and plain SGD, and cohorts of few or many parties.
+"""Measures DP-SGD on records: one client beside Opacus and plain SGD, and few or many parties.
 
 The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
 turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """One table for each measured work: records a second in our steps, plain SGD, and Opacus."""
+    """Make a table for each kind of work: records per second in our steps, plain SGD and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -77,7 +77,7 @@ def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
 
 
 def _results(program: str, works: Sequence[Work], way: str) -> list[dict[str, Any]]:
-    """Run a benchmark program in its own process, and return what it measured of each work."""
+    """Run a benchmark program in its own process; return its results for each kind of work."""
     python = opacus_python() if program == "opacus_steps" else Path(sys.executable)
     settings = {"works": [vars(work) for work in works], "way": way}
     threads = works[0].threads
@@ -107,7 +107,7 @@ def _race_table(work: Work, seconds: Mapping[str, Sequence[float]], form: str) -
 
 
 def branches(work: Work, turns: int) -> Table:
-    """A table for a network with branches: compiled program against autograd, measured in turn."""
+    """Make a table for a network with branches: compiled gradients against autograd."""
     seconds: dict[str, list[float]] = {}
     for way in ["", "tape"] * turns:
         (result,) = _results("our_steps", [work], way)
@@ -121,7 +121,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """A table of how many seconds a round takes by the number of parties that its cohort is drawn from."""
+    """Make a table of seconds per round, by the number of parties from which a cohort is drawn."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}

@@ -1,4 +1,4 @@
-"""DP-SGD steps in Opacus, as a program for Opacus' own environment.
+"""DP-SGD steps in Opacus, as a program that runs in Opacus' own environment.
 
 It is given what helps it: the records lie in memory as tensors, a Poisson batch is one comparison and one
 selection of rows instead of its loader, which collates records one by one, and noise comes from torch's fast
@@ -26,7 +26,7 @@ LOADER = "loader"
 
 
 def without_overwriting(model: nn.Module) -> nn.Module:
-    """Replace operations that overwrite a layer's output, which Opacus' hooks do not bear."""
+    """Replace operations that overwrite a layer's output, which Opacus cannot handle."""
     for layer in model.modules():
         if isinstance(layer, nn.ReLU):
             layer.inplace = False

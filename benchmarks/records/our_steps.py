@@ -1,4 +1,4 @@
-"""Our training steps, as a program: DP-SGD with secret batches and noise, or plain SGD.
+"""This project's training steps, as a program: DP-SGD with secret batches and noise, or plain SGD.
 
 Gradients of records are computed in the form that is chosen, or by a tape. On a GPU a step is a graph, or
 called.
@@ -28,7 +28,7 @@ from secagg import keystream
 
 
 def measured(work: Work, way: str) -> dict[str, object]:
-    """Measure our steps: seconds of each, and how gradients of single records are computed."""
+    """Measure this project's steps: seconds of each, and how record gradients are computed."""
     model = build_model(work.model, (1, EDGE, EDGE), NUM_CLASSES, seed=0)
     theta, (x, y), device = flatten(model), work.records(), torch.device(work.device)
     training = LocalTraining(work.num_steps, work.expected_batch, work.learning_rate, 0.0)

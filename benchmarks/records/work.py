@@ -1,4 +1,4 @@
-"""The measured work: DP-SGD steps of one client on grey pictures of 28x28 random pixels."""
+"""The work that is measured: one client's DP-SGD steps on grey pictures of 28x28 random pixels."""
 
 import json
 import os
@@ -23,7 +23,7 @@ EDGE, NUM_CLASSES = 28, 10
 
 @dataclass(frozen=True)
 class Work:
-    """The DP-SGD steps of one client that are measured, equal for every program.
+    """The DP-SGD steps of one client that every program must take.
 
     Attributes:
         num_records: that the client has.
@@ -46,11 +46,11 @@ class Work:
 
     @property
     def batch_rate(self) -> float:
-        """The sampling rate q of records."""
+        """q: the sampling rate of records."""
         return self.expected_batch / self.num_records
 
     def records(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Random pictures of shape (n, 1, 28, 28) and random labels, on the device."""
+        """Draw random pictures of shape (n, 1, 28, 28) and random labels, on the device."""
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(self.num_records, 1, EDGE, EDGE, generator=generator)
         y = torch.randint(NUM_CLASSES, (self.num_records,), generator=generator)
@@ -58,14 +58,14 @@ class Work:
 
 
 def opacus_python() -> Path:
-    """Return the interpreter that has Opacus: of its environment, or this one if that is not there."""
+    """Return the Python program that has Opacus: in its own environment, or else this one."""
     if not OPACUS_PYTHON.exists() and find_spec("opacus") is not None:
         return Path(sys.executable)
     return OPACUS_PYTHON
 
 
 def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
-    """Measure every work in this process's first argument, in the way that it names; print the results."""
+    """Measure every kind of work that this process's first argument names; print the results."""
     settings = json.loads(sys.argv[1])
     results = []
     for each in settings["works"]:
@@ -77,7 +77,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Seconds of a training step, by repeated measurement; the device has finished at each reading."""
+    """Measure the seconds of a training step several times, waiting for the device each time."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

@@ -38,21 +38,21 @@ Row = tuple[str, str, str, str, str]
 
 
 def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
-    """Make a table row of our time beside another program's, and print it as soon as it is measured."""
+    """Make a table row of our time beside another program's, and print it."""
     row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
     CONSOLE.print(" | ".join(row), soft_wrap=True)
     return row
 
 
 def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
-    """Run only the cipher, into a reused buffer in the cache."""
+    """Run only the cipher, into a small buffer that stays in the cache."""
     zeros, buffer = bytes(CHUNK_BYTES), bytearray(CHUNK_BYTES)
     for _ in range(num_bytes // CHUNK_BYTES):
         stream.update_into(zeros, buffer)
 
 
 def mask_rates(dimension: int, threads: int, repeats: int) -> dict[str, float]:
-    """Bytes a second of our masks, and of the cipher alone in CTR mode and through GCM."""
+    """Measure bytes per second of our masks, and of the cipher alone."""
     vector = np.zeros(dimension, dtype=np.uint32)
     masks = [(bytes([number]) * 16, 1) for number in range(MASKS)]
     share = 4 * dimension * MASKS // threads // CHUNK_BYTES * CHUNK_BYTES
@@ -77,7 +77,7 @@ def mask_rates(dimension: int, threads: int, repeats: int) -> dict[str, float]:
 
 
 def mask_rows(dimension: int, repeats: int) -> list[Row]:
-    """Table rows for making and adding masks, with one thread and with two."""
+    """Make table rows on masks, with one thread and with two."""
     rows, d = [], _d(dimension)
     for threads, aim in ((1, "0.8"), (2, "0.75" if dimension > 5e6 else "")):
         rates = mask_rates(dimension, threads, repeats)
@@ -92,12 +92,12 @@ def mask_rows(dimension: int, repeats: int) -> list[Row]:
 
 
 def against_flower(work: str, ours: float, theirs: float, aim: str) -> Row:
-    """A table row with our seconds and Flower's for the same part of secure aggregation."""
+    """Make a table row with our seconds and Flower's for the same part of secure aggregation."""
     return compared(work, _time(ours), f"Flower {_time(theirs)}", theirs / ours, aim)
 
 
 def shamir_rows() -> list[Row]:
-    """Table rows for splitting one secret into Shamir shares, and recovering it."""
+    """Make table rows on splitting a secret into Shamir shares, and recovering it."""
     secret = bytes(range(32))
     shares = split(secret, 120, 80, os.urandom)
     chosen = {x: shares[x - 1] for x in range(1, 81)}
@@ -110,7 +110,7 @@ def shamir_rows() -> list[Row]:
 
 
 def round_rows(num_clients: int, dimension: int) -> list[Row]:
-    """Table rows for the parts of a round in which a tenth of the clients leaves.
+    """Make table rows on the parts of a round in which a tenth of the clients drops out.
 
     Both clients quantise an update and bring the masked vector into bytes; ours draws noise besides. Both
     servers begin with these bytes and end with floats.
@@ -130,7 +130,7 @@ def round_rows(num_clients: int, dimension: int) -> list[Row]:
 
 
 def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
-    """A table of the cost of each step from an update to the message, and back."""
+    """Make a table of what each step from an update to the message, and back, costs."""
     parameters = parameters_for(num_clients, dimension)
     encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
     update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)
@@ -159,7 +159,7 @@ def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
 
 
 def growth(sizes: Sequence[int], picture: Path) -> Table:
-    """A table and a picture of seconds a round over the cohort size, on both kinds of graph."""
+    """Measure seconds per round by cohort size on both kinds of graph; make a table and a picture."""
     labels = ("client, complete", "client, sparse", "server, complete", "server, sparse")
     lines: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
     rows = []

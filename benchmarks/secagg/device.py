@@ -1,4 +1,4 @@
-"""Time from a client's update to its masked vector, on the GPU that trained it and on the CPU.
+"""Measures the time from a client's update to its masked vector, on a GPU and on a CPU.
 
 Both begin with the update in float64 where they compute, and with a session that has its shares; both end
 with the bytes of the message, agreement with every partner and noise included. Runs alternate.
@@ -83,11 +83,11 @@ class Client:
 
     @property
     def session(self) -> ClientSession:
-        """A fresh copy of the session, in its state before masking."""
+        """A fresh copy of the session, in its state just before masking."""
         return ClientSession.from_bytes(self._saved, POLICY)
 
     def on_cpu(self, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]) -> bytes:
-        """The client's masked message, computed on the CPU alone."""
+        """Compute the client's masked message on the CPU alone."""
         steps = contribution_steps(ORDER, update, self.encoding)
         if law == "discrete_gaussian":
             return self.session.mask(steps, noise=law)
@@ -96,7 +96,7 @@ class Client:
     def on_device(
         self, there: DeviceSum, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]
     ) -> bytes:
-        """The client's masked message, computed on its device."""
+        """Compute the client's masked message on the device."""
         steps = there.contribution(ORDER, update, self.encoding)
         if law == "discrete_gaussian":
             return self.session.mask(there.vector(steps), noise=law)
@@ -104,7 +104,7 @@ class Client:
 
 
 def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[str, Client]) -> Table:
-    """Milliseconds from an update to the message, on a CPU with all its cores and on a device."""
+    """Make a table of milliseconds from an update to the message, on CPU and device."""
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension))
     away = update.to(there.device)
     cores, rows = os.cpu_count() or 1, []
@@ -133,7 +133,7 @@ def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[
 
 
 def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> Table:
-    """Milliseconds of each step from an update to the masked message on the device."""
+    """Make a table of milliseconds of each step from an update to the masked vector on the device."""
     device, masks = there.device, there.masks
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension)).to(device)
     steps = there.contribution(ORDER, update, client.encoding)
@@ -158,7 +158,7 @@ def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> 
 
 
 def differing(there: DeviceSum, effort: Effort, client: Client) -> str:
-    """A sentence: how many coordinates of rounded noise differ between device and CPU, in how many draws."""
+    """Say how many coordinates of rounded noise differ between device and CPU."""
     found = 0
     for _ in range(effort.repeats):
         share = KeyedNoise(os.urandom(KEY_BYTES), client.share.stddev, CHACHA20)
@@ -182,7 +182,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
-    """All tables of masking on a device, with the difference of the noise below the last."""
+    """Make all tables on masking with a device."""
     clients = {suite: Client(suite, effort) for suite in SUITES}
     messages = message_table(there, name, effort, clients)
     steps = steps_table(there, name, effort, clients[CHACHA20])

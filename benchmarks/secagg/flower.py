@@ -1,4 +1,4 @@
-"""Flower's side of the comparison: its SecAgg+ functions on the same work.
+"""Measures Flower's own SecAgg+ functions at the work of our secure aggregation.
 
 Client stages are its mod's `_share_keys` and `_collect_masked_vectors` with real keys. The server's
 unmasking is the arithmetic of `SecAggPlusWorkflow.unmask_stage` in its own functions, a few secrets
@@ -38,7 +38,7 @@ CLIPPING_RANGE, TARGET_RANGE = 8.0, 2**22
 
 
 def mask_seconds(dimension: int) -> float:
-    """Seconds in which Flower's SecAgg+ generates one mask and adds it."""
+    """Measure how long Flower's SecAgg+ takes to make one mask and add it."""
     vector = [np.zeros(dimension, dtype=np.int64)]
     return seconds(
         lambda: parameters_addition(vector, pseudo_rand_gen(b"s" * 32, MODULUS, [(dimension,)])), 3
@@ -46,14 +46,14 @@ def mask_seconds(dimension: int) -> float:
 
 
 def shamir_seconds(holders: int, threshold: int, secret: bytes) -> tuple[float, float]:
-    """Seconds in which Flower's SecAgg+ splits one secret, and seconds to recover it."""
+    """Measure how long Flower's SecAgg+ takes to split one secret, and to recover it."""
     shares = create_shares(secret, threshold, holders)
     split = seconds(lambda: create_shares(secret, threshold, holders))
     return split, seconds(lambda: combine_shares(shares[:threshold]))
 
 
 def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[float, float]:
-    """Seconds in which one client of Flower's SecAgg+ shares its keys, and masks its vector."""
+    """Measure how long one client of Flower's SecAgg+ takes to share keys, and to mask its vector."""
     state, configs = _client(num_clients, threshold)
     keys: Any = {str(node): list(pair) for node, pair in state.public_keys_dict.items()}
     sharing = seconds(lambda: mod._share_keys(state, keys))
@@ -63,7 +63,7 @@ def client_seconds(num_clients: int, threshold: int, dimension: int) -> tuple[fl
 
 
 def server_seconds(num_clients: int, threshold: int, dimension: int, dropped: int) -> float:
-    """Seconds of Flower's server: add the arrived vectors, recover every secret, remove every mask."""
+    """Measure how long Flower's server takes to add vectors, recover secrets and remove masks."""
     stayed = num_clients - dropped
     vector = [np.zeros(dimension, dtype=np.int64)]
     sent = ndarray_to_bytes(vector[0])
@@ -83,7 +83,7 @@ def server_seconds(num_clients: int, threshold: int, dimension: int, dropped: in
 
 
 def _client(num_clients: int, threshold: int) -> tuple[Any, Any]:
-    """The state of node 0 after setup, and the messages that the server forwards to it."""
+    """Return a Flower client's state after setup, and the messages that the server forwards to it."""
     state = mod.SecAggPlusState()
     state.nid, state.sample_num, state.share_num, state.threshold = 0, num_clients, num_clients, threshold
     state.clipping_range, state.target_range, state.mod_range = CLIPPING_RANGE, TARGET_RANGE, MODULUS

@@ -1,4 +1,4 @@
-"""Noise left after dropouts, and the effect of a single malicious member; computed, not measured."""
+"""Computes how much surplus noise dropouts leave, and what a single malicious member can do."""
 
 from math import ceil
 
@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """The noise levels of a client at sigma = 1 on 32-bit residues, if a fifth may drop out."""
+    """Return a client's noise levels at sigma = 1, if a fifth of the members may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """A table of the largest excess noise over 0..D dropouts, exact, and the levels for 6 %."""
+    """Make a table of the largest surplus noise over all numbers of dropouts, by number of levels."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):
@@ -37,7 +37,7 @@ def excess_table() -> Table:
 
 
 def push_table() -> Table:
-    """A table of the largest norm that one member can add and that passes half of the checks."""
+    """Make a table of how large a vector one member can add and still pass half of the checks."""
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (

@@ -1,4 +1,4 @@
-"""Our side of the comparison: whole rounds in memory, with the time of each part."""
+"""Measures whole rounds of our secure aggregation in memory, part by part."""
 
 import tracemalloc
 from collections import defaultdict
@@ -30,7 +30,7 @@ from testing.secagg_sums import POLICY, make_parameters
 
 @dataclass(frozen=True)
 class RoundCost:
-    """The cost of one secure sum: seconds of the median client in each stage, and of the server in all."""
+    """What one secure sum costs: seconds of the median client in each stage, and of the server."""
 
     client_seconds: dict[Stage, float]
     server_seconds: float
@@ -42,7 +42,7 @@ class RoundCost:
 
 
 def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParameters:
-    """Parameters of a sum on the complete graph with threshold 2/3 and as few bits as possible."""
+    """Return parameters of a sum on the complete graph, with threshold 2/3 and as few bits as possible."""
     dropouts = num_clients // 10
     try:
         bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)
@@ -54,13 +54,13 @@ def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParam
 
 
 def sparse_parameters(num_clients: int, dimension: int) -> SumParameters:
-    """Parameters of a sum on the sparse graph for 10 % corrupt and 10 % dropped clients."""
+    """Return parameters of a sum on the sparse graph for 10 % corrupt and 10 % dropped clients."""
     degree, threshold = sparse_degree(num_clients, 0.1, 0.1)
     return parameters_for(num_clients, dimension, num_neighbours=degree, threshold=threshold)
 
 
 def run_round(parameters: SumParameters) -> RoundCost:
-    """Sum once, with a last tenth of members that leave before they send masked vectors; return the cost.
+    """Run one secure sum in which a tenth of the members drops out; return its cost.
 
     All its work is in it: members encode an update, draw noise and pack, the server unpacks and decodes.
     """
@@ -95,7 +95,7 @@ def run_round(parameters: SumParameters) -> RoundCost:
 
 
 def peak_vectors(dimension: int) -> float:
-    """The peak memory of a client from its update to its reply, in vectors of 4 d bytes."""
+    """Return a client's peak memory from its update to its reply, in vectors of 4 d bytes."""
     server = ServerSession(parameters_for(4, dimension), range(4))
     clients, nothing = {i: ClientSession(i, POLICY) for i in range(4)}, np.zeros(0, dtype=np.float32)
     for stage in (Stage.ADVERTISE, Stage.SHARE):

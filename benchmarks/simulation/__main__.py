@@ -1,4 +1,4 @@
-"""``gdpfed simulate`` compared with flwr run, Apple's pfl, a plain loop, and the machine's limits.
+"""Compares ``gdpfed simulate`` with flwr run, Apple's pfl, a plain loop, and the machine's limits.
 
 All is measured one after the other in this one call: rounds of DP-FedAvg on pictures of Fashion-MNIST's form
 (random pixels) with its setting, 6,000 clients with 10 examples each, 120 of them a round, 5 steps of 10
@@ -54,7 +54,7 @@ GROWTH_ROUNDS = 3
 
 
 def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
-    """A table of seconds a round of ``gdpfed simulate`` and of other programs at the same work.
+    """Make a table of seconds per round of ``gdpfed simulate`` and of other programs.
 
     On a GPU ours is measured with each of the changes, too.
     """
@@ -74,7 +74,7 @@ def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
 
 
 def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
-    """A table and a picture of how seconds a round and peak memory grow with a size, such as the cohort's."""
+    """Measure how seconds per round and memory grow with a size; make a table and a picture."""
     measured = measure(partial(simulate, work, watched=True) for work in works.values())
     points = list(zip(works, measured, strict=True))
     seconds = [(float(size), each.median) for size, each in points]
@@ -85,7 +85,7 @@ def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
 
 
 def growths(work: Work) -> list[Table]:
-    """Tables of seconds and memory for cohorts of 30 to 3,000 clients, and for growing populations."""
+    """Measure cohorts of 30 to 3,000 clients and growing populations; make tables."""
     work = replace(work, rounds=GROWTH_ROUNDS)
     cohorts = {size: replace(work, cohort=size) for size in COHORTS}
     populations = {size: replace(work, num_clients=size) for size in POPULATIONS}
@@ -97,7 +97,7 @@ def growths(work: Work) -> list[Table]:
 
 
 def limit(result: Mapping[str, Any], work: Work) -> Table:
-    """A table of a measured training step beside the least time of its products and its memory traffic."""
+    """Make a table that compares a training step with the least time that its operations need."""
     rates, steps = result["rates"], result["client_steps"]
     ms = 1e3 * result["seconds"] / steps
     mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))
@@ -121,7 +121,7 @@ def _named(device: str) -> str:
 
 
 def ready(options: argparse.Namespace) -> str:
-    """Refuse what cannot be measured here; return the mark for results on a busy machine."""
+    """Refuse what cannot be measured here; return a mark for results from a busy machine."""
     try:
         others = [name for name in ("cnn3", "lstm", "resnet18") if vars(options)[name]]
         if len(others) > 1:
@@ -138,7 +138,7 @@ def ready(options: argparse.Namespace) -> str:
 
 
 def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
-    """Draw the data of the chosen work into the directory, and return the work."""
+    """Draw random data for the chosen work into the directory, and return the work."""
     if options.cnn3:
         colours = directory / "colours.npz"
         draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)

@@ -1,4 +1,4 @@
-"""The same training in five programs, each in its own processes on the same cores."""
+"""The same training in five programs, each in its own processes."""
 
 import os
 
@@ -30,7 +30,7 @@ def plain_loop(work: Work, threads: int) -> Measured:
 
 
 def check_pfl() -> None:
-    """Raise InputError if pfl's environment has not been made."""
+    """Refuse to measure pfl if its environment has not been made."""
     if not PFL_PYTHON.exists():
         raise InputError(
             f"pfl's environment is missing ({PFL_PYTHON.relative_to(PROJECT)}): make it by "

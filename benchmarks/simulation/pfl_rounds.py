@@ -1,4 +1,4 @@
-"""The work in Apple's pfl, its PyTorch simulation with central DP; runs in pfl's own environment.
+"""The measured work in Apple's pfl, as a program for pfl's own environment.
 
 It is given what helps it: every client's examples are model inputs in memory already, cohorts are drawn
 without replacement by a permutation, and nothing is evaluated or logged in the rounds that are measured.
@@ -65,7 +65,7 @@ class RoundTimes(TrainingProcessCallback):
 
 
 def main() -> None:
-    """Train the work in the first argument, with its training, clipping norm and noise multiplier."""
+    """Train as the first argument describes, with pfl."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings["threads"])
     # pfl draws its cohorts from numpy's global generator.

@@ -1,4 +1,4 @@
-"""A typical first loop of a researcher: torch.optim, one client after the other, in one process."""
+"""A simple training loop as a researcher may write it: one client after the other in one process."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from gdpfed.methods import make_method
 
 
 def main() -> None:
-    """Train the work in the first argument; its data is on the device before the measurement."""
+    """Train as the first argument describes, with a plain loop."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings.pop("threads"))
     work = Work(**settings)
@@ -47,7 +47,7 @@ def main() -> None:
 def clipped_update(
     model: nn.Module, theta: Tensor, data: Sequence[Tensor], settings: DatasetConfig, clipping_norm: float
 ) -> Tensor:
-    """A client's clipped update Delta_i min(1, C / ||Delta_i||), with all its data as batch."""
+    """Return a client's clipped update Delta_i min(1, C / ||Delta_i||), with all its data as one batch."""
     x, y = data
     vector_to_parameters(theta, model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)

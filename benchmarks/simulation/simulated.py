@@ -1,4 +1,4 @@
-"""One ``gdpfed simulate`` of the work, as a program: seconds a round and peak memory."""
+"""One run of ``gdpfed simulate``, as a program that prints seconds per round and peak memory."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ class MemoryWatch(Thread):
 
 
 def main() -> None:
-    """Simulate the work or overrides in the first argument; ``watched`` also measures memory."""
+    """Simulate the work that the first argument describes, and print seconds and memory."""
     settings = json.loads(sys.argv[1])
     watched, more = settings.pop("watched"), settings.pop("more")
     overrides = settings["overrides"] if "overrides" in settings else Work(**settings).overrides

@@ -1,4 +1,4 @@
-"""The measured work: rounds of one setting on one device, in separate processes."""
+"""The work that is measured: rounds of one setting on one device, in separate processes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RESULT_LINE = "result "
 
 @dataclass(frozen=True)
 class Work:
-    """The rounds of DP-FedAvg that are measured, with cohorts of a fixed size, equal for every program.
+    """Rounds of DP-FedAvg with cohorts of a fixed size, which every program must carry out.
 
     Attributes:
         data: directory with the files of Fashion-MNIST's form; of `cnn3`, the file of colour pictures; of
@@ -69,7 +69,7 @@ def run_alone(
     before: Sequence[str] = (),
     threads: int = 1,
 ) -> dict[str, Any]:
-    """Run a benchmark module in its own process, and return the result that it prints."""
+    """Run a benchmark module in its own process; return the result that it prints."""
     path = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(  # noqa: S603 - our own programs
         [str(python), *before, "-m", f"{package}.{module}", json.dumps(settings)],
@@ -92,7 +92,7 @@ def print_result(result: Mapping[str, object]) -> None:
 
 
 class TorchLSTM(nn.Module):
-    """An embedding, ``nn.LSTM`` and a linear layer on the last position, with the sizes of ``lstm``.
+    """An LSTM made of PyTorch's own layers, with the sizes of the model ``lstm``.
 
     `vocabulary`: how many characters there are.
     """

@@ -1,4 +1,4 @@
-"""Test vectors for other programs, in JSON: plans, noise, sums, scores and refusals of this project.
+"""Test vectors in JSON for other programs: plans, noise, sums, scores and refusals of this project.
 
     python -m benchmarks.vectors                 # writes all files of vectors/ anew
     python -m benchmarks.vectors --check         # says which of them would change, and writes nothing

@@ -29,7 +29,7 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterable[Mapping[str, Any]]]]] = {
 
 
 def text_of(kind: str) -> str:
-    """Make the text of one file of vectors anew."""
+    """Make the text of one file of vectors."""
     about, cases = KINDS[kind]
     return file_text(kind, about, list(cases()))
 

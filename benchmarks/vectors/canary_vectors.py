@@ -1,4 +1,4 @@
-"""Scores of canaries in given sums, and bounds on epsilon from given guesses."""
+"""Test vectors: scores of canaries in given sums, and bounds on epsilon from given guesses."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -132,7 +132,7 @@ def _projections(plan: PrivacyPlan) -> list[list[float]]:
 
 
 def _transcript(plan: PrivacyPlan, adjacency: Any) -> Transcript:
-    """Make the record of a run whose sums show given projections onto the canaries' vectors."""
+    """Make the record of a run whose sums show given projections onto canaries' vectors."""
     canaries = Canaries(
         clients=np.arange(CLIENTS),
         groups=np.zeros(CLIENTS, dtype=np.int64),
@@ -163,7 +163,7 @@ def _sum(plan: PrivacyPlan, index: int, projections: np.ndarray[Any, np.dtype[np
 
 
 def _guesses(guesses: Guesses) -> dict[str, Any]:
-    """A case: bounds for pure and approximate privacy and for Gaussian mechanisms from these guesses."""
+    """Return a test case: bounds on epsilon from these guesses."""
     mus = (0.5, 1.0, 2.0)
     right, tried, coins = guesses.num_correct, guesses.num_guesses, guesses.num_canaries
     return {
@@ -188,12 +188,12 @@ def _guesses(guesses: Guesses) -> dict[str, Any]:
 
 
 def _gaussian(mu: float) -> Any:
-    """The trade-off function of two Gaussians mu apart: Phi(Phi^-1(1 - x) - mu)."""
+    """Return the trade-off function of two Gaussians mu apart: Phi(Phi^-1(1 - x) - mu)."""
     return lambda x: float(ndtr(ndtri(1.0 - x) - mu)) if 0.0 < x < 1.0 else 1.0 - x
 
 
 def _thresholds() -> dict[str, Any]:
-    """A case: the guesses and alarms from forty scores, half of them of present canaries."""
+    """Return a test case: guesses and alarm rates from forty scores."""
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])
     found = alarms_of(np.asarray(scores), present, SIGNIFICANCE)

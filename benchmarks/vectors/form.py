@@ -1,4 +1,4 @@
-"""The format of the files: one JSON mapping each, numbers with nine digits, short lists on one line."""
+"""The format of test vectors: one JSON mapping a file, numbers with nine digits."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _LINE_COLUMNS = 110
 
 
 def rounded(value: Any) -> Any:
-    """A copy with all numbers rounded to nine digits; infinite numbers become None."""
+    """Return a copy with all numbers rounded to nine digits; infinite numbers become None."""
     if isinstance(value, Mapping):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool | int):

@@ -1,4 +1,4 @@
-"""A client's own ledger: sequences of runs and rounds, their costs, and what must be refused."""
+"""Test vectors: sequences of runs in a client's own ledger, their costs, and what is refused."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """The cost of a run in a ledger, as the numbers of its single event."""
+    """Return the cost of a run in a ledger, as the numbers of its single event."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Epsilon of all runs in a ledger, against outsiders and the server; empty for a damaged ledger."""
+    """Return epsilon of all runs in a ledger, against outsiders and the server."""
     try:
         with locked_ledger(path, None) as file:
             return {

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise: its exact distribution, and the sampler's output for given bytes."""
+"""Test vectors of discrete Gaussian noise: its exact distribution, and samples for given bytes."""
 
 import math
 from collections import Counter
@@ -47,7 +47,7 @@ def noise_cases() -> Iterator[dict[str, Any]]:
 
 
 def _law(sigma: int, cells: int) -> dict[str, Any]:
-    """A case: the exact probability P(x) of a draw as a fraction, from both tables."""
+    """Return a test case: the exact probability of each value, as a fraction."""
     made = tables(sigma, cells)
     settled = Counter(made.direct.tolist())
     unsettled = settled.pop(UNSETTLED)

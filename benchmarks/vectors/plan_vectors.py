@@ -1,4 +1,4 @@
-"""Plans: noise, rates, turns and taps from given budgets, and their cost."""
+"""Test vectors of plans: noise, rates, turns and taps from given budgets, and their cost."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sums with dropouts: counts, noise shares and grid of a sum, and the total of the remaining members.
+"""Test vectors of sums with dropouts: counts, noise shares, grid, and the total of survivors.
 
 Messages are in docs/secagg_wire_vectors.json; here each of these sums is named with its hash.
 """
@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """A case: each member's share of a sum's noise by the number of contributors, and refused sums."""
+    """Return a test case: each member's share of a sum's noise, by number of contributors."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):
@@ -93,7 +93,7 @@ def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]
 
 
 def _total(dropped: int) -> dict[str, Any]:
-    """A case: the sum of ten members with discrete noise from known keys; the last few drop out."""
+    """Return a test case: the sum of ten members with noise from known keys, of whom some drop out."""
     members = 10
     parameters = _parameters({"dropout_tolerance": 0.2, "threshold": 0.6}, members, SIGMA)
     encoding = parameters.encoding(members)

@@ -1,4 +1,4 @@
-"""A client with the project's local training, in Flower's legacy client with its SecAgg+ mod."""
+"""A client with the project's local training inside Flower's SecAgg+."""
 
 import numpy as np
 from flwr.app import Context

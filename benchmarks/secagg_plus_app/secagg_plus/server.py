@@ -1,4 +1,4 @@
-"""Flower's own workflow, round after round, with the seconds of each round."""
+"""Runs Flower's own workflow for rounds, and measures each round."""
 
 import json
 import time

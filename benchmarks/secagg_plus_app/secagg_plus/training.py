@@ -1,4 +1,4 @@
-"""A client's local training, in its own module, so that only training messages import torch."""
+"""A client's local training, in a module of its own so that only training imports torch."""
 
 import numpy as np
 import numpy.typing as npt
