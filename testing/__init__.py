@@ -1,1 +1,1 @@
-"""Shared by tests and benchmarks: grids and sessions without a network, and small runs."""
+"""What tests and benchmarks share: grids and sessions without a network, and small runs."""

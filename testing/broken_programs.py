@@ -1,4 +1,4 @@
-"""Programs that break what they state, to test that an audit by canaries finds it."""
+"""Programs that break what they state, to test that an audit by canaries notices."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +60,7 @@ def _taken_back(
 
 
 def _same_key_again(self: NoiseStreams, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-    """Give every second round the noise of the round before, like a process that resumes from an old copy."""
+    """Reuse noise: give every second round the noise key of the round before."""
     noise = _draw_noise(self, name, taps, round_index)
     last = getattr(self, "last", None)
     if round_index % 2 and last is not None:
@@ -127,6 +127,6 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """Within this context, the program that is audited has one of the faults."""
+    """Inside the ``with`` block, the audited program has one of the faults."""
     with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

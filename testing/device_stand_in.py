@@ -1,4 +1,4 @@
-"""A stand-in for a GPU that adds masks: the same calls on a CPU, without Triton."""
+"""A stand-in for a GPU that adds masks, on a CPU without Triton."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from gdpfed.launch.home import HOMES_VARIABLE
 
 
 class FlowerTraces:
-    """An empty home directory with a separate Flower home, so that tests can run side by side.
+    """An empty home directory with its own Flower home, so that tests can run side by side.
 
     `home`: the user's home. `homes`: where Flower's homes are made.
     """
@@ -26,7 +26,7 @@ class FlowerTraces:
         return os.environ | {"HOME": str(self.home), HOMES_VARIABLE: str(self.homes)}
 
     def running(self) -> list[str]:
-        """The Flower homes of the processes that still run."""
+        """Return the Flower homes of processes that still run."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -36,6 +36,6 @@ class FlowerTraces:
         return found
 
     def left(self) -> list[str]:
-        """The processes and files that a test should have removed and did not."""
+        """Return the processes and files that a test should have removed and did not."""
         directories = [*self.homes.glob("tmp*"), *self.home.iterdir()]
         return [*self.running(), *(str(path) for path in directories)]

@@ -1,4 +1,4 @@
-"""Training loops of other projects, unchanged or with a planted fault, to test the audit of loops.
+"""Training loops of other projects, with or without a planted fault, to test audits of loops.
 
 Each loop gives its units the rows of a matrix as contributions. Flower's is its own strategy for differential
 privacy on the server, with clients in this process; Opacus' is its own engine in a process of its own
@@ -40,13 +40,13 @@ TINY = 1e-9
 
 
 class RowsGrid:
-    """A grid of nodes that always answer with the model plus their own row, whatever the message."""
+    """A grid whose nodes always answer with the model plus a fixed row of a matrix."""
 
     def __init__(self, rows: Vectors, examples: npt.NDArray[np.int64]) -> None:
         self._rows, self._examples = rows, examples
 
     def get_node_ids(self) -> list[int]:
-        """The ids of the nodes; node k has row k - 1."""
+        """Return the ids of the nodes; node k has row k - 1."""
         return list(range(1, len(self._rows) + 1))
 
     def send_and_receive(self, messages: Iterable[Message], **options: Any) -> list[Message]:
@@ -63,7 +63,7 @@ class RowsGrid:
 
 
 class TooQuiet(DifferentialPrivacyServerSideFixedClipping):
-    """Flower's strategy with a fault: the noise has two thirds of the stated standard deviation."""
+    """Flower's strategy with a fault: its noise is only two thirds of what it states."""
 
     def _add_noise_to_aggregated_arrays(self, aggregated_arrays: ArrayRecord) -> ArrayRecord:
         asked, self.noise_multiplier = self.noise_multiplier, TWO_THIRDS * self.noise_multiplier
@@ -75,7 +75,7 @@ class TooQuiet(DifferentialPrivacyServerSideFixedClipping):
 def flower_loop(
     fault: FlowerFault = "", *, units: int = 100, dimension: int = 300, rounds: int = 3
 ) -> TrainingLoop:
-    """Flower's server-side strategy with fixed clipping, in which every client takes part in every round."""
+    """Return a training loop with Flower's server-side DP strategy, in which all clients take part."""
     sigma = 1.0
     examples = np.ones(units, dtype=np.int64)
     if fault == "weights by examples":
@@ -126,7 +126,7 @@ SGD: dict[str, Any] = {
 
 
 def opacus_loop(python: str | Path, fault: SGDFault = "") -> TrainingLoop:
-    """Opacus' PrivacyEngine, which runs in its own environment and states epsilon by its own accountant."""
+    """Return a training loop with Opacus, which states epsilon by its own accountant."""
     nothing = np.zeros((0, SGD["dimension"]))
 
     def run(rows: Vectors) -> Released:
@@ -151,7 +151,7 @@ def _by_opacus(python: str | Path, rows: Vectors, fault: str) -> dict[str, Any]:
 
 
 def plain_loop(fault: SGDFault = "", *, tells: bool = True, generator: np.random.Generator) -> TrainingLoop:
-    """DP-SGD as in Opacus, written in numpy: noised sums of clipped rows from Poisson samples.
+    """Return a training loop of DP-SGD in numpy: noised sums of clipped rows.
 
     `tells`: whether it says who was in a batch.
     """

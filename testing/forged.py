@@ -1,4 +1,4 @@
-"""Edit a run's files as a forger would, who recomputes every hash after an edit."""
+"""Edits a run's files as a forger would, who recomputes all hashes."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
 
 
 def renew(directory: Path) -> None:
-    """Compute the plan's fingerprint in a run's ledger, its model's manifest and its seal again."""
+    """Recompute the hashes of a run after an edit: plan, model and seal."""
     fingerprint = RunFiles.read(directory).fingerprint()
     edit_json(directory / LEDGER_FILE, lambda ledger: ledger.update(plan=fingerprint))
     model = {Path(name).name: _sha256(directory / name) for name in (DESCRIPTION_FILE, MODEL_FILE)}
@@ -29,7 +29,7 @@ def renew(directory: Path) -> None:
 
 
 def reseal(directory: Path) -> None:
-    """Compute a run's seal again, for the files that it names."""
+    """Recompute a run's seal for the files that it names."""
     edit_json(
         directory / SEAL_FILE,
         lambda seal: seal.update(sha256={name: _sha256(directory / name) for name in seal["sha256"]}),

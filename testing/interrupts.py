@@ -1,4 +1,4 @@
-"""Make Ctrl-C work in tests, even if the suite was started by nohup or in the background of a script."""
+"""Makes Ctrl-C work in tests, even if the suite was started by nohup or in the background."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Client identities from fixed seeds, their key files, and a grid whose nodes use them."""
+"""Client identities from fixed seeds, their key files, and a grid of nodes with them."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -14,12 +14,12 @@ ROSTER, CONSORTIUM_KEY = "roster.json", "consortium.identity"
 
 
 def identity_of(client_id: int, name: str = "identity") -> Identity:
-    """Return a client's identity; another name gives another key."""
+    """Return a client's identity, derived from its number and a name."""
     return Identity(sha256(f"{name} {client_id}".encode()).digest())
 
 
 def keys_of(num_clients: int) -> dict[int, bytes]:
-    """The public keys of the first clients, from fixed seeds."""
+    """Return the public keys of the first clients, from fixed seeds."""
     return {client: identity_of(client).public_bytes() for client in range(num_clients)}
 
 

@@ -1,4 +1,4 @@
-"""A federation with edges in one process: a thread for each edge's run, and the cloud's run."""
+"""Runs a federation with edges in one process: a thread for each edge, and the cloud."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -
 
 
 class EdgeRun(Thread):
-    """A thread that runs an edge into ``directory`` on a grid of its devices; it keeps an error."""
+    """A thread that carries out an edge's run on a grid of its devices, and keeps any error."""
 
     def __init__(self, directory: Path, folder: Path, grid: LocalGrid, overrides: Sequence[str]) -> None:
         super().__init__(daemon=True)
@@ -48,7 +48,7 @@ def run_layers(
     cloud: Sequence[str],
     edge_clients: LocalGrid | None = None,
 ) -> None:
-    """Run edges and cloud to their ends, into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
+    """Run edges and cloud to their end, into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
 
     Raises what an edge's run has raised.
     """

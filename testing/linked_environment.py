@@ -1,4 +1,4 @@
-"""Environments with a wheel and its requirements, which are links to packages of this environment."""
+"""Makes environments with a wheel, whose requirements link to packages of this environment."""
 
 import venv
 from collections.abc import Iterable

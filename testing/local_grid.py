@@ -1,4 +1,4 @@
-"""A grid without Flower's runtime: messages go directly to the real ClientApp handlers in this process."""
+"""A grid without Flower's runtime: messages go directly to the ClientApp in this process."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ IN_CLEAR = {"secagg-mode": "off"}
 
 
 class Crash(BaseException):
-    """Raised in place of a kill, so that a test can end a process at a chosen point."""
+    """Raised in place of killing a process, so that a test can interrupt it at a chosen point."""
 
 
 def make_context(
@@ -149,7 +149,7 @@ def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
 
 
 def kinds_of(message: Message) -> list[str]:
-    """Return what a message asks: the names of its stages, or its query."""
+    """Return what a message asks for: its stages, or its query."""
     action = message.metadata.message_type.partition(".")[2]
     stages = [stage for stage in STAGES if stage in message.content]
     if stages and stages[0] != action:

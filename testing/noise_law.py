@@ -1,4 +1,4 @@
-"""The exact distribution of draws from the noise tables, and its distance from the discrete Gaussian."""
+"""The exact distribution of draws from the noise tables, compared with the discrete Gaussian."""
 
 import math
 from fractions import Fraction
@@ -50,7 +50,7 @@ def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
 
 @lru_cache(maxsize=len(_SHAPES))
 def _table_distance(sigma: int, cells: int) -> float:
-    """A bound on TV(table, D(sigma)): the difference within the table plus the tail beyond it.
+    """Bound the distance TV(table, D(sigma)) by the difference within the table and the tail beyond.
 
     D(sigma) has at most 2 exp(-(cells / 2)**2 / (2 sigma**2)) beyond (Canonne, Kamath, Steinke,
     section 4). 2**-300 covers the rounding of the probabilities that the tables are made from.

@@ -1,4 +1,4 @@
-"""A program for Opacus' own environment: DP-SGD on a linear model whose gradient for a record is the record.
+"""A program for Opacus' own environment: DP-SGD on a model whose record gradients are the records.
 
     python -m testing.opacus_rows work.npz released.npz
 

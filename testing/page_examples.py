@@ -1,4 +1,4 @@
-"""Find and run the examples of a page in docs/: Python, files and commands, with what they print."""
+"""Runs the examples in a page of docs/ (Python, files, commands), and records their output."""
 
 import re
 import runpy
@@ -50,7 +50,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """Return all parts of a page in docs/ in order; an indented one is commands, or a file its text names."""
+    """Divide a page of docs/ into its parts, in order."""
     found, end = list[Block](), 0
     for block in _BLOCK.finditer(text):
         before, end = text[end : block.start()], block.end()
@@ -77,12 +77,12 @@ def _indented(before: str, block: str) -> Block:
 
 
 def commands_of(block: Block) -> list[str]:
-    """The commands of a block, each on one line."""
+    """Return the commands of a block, each on one line."""
     return block.text.replace("\\\n", " ").splitlines()
 
 
 def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ()) -> dict[str, str]:
-    """Carry out a whole page in the current directory; return what each command and the Python code printed.
+    """Carry out a whole page; return what each command and the Python code printed.
 
     `printed` returns what was printed since it was last asked. The commands that are `failing` exit with 1.
     """
@@ -96,7 +96,7 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
 def steps(
     text: str, printed: Callable[[], str], failing: Collection[str] = ()
 ) -> Iterator[tuple[Block, dict[str, str]]]:
-    """Carry out a page block by block; yield each block with what its commands or its Python code printed."""
+    """Carry out a page block by block; yield each block with its outputs."""
     from gdpfed.cli import main
 
     names = dict[str, Any]()
@@ -122,7 +122,7 @@ def steps(
 
 
 def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
-    """Return the page with the outputs of these blocks replaced by what they printed now."""
+    """Return the page with the outputs of these blocks replaced by new ones."""
     for block, output in sorted(outputs, key=lambda shown: shown[0].end, reverse=True):
         after = text[block.end :].lstrip("\n")
         earlier = _BLOCK.match(after)

@@ -1,4 +1,4 @@
-"""Carry out tutorials of docs/, and write into them what each command printed, and their pictures.
+"""Carries out tutorials of docs/, and writes the outputs of commands and their pictures into them.
 
     python -m testing.page_outputs own_table.md hospitals.md eicu.md omop.md own_budgets.md
 
@@ -25,7 +25,7 @@ COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
 
 
 def shown(output: str, folder: str) -> str:
-    """Return an output as readers see it: without this machine's folder, a long one cut in its middle."""
+    """Return an output for readers: without this machine's folders, long ones shortened in the middle."""
     text = output.replace(f"{folder}/", "").replace(folder, ".")
     lines = [
         part

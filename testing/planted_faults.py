@@ -1,4 +1,4 @@
-"""Programs with one planted fault each, which an audit by canaries must find, with masks and without.
+"""Programs with one planted fault each, which an audit by canaries must find.
 
 Every fault is one thing that the program does otherwise. Where a session or a ledger would refuse it, that
 defence is taken away as well: what is tried here is whether a measurement finds what nothing has refused.
@@ -51,7 +51,7 @@ class PlantedFault:
 
 
 def _less_noise(share: float) -> tuple[Patches, Patches]:
-    """Multiply all noise of a sum by a share: the server's, and every member's."""
+    """Return patches that multiply all noise of a sum by a share, at the server and at members."""
 
     def plain(size: int, stddev: float, *more: Any, **how: Any) -> Any:
         return share * gaussian_noise(size, stddev, *more, **how)
@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """Within this context, the program that is audited has a fault, in sums with masks or without."""
+    """Inside the ``with`` block, the audited program has the fault, in sums with or without masks."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:

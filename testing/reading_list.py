@@ -1,4 +1,4 @@
-"""The kernel's reading list: files whose functions are called in one masked round over Flower.
+"""The kernel's reading list: the files that one masked round over Flower calls.
 
     python -m testing.reading_list              prints the list of ARCHITECTURE.md, and how long it is
     python -m testing.reading_list --write      writes them into ARCHITECTURE.md
@@ -37,7 +37,7 @@ SETTINGS = (
 
 
 class Watch:
-    """Records which files of the project have had a function called.
+    """Records in which files of the project a function was called.
 
     Attributes:
         run: in the whole run.
@@ -63,7 +63,7 @@ class Watch:
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Record calls in this thread and in threads that start within this context."""
+        """Record calls inside the ``with`` block, in this thread and in threads started there."""
         original = RoundLoop._round
 
         def watched(*arguments: Any) -> Any:
@@ -85,7 +85,7 @@ class Watch:
 
 
 def called() -> tuple[list[str], list[str]]:
-    """Return the files that are called in a round, and those called only in the run around it, by name."""
+    """Return the files that a round calls, and those that only the run around it calls."""
     with TemporaryDirectory() as folder:
         run(Path(folder) / "first", [*SETTINGS, "run.seed=1", "dataset.num_rounds=2"])
         watch = Watch()
@@ -113,7 +113,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def length_in_words(in_round: Sequence[str], in_run: Sequence[str]) -> str:
-    """Return the sentence of ARCHITECTURE.md that says how long the list is."""
+    """Return the sentence of ARCHITECTURE.md that says how long the reading list is."""
     shown = [name for name in in_round if name.startswith("gdpfed/report/")]
     (files, lines), (all_files, all_lines) = _counts(in_round), _counts(in_run)
     return "\n".join(

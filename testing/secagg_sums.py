@@ -1,4 +1,4 @@
-"""A server and its clients in memory: real sessions whose bytes a test passes on by hand."""
+"""A server and its clients of a sum in memory; a test passes their messages on."""
 
 from collections.abc import Callable, Collection, Iterable
 from hashlib import sha256
@@ -43,7 +43,7 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
 
 
 class Joined:
-    """One sum with random vectors; `expected` is the sum of the survivors' vectors and noise.
+    """One sum with random vectors; `expected` is what its result must be.
 
     The clients after the first are those of whom no update is asked, as many as the parameters say.
 

@@ -1,4 +1,4 @@
-"""Settings of tests, where a later one replaces an earlier one of the same name."""
+"""Combines settings for tests: a later one replaces an earlier one of the same name."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Small runs in this process, and requests that look charged without a ledger."""
+"""Makes small runs in this process, and requests that look charged without a ledger."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -108,7 +108,7 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
 
 @contextmanager
 def nothing_drawn() -> Iterator[None]:
-    """Write empty files in place of a run's pictures, since drawing takes a fifth of a small run."""
+    """Write empty files in place of a run's pictures, to save time."""
     with (
         patch.object(Figure, "savefig", lambda figure, file, **options: None),
         patch.object(run_observers, "accuracy_curve", _empty_picture),
@@ -136,7 +136,7 @@ def final_model(directory: Path) -> npt.NDArray[np.float32]:
 def grid_of_owners(
     folder: Path, epsilons: Sequence[float | None], more: dict[str, Any] | None = None, **options: Any
 ) -> LocalGrid:
-    """Return a grid on which node k has its own budget ``epsilons[k]``, and its ledger in ``folder``."""
+    """Return a grid on which node k has the budget ``epsilons[k]``, and a ledger in ``folder``."""
     grid = LocalGrid(len(epsilons), **options)
     folder.mkdir(exist_ok=True)
     for client, epsilon in enumerate(epsilons):

@@ -1,4 +1,4 @@
-"""A made-up table with the columns of the eICU demo's ``patient.csv``; no row belongs to a real person."""
+"""A made-up table with the columns of the eICU demo's ``patient.csv``; nobody real is in it."""
 
 import csv
 from pathlib import Path
@@ -15,7 +15,7 @@ REGIONS = ("Midwest", "Northeast", "South", "West")
 
 
 def write_stays(path: Path, per_hospital: int = 3, hospitals: int | None = None) -> Path:
-    """Write stays for each declared hospital, or for the first few; every fifth stay is a readmission.
+    """Write hospital stays for the first declared hospitals, or all; every fifth is a readmission.
 
     The sicker of every ten die. Of each hospital the region is known; one stay in ten has no outcome, one no
     region, and one a score of -1. Returns the path.

@@ -1,4 +1,4 @@
-"""Write run directories with known figures, as a training would leave them."""
+"""Writes run directories with known figures, as a training would leave them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ def append_record(
     seconds: float = 2.0,
     observe: Callable[[RoundLogEntry], None] | None = None,
 ) -> None:
-    """Add one round: group m has spent (m + 1) / 4 more, and a client has sent 2 bytes a coordinate."""
+    """Add one round to a run: group m has spent (m + 1) / 4 more, clients have sent 2 bytes a coordinate."""
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
     number = len(path.read_text(encoding="utf-8").splitlines()) + 1
     plan = _method(config).plan
